@@ -113,7 +113,8 @@ include(cmake/cuda.cmake)
 file(WRITE ${PROJECT_BINARY_DIR}/found.txt ${report})
 if(missing)
   list(JOIN missing " " missing)
-  message(FATAL_ERROR "required packages are missing. run: make deps, or: apt-get install ${missing}")
+  # An indented line, because CMake wraps the others.
+  message(FATAL_ERROR "required packages are missing. run make deps, or:\n  apt-get install ${missing}")
 endif()
 
 add_library(millrace_onednn INTERFACE)

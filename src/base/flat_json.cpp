@@ -29,8 +29,14 @@ class Scanner {
   bool take_value(double& value) {
     skip_blanks();
     value = 0;
-    if (take_word("null")) return value = std::numeric_limits<double>::quiet_NaN(), true;
-    if (take_word("true")) return value = 1, true;
+    if (take_word("null")) {
+      value = std::numeric_limits<double>::quiet_NaN();
+      return true;
+    }
+    if (take_word("true")) {
+      value = 1;
+      return true;
+    }
     if (take_word("false")) return true;
     const auto [after, error] = std::from_chars(at_, end_, value);
     at_ = after;

@@ -4,15 +4,13 @@
 #include <chrono>
 #include <thread>
 
-namespace millrace {
+#include "millrace/base/clock.hpp"
 
-inline double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+namespace millrace {
 
 class Backoff {
  public:
-  explicit Backoff(double timeout) : deadline_(seconds_now() + timeout) {}
+  explicit Backoff(double timeout) : deadline_(steady_seconds() + timeout) {}
   // Pauses once. Returns false when the timeout has expired.
   bool wait() {
     if (++tries_ < 200) return true;
@@ -20,7 +18,7 @@ class Backoff {
       std::this_thread::yield();
     else
       std::this_thread::sleep_for(std::chrono::microseconds(30));
-    return tries_ % 64 != 0 || seconds_now() < deadline_;
+    return tries_ % 64 != 0 || steady_seconds() < deadline_;
   }
   void spin_again() { tries_ = 0; }  // after progress: starts with the short spin again; keeps the deadline
 

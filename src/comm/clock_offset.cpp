@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <limits>
+
+#include "millrace/base/clock.hpp"
 
 namespace millrace {
 
 ClockOffset clock_offset(World& world, const std::function<double()>& given) {
   constexpr std::size_t rounds = 4, max_iterations = 32;
   constexpr double enough_seconds = 0.02;
-  const auto clock = given ? given : [] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  };
+  const auto clock = given ? given : steady_seconds;
   if (world.size() == 1) return {};
   double low = -std::numeric_limits<double>::infinity(), high = -low;
   const double began = clock();

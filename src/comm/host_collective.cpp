@@ -7,6 +7,7 @@
 
 #include "comm/backoff.hpp"
 #include "comm/shm_capacity.hpp"
+#include "millrace/base/clock.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/comm/placement.hpp"
@@ -129,7 +130,7 @@ void HostCollective::begin(CollectiveOp op, const SharedRegion& r, std::size_t b
   {
     const std::lock_guard lock(mutex_);
     if (failure_) std::rethrow_exception(failure_);
-    queue_.push_back({&region, begin, count, dtype, {tag, count * size_of(dtype), seconds_now(), 0, 0, false, op}});
+    queue_.push_back({&region, begin, count, dtype, {tag, count * size_of(dtype), steady_seconds(), 0, 0, false, op}});
   }
   mine_->begun.store(++begun_, std::memory_order_release);
   post();

@@ -4,6 +4,7 @@
 
 #include "comm/backoff.hpp"
 #include "comm/host_collective.hpp"
+#include "millrace/base/clock.hpp"
 
 namespace millrace {
 namespace {
@@ -90,12 +91,12 @@ void HostCollective::run_front(bool blocking) {
     const std::lock_guard lock(mutex_);
     op = queue_.front();
   }
-  op.span.started = seconds_now();
+  op.span.started = steady_seconds();
   executor_.run(op);
   if (options_.delay_seconds_per_mb > 0)
     std::this_thread::sleep_for(
         std::chrono::duration<double>(options_.delay_seconds_per_mb * double(op.span.bytes) * 1e-6));
-  op.span.ended = seconds_now();
+  op.span.ended = steady_seconds();
   op.span.blocking = blocking;
   mine_->done.store(++executed_, std::memory_order_release);
   const std::lock_guard lock(mutex_);

@@ -12,6 +12,7 @@
 
 #include "comm/backoff.hpp"
 #include "comm/operation.hpp"
+#include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/comm/staged.hpp"
 
@@ -158,7 +159,7 @@ class StagedCollective : public Collective {
     return count / std::size_t(world_->size());
   }
   static CommSpan span(CollectiveOp op, int tag, std::size_t count, DType t) {
-    return {tag, count * size_of(t), seconds_now(), 0, 0, false, op};
+    return {tag, count * size_of(t), steady_seconds(), 0, 0, false, op};
   }
 
   // Makes the comm stream wait for the work that is enqueued on the compute stream so far.
@@ -203,14 +204,14 @@ class StagedCollective : public Collective {
           piece = &queue_.front();  // stays valid while other threads add pieces
         }
         piece->here->synchronize();
-        if (piece->first) started = seconds_now();
+        if (piece->first) started = steady_seconds();
         sum(*piece);
         const std::size_t at = piece->back_begin * size_of(piece->dtype);
         device_.copy_to_device(Stream::copy, static_cast<char*>(piece->region->device.data()) + at,
                                static_cast<char*>(piece->region->host.data) + at,
                                piece->back_count * size_of(piece->dtype));
         piece->span.started = started;
-        piece->span.ended = seconds_now();
+        piece->span.ended = steady_seconds();
 
         const std::lock_guard lock(mutex_);
         landed_->record(Stream::copy);

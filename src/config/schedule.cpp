@@ -45,9 +45,18 @@ CheckpointInterval CheckpointInterval::parse(const std::string& text) {
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   const std::string unit(end, text.data() + text.size());
   if (problem == std::errc() && value > 0 && value < 1e15) {
-    if (unit == "e") return out.epochs = value, out;
-    if (unit.empty() && value == std::floor(value)) return out.steps = std::int64_t(value), out;
-    if (!unit.empty()) return out.seconds = parse_seconds(text), out;
+    if (unit == "e") {
+      out.epochs = value;
+      return out;
+    }
+    if (unit.empty() && value == std::floor(value)) {
+      out.steps = std::int64_t(value);
+      return out;
+    }
+    if (!unit.empty()) {
+      out.seconds = parse_seconds(text);
+      return out;
+    }
   }
   fail(Exit::config, "checkpoint.every: '", text, "' is not an interval",
        problem == std::errc() && value == 0 ? " (write none for never)" : "",

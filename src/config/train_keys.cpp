@@ -1,6 +1,7 @@
 // The keys of [model], [train] and [optim].
 #include "config/key_groups.hpp"
 #include "millrace/config/key_types.hpp"
+#include "millrace/ops/op.hpp"
 
 namespace millrace {
 namespace {
@@ -23,7 +24,10 @@ void add_resnet(Keys& k) {
 
 void add_mlp(Keys& k) {
   k.push_back(numbers_key(MR_FIELD(model.hidden), at_least(1), "mlp: widths of the hidden layers"));
-  k.push_back(word_key(MR_FIELD(model.activation), {"relu", "gelu", "gelu_tanh", "tanh"},
+  std::vector<const char*> names;
+  for (const ActivationTraits& a : activations)
+    if (a.kind != Activation::none) names.push_back(a.name);
+  k.push_back(word_key(MR_FIELD(model.activation), names,
                        "mlp: activation function after each hidden layer. gelu_tanh is the tanh approximation of gelu, "
                        "which cuBLAS can fuse into its matrix products"));
   k.push_back(number_key(MR_FIELD(model.dropout), fraction(),

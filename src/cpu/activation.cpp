@@ -50,8 +50,8 @@ MR_TARGET_CLONES void gelu_tanh_gradient(float* __restrict dx, const float* __re
 
 struct Kernels {
   void (*forward)(float* y, const float* x, std::int64_t n);
-  void (*backward)(float* dx, const float* dy, const float* kept,
-                   std::int64_t n);  // kept: y, or x (backward_reads_src)
+  // kept: x if backward_reads_src(), otherwise y.
+  void (*backward)(float* dx, const float* dy, const float* kept, std::int64_t n);
 };
 
 Kernels kernels_of(Activation kind) {

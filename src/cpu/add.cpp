@@ -4,7 +4,7 @@
 namespace millrace::cpu {
 namespace {
 
-// dst may be one of the operands: gradients of a value with two users are summed in place.
+// dst may be one of the operands, because the gradients of a value with two readers are added in place.
 MR_TARGET_CLONES void add(float* dst, const float* a, const float* b, std::int64_t n) {
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) dst[i] = a[i] + b[i];

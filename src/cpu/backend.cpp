@@ -51,11 +51,11 @@ class CpuBackend : public Backend {
     return std::holds_alternative<LinearSpec>(spec) ? cpu::linear_fusion_rejection : "";
   }
   int max_fusion_level() const override { return 2; }
-  int default_fusion_level() const override { return 1; }  // 2 costs passes here
+  int default_fusion_level() const override { return 1; }  // on the CPU, level 2 adds passes over memory
   std::string precision_note(DType dtype) const override {
     if (dtype == DType::bf16 && !cpu::onednn::has_bf16())
-      return "bf16 is emulated by float32 and slower than it: this processor has neither AMX nor AVX-512";
-    if (dtype == DType::f16) return "fp16 is emulated by float32 on the CPU and slower than it";
+      return "bf16 is emulated in float32 and slower than float32 (this processor has neither AMX nor AVX-512)";
+    if (dtype == DType::f16) return "fp16 is emulated in float32 on the CPU and slower than float32";
     return "";
   }
 

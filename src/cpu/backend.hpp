@@ -1,4 +1,4 @@
-// The CPU's device and backend on their own, without a World: for tests and benches. Programs call make_cpu_context.
+// The device and the backend of the CPU, without a World, for tests and benchmarks. Programs call make_cpu_context().
 #pragma once
 #include <memory>
 
@@ -6,9 +6,9 @@
 
 namespace millrace {
 
-// sharers: ranks on this host, which share its memory.
+// The available memory is divided evenly among the ranks of the host.
 std::unique_ptr<Device> make_cpu_device(int ranks_on_host = 1);
-std::unique_ptr<Backend> make_cpu_backend(
-    Device&);  // the device must outlive it. Computes with the OpenMP threads of the caller.
+// Computes with the OpenMP threads of the caller. The device must outlive the backend.
+std::unique_ptr<Backend> make_cpu_backend(Device&);
 
 }  // namespace millrace

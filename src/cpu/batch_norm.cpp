@@ -1,5 +1,6 @@
-// Batch norm: statistics by chunk of blocks around a shift (float within a block, double beyond), combined in order;
-// then one pass that normalises, adds the residual, and keeps one bit per element of what the ReLU lets pass.
+// Batch norm. The first pass computes sums of x - shift and of its square for each chunk of blocks: in float within a
+// block, in double across blocks. The sums of the chunks are added in order. The second pass normalises, adds the
+// residual, and saves one bit per element that says whether the ReLU let it pass.
 #include <cmath>
 
 #include "cpu/batch_norm_kernels.hpp"
@@ -15,7 +16,7 @@ class BatchNorm : public Op {
  public:
   explicit BatchNorm(const BatchNormSpec& spec) : spec_(spec), grid_(spec.src.count() / spec.src[-1], spec.src[-1]) {
     if (spec_.activation != Activation::none && spec_.activation != Activation::relu)
-      fail(Exit::config, "batch norm: ", name_of(spec_.activation), " cannot be fused behind it. none or relu");
+      fail(Exit::config, "batch norm: activation ", name_of(spec_.activation), " cannot be fused. use none or relu");
     if (spec_.src.count() == 0) fail(Exit::config, "batch norm: input ", spec_.src.str(), " is empty");
     dispatch_dtype(spec_.dtype, [](auto) {});
   }
@@ -97,11 +98,12 @@ class BatchNorm : public Op {
   bool relu() const { return spec_.activation == Activation::relu; }
   std::int64_t block_grain() const { return std::max<std::int64_t>(1, 16384 / (grid_.block_rows * grid_.width)); }
 
-  // Mean, 1/std.
+  // The batch mean of each channel, then 1/std of each channel.
   float* moments(const OpArgs& args) const {
     return spec_.consumes_diff_sums ? args.moments.as<float>() : static_cast<float*>(args.saved);
   }
-  // saved: moments, bits by block; nothing with takes_diff_sums. workspace: two floats a channel, then sums by chunk.
+  // saved: moments, then the ReLU bits of each block; empty with consumes_diff_sums. workspace: two floats per channel,
+  // then the sums of each chunk.
   std::size_t bits_at() const { return align64(2 * std::size_t(grid_.channels) * sizeof(float)); }
   std::size_t sums_at() const { return align64(2 * std::size_t(grid_.channels) * sizeof(float)); }
   std::size_t bits_stride() const { return std::size_t(grid_.width) * sizeof(std::uint32_t); }
@@ -123,7 +125,8 @@ class BatchNorm : public Op {
         to_float(tile + r * b.width, element(t, b.begin + r * b.stride), t.dtype, b.width);
     return {tile, b.width};
   }
-  // In place for float32, else (or where the result is not wanted) in the tile, which write() stores.
+  // Where to compute a result. float32 tensors are written directly. Otherwise, or if the result is not requested, it
+  // is computed in the tile, which write() stores.
   static Target target(const Tensor& t, const Block& b, float* tile) {
     return t && t.dtype == DType::f32 ? Target{t.as<float>() + b.begin, b.stride} : Target{tile, b.width};
   }
@@ -136,7 +139,8 @@ class BatchNorm : public Op {
         from_float(element(t, b.begin + r * b.stride), t.dtype, from.data + r * b.width, b.width);
   }
 
-  // sum_block(block, lanes, lanes) for the blocks of each chunk; the chunk's two sums a channel go to the workspace.
+  // Calls sum_block(block, shift, a, b) for each block, adds up the two sums a and b of each lane, and writes those of
+  // each chunk and channel to the workspace. prepare(shift, slab) fills `shift`, one value per lane.
   template <class Prepare, class SumBlock>
   void sum_chunks(const OpArgs& args, const Prepare& prepare, const SumBlock& sum_block) const {
     parallel_ranges(grid_.slabs * grid_.chunks, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -175,8 +179,8 @@ class BatchNorm : public Op {
     return {a, b};
   }
 
-  // Variance from sums of (x - shift) and its square: exact enough when the shift is near the mean. It is the mean of a
-  // few rows spread over the tensor. Sums that are given have no shift.
+  // Computes the variance from the sums of x - shift and of its square, which is accurate if the shift is near the
+  // mean. The shift is the mean of a few rows spread over the tensor. With consumes_sums, the shift is 0.
   void statistics(const OpArgs& args, float* mean, float* inverse) const {
     float* shift = static_cast<float*>(args.workspace);
     if (!spec_.consumes_sums) sum_source(args, shift);
@@ -187,7 +191,7 @@ class BatchNorm : public Op {
       for (std::int64_t c = begin; c < end; ++c) {
         const auto [sum, square] =
             spec_.consumes_sums ? std::pair(double(given[c]), double(given[grid_.channels + c])) : total(args, c);
-        const double spread = square - sum * sum / n, squares = spread < 0 ? 0 : spread;  // a NaN stays
+        const double spread = square - sum * sum / n, squares = spread < 0 ? 0 : spread;  // keeps a NaN
         const double center = (spec_.consumes_sums ? 0 : double(shift[c])) + sum / n;
         mean[c] = float(center);
         inverse[c] = float(1 / std::sqrt(squares / n + double(spec_.epsilon)));

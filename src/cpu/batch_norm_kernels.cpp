@@ -2,7 +2,7 @@
 
 namespace millrace::cpu::batch_norm {
 
-// Four rows at a time: fewer passes over the sums, and less rounding in them.
+// Processes four rows at a time, which reads the sums less often and reduces their rounding error.
 MR_TARGET_CLONES void sums(const Block& b, Lines x, const float* __restrict shift, float* __restrict sum,
                            float* __restrict square) {
   std::fill_n(sum, b.width, 0.0f);
@@ -83,7 +83,7 @@ MR_INLINE void normalise_of(const Block& b, Target y, Lines x, Lines residual, s
       float v = (in[i] - mean[i]) * factor[i] + beta[i];
       if (has_residual) v += r[i];
       if (keep) bits[i] |= v <= 0 ? 0u : bit;
-      out[i] = relu && v < 0 ? 0 : v;  // a NaN stays
+      out[i] = relu && v < 0 ? 0 : v;  // keeps a NaN
     }
   }
 }

@@ -1,6 +1,6 @@
 // The arithmetic of batch norm on one block of floats: b.rows rows of b.width values, then one row of b.tail values.
-// Each operand has its own distance between rows. Parameters have one value per lane. `bits`: bit r of word i says
-// whether the ReLU behind the norm let the value in row r of lane i pass; null when there is no ReLU.
+// Each operand has its own stride between rows. Parameters have one value per lane. `bits`: bit r of word i says
+// whether the ReLU after the norm let the value in row r of lane i pass; null if there is no ReLU.
 #pragma once
 #include "cpu/common/channel_grid.hpp"
 
@@ -23,25 +23,26 @@ struct NormParameters {
   const float* beta = nullptr;
 };
 
-// sum = sum of (x - shift), square = sum of its square.
+// Computes sum = sum of (x - shift) and square = sum of (x - shift)^2 for each lane.
 void sums(const Block& b, Lines x, const float* shift, float* sum, float* square);
-// sum = sum of g, product = sum of g * (x - mean), where g = dy if its bit is set, else 0.
+// Computes sum = sum of g and product = sum of g * (x - mean) for each lane, where g = dy if its bit is set, otherwise
+// 0.
 void gradient_sums(const Block& b, Lines dy, Lines x, const std::uint32_t* bits, const float* mean, float* sum,
                    float* product);
-// y = act((x - mean) * factor + beta + residual). residual.data may be null. With bits: act is ReLU, and bits are
-// written.
+// Computes y = act((x - mean) * factor + beta + residual), where act is ReLU or the identity. residual.data may be
+// null. If bits is not null, act is ReLU, and the bits are written.
 void normalise(const Block& b, Target y, Lines x, Lines residual, std::uint32_t* bits, bool relu,
                const NormParameters& parameters);
 
 struct GradientOperands {
   Target dx;
-  Target residual;  // data may be null: there is no residual
+  Target residual;  // data is null if there is no residual
   Lines dy;
   Lines x;
 };
-// dx = factor * (g - mean_g - (x - mean) * slope), and residual = g. The arrays have one value per lane: mean_g is the
-// mean of the gradient that arrives, slope its slope over x - mean. They are parameters of their own, not a struct,
-// because GCC makes vector loops only of restricted parameters here (measured: three times as fast).
+// Computes dx = factor * (g - mean_g - (x - mean) * slope) and residual = g. The arrays have one value per lane: mean_g
+// is the mean of g, and slope is the slope of g over x - mean. They are separate parameters, not a struct, because GCC
+// vectorises this loop only for restrict-qualified parameters (measured: three times as fast).
 void gradient(const Block& b, const GradientOperands& operands, const std::uint32_t* bits, const float* mean,
               const float* factor, const float* mean_g, const float* slope);
 

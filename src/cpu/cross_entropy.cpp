@@ -1,4 +1,5 @@
-// Cross-entropy: rows in parallel, each by one thread; then the rows' results are summed in order on the caller.
+// Cross-entropy. Rows are computed in parallel, each by one thread. Then the calling thread adds their results in
+// order.
 #include <cmath>
 #include <limits>
 
@@ -78,7 +79,7 @@ class CrossEntropy : public RowLossOp {
     const std::int64_t base = row * classes_, label = args.src[1].as<std::int32_t>()[row];
     const bool want_diff = spec_.mode == Mode::train && diff;
     RowLoss result;
-    // A label beyond the classes is a defect of the data: the loss says so by a NaN, without reading out of bounds.
+    // A label that is not below the number of classes is an error in the data. It makes the loss NaN.
     if (label < 0 || label >= classes_) {
       if (want_diff) std::fill(element(diff, base), element(diff, base + classes_), std::byte{0});
       if (label >= 0) {
@@ -112,7 +113,7 @@ class CrossEntropy : public RowLossOp {
     const double scale = double(args.state->loss_scale) * double(args.state->row_weight);
     tiles([&](std::int64_t at, std::int64_t n) {
       const float* x = read_floats(logits, base + at, n, tile);
-      if (classes_ > tile_count) exponentials(other, x, most, n);  // else they are still there
+      if (classes_ > tile_count) exponentials(other, x, most, n);  // otherwise `other` still holds them
       float* to = float_target(diff, base + at, tile);
       scale_shift(to, other, float(scale / sum), float(scale * uniform), n);
       if (label >= at && label < at + n) {

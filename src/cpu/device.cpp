@@ -27,16 +27,17 @@ std::string processor_model() {
   return "processor";
 }
 
-// Compute is immediate: what was recorded has happened, and the loader orders its workers' writes itself.
+// Operations run at once on the calling thread, so the work before an event is always complete. The loader itself
+// orders the writes of its workers.
 struct ImmediateEvent : Event {
   void record(Stream) override {}
   void wait(Stream) override {}
   void synchronize() override {}
 };
 
-class ClockMarks : public Timestamps {
+class ClockTimestamps : public Timestamps {
  public:
-  explicit ClockMarks(int count) : at_(std::size_t(count)) {}
+  explicit ClockTimestamps(int count) : at_(std::size_t(count)) {}
   void record(Stream, int index) override { at_.at(std::size_t(index)) = std::chrono::steady_clock::now(); }
   void read(std::span<double> out) override {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::chrono::duration<double>(at_.at(i) - at_[0]).count();
@@ -69,9 +70,9 @@ class CpuDevice : public Device {
     void* data = nullptr;
     if (bytes <= share_) data = is_lazy(kind, padded) ? mapped(padded) : std::aligned_alloc(page, padded);
     if (!data)
-      fail(Exit::config, "not enough memory (", format_bytes(bytes), " wanted at once, ", format_bytes(share_),
-           " free for this rank). use a smaller micro-batch or more ranks");
-    if (padded >= large) madvise(data, padded, MADV_HUGEPAGE);  // advice: its failure costs speed only
+      fail(Exit::config, "not enough memory (one allocation needs ", format_bytes(bytes), ", but this rank may use ",
+           format_bytes(share_), "). use a smaller micro-batch or more ranks");
+    if (padded >= large) madvise(data, padded, MADV_HUGEPAGE);  // only for speed, so a failure is ignored
     if (!is_lazy(kind, padded)) std::memset(data, 0, padded);
     return data;
   }
@@ -89,7 +90,7 @@ class CpuDevice : public Device {
   }
   bool shares_host_memory() const override { return true; }
   std::unique_ptr<Event> make_event() override { return std::make_unique<ImmediateEvent>(); }
-  std::unique_ptr<Timestamps> make_timestamps(int count) override { return std::make_unique<ClockMarks>(count); }
+  std::unique_ptr<Timestamps> make_timestamps(int count) override { return std::make_unique<ClockTimestamps>(count); }
   std::unique_ptr<CapturedStep> capture(const std::string&, std::function<void()> step) override {
     return std::make_unique<EagerStep>(std::move(step));
   }
@@ -97,7 +98,8 @@ class CpuDevice : public Device {
 
  private:
   static std::size_t padded_to_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
-  // Memory that batches are read into: of a ring that could become long, what is used, and where it is written.
+  // Large pinned memory holds the ring of the loader, which may be longer than needed. It is mapped lazily: only the
+  // slots that are used take memory, on the NUMA node of the thread that first writes them.
   static bool is_lazy(MemoryKind kind, std::size_t padded) { return kind == MemoryKind::pinned && padded >= large; }
   static void* mapped(std::size_t bytes) {
     void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

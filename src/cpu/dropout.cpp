@@ -6,7 +6,7 @@
 namespace millrace::cpu {
 namespace {
 
-// Four words a lane, the same as philox() of base/rng.hpp, for many counters side by side: enough
+// Computes philox() of base/rng.hpp for many consecutive counters at once, four words per lane. There are enough lanes
 // that the compiler keeps the loops and vectorises them.
 constexpr int lanes = 64;
 struct Draws {
@@ -34,8 +34,8 @@ __attribute__((always_inline)) inline void philox_lanes(Draws& d, std::uint64_t 
     }
 }
 
-// positive[i] > 0 where element begin + i of a row is kept; begin is a multiple of 4, `positive` has room for a
-// multiple of 256.
+// Sets positive[i] = 1 if element begin + i of a row is kept, otherwise 0. `begin` is a multiple of 4. `positive` has
+// room for n values, rounded up to a multiple of 256.
 MR_TARGET_CLONES void draw(float* __restrict positive, std::uint64_t key, std::uint64_t step, std::uint64_t id,
                            std::int64_t begin, std::int64_t n, float probability) {
   for (std::int64_t i = 0; i < n; i += 4 * lanes) {

@@ -29,7 +29,8 @@ class Embedding : public Op {
     });
   }
 
-  // A thread sums for its range of the vocabulary: so the order of a sum depends on nothing.
+  // Each thread adds the gradients for its own range of the vocabulary. So the order within a sum does not depend on
+  // the number of threads.
   void backward(const OpArgs& args) override {
     if (!args.diff_weight[0]) return;
     float* const sums = args.diff_weight[0].as<float>();
@@ -50,7 +51,7 @@ class Embedding : public Op {
   }
 
  private:
-  // body(const T*) with the type of the tokens.
+  // Calls body(const T*) with the stored type of the tokens.
   template <class Body>
   static void with_tokens(const Tensor& src, const Body& body) {
     if (src.dtype == DType::u8) return body(src.as<const std::uint8_t>());

@@ -1,5 +1,5 @@
-// The input pass: one line of the last spatial axis at a time. Where a line is cropped, flipped or stored by channel it
-// is first put straight in its raw type; then one loop casts and normalises.
+// The input pass. It processes one line of the last spatial axis at a time. If a line is cropped, flipped or not stored
+// channels-last, it is first reordered in its raw type. Then one loop converts and normalises it.
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -49,7 +49,7 @@ void transform_log1p(float* y, const float* gain, const float* shift, std::int64
   for (std::int64_t i = 0; i < n; ++i) y[i] = std::log1p(y[i]) * gain[i] + shift[i];
 }
 
-// Whole pixels of three channels.
+// Applies a ColorMatrix to n values: whole pixels of three channels.
 MR_TARGET_CLONES void mix_colours(float* y, std::int64_t n, const ColorMatrix& mix) {
   const ColorMatrix m = mix;
   for (std::int64_t i = 0; i < n; i += 3) {
@@ -58,25 +58,28 @@ MR_TARGET_CLONES void mix_colours(float* y, std::int64_t n, const ColorMatrix& m
   }
 }
 
-// Where a line's elements come from: element (pixel x, channel c) at first + x * pixel_step + c * channel_step, or by
-// `each` where its channels do not lie evenly; pixels outside of [begin, end) are padding.
+// Where the elements of a line are stored. Channel c of pixel x is element first + x * pixel_step + c * channel_step.
+// If the channels are not evenly spaced, it is found with `each`, `row`, `position` and `direction` instead. Pixels
+// outside of [begin, end) are padding.
 struct Line {
   std::int64_t first = 0, pixel_step = 0, channel_step = 0, begin = 0, end = 0;
   const InputStrides::Channel* each = nullptr;
-  std::int64_t row = 0, position = 0, direction = 1;  // its row's first element; pixel x: position + x * direction
+  std::int64_t row = 0;                      // first element of the row
+  std::int64_t position = 0, direction = 1;  // pixel x is read from position + x * direction of src
 };
 
-// Whole pixels from x on, `n` elements, channels last. few: the channels where the compiler shall know them, else 0.
-template <class Raw, int few>
+// Copies `n` elements, in whole pixels from x on, to channels-last order. known_channels: the number of channels if it
+// is known at compile time, otherwise 0.
+template <class Raw, int known_channels>
 void gather(Raw* to, const Raw* from, const Line& line, std::int64_t channels, std::int64_t x, std::int64_t n) {
-  const std::int64_t count = few ? few : channels;
+  const std::int64_t count = known_channels ? known_channels : channels;
   for (std::int64_t i = 0; i + count <= n; i += count, ++x) {
     const Raw* pixel = from + line.first + x * line.pixel_step;
     for (std::int64_t k = 0; k < count; ++k) to[i + k] = pixel[k * line.channel_step];
   }
 }
 
-// The same of channels that do not lie evenly, from channel c of pixel x on; any n.
+// The same for channels that are not evenly spaced, for any n elements from channel c of pixel x on.
 template <class Raw>
 void gather_each(Raw* to, const Raw* from, const Line& line, std::int64_t channels, std::int64_t x, std::int64_t c,
                  std::int64_t n) {
@@ -88,10 +91,10 @@ void gather_each(Raw* to, const Raw* from, const Line& line, std::int64_t channe
   }
 }
 
-// Elements [at, at + n) of the line, channels last: what is left of a pixel, whole pixels, the begin of one; padding
-// and image each in one run.
+// Copies elements [at, at + n) of the line to channels-last order, in runs: the rest of a pixel, whole pixels, or the
+// beginning of a pixel. A run lies either in the image or in the padding.
 template <class Raw>
-void straighten(Raw* to, const Raw* from, const Line& line, std::int64_t channels, std::int64_t at, std::int64_t n) {
+void reorder_line(Raw* to, const Raw* from, const Line& line, std::int64_t channels, std::int64_t at, std::int64_t n) {
   for (std::int64_t i = 0; i < n;) {
     const std::int64_t x = (at + i) / channels, c = (at + i) % channels;
     const bool inside = x >= line.begin && x < line.end;
@@ -123,13 +126,14 @@ class Input : public Op {
       : spec_(spec),
         channels_(spec.used_channels()),
         values_(input_channels(spec)),
-        places_(input_strides(spec)),
+        strides_(input_strides(spec)),
         augmenter_(spec),
-        colours_(values_),
+        color_jitter_(values_),
         stored_(spatial_extents(spec.src)),
         extent_(spatial_extents(spec.dst())) {
     dispatch_dtype(spec_.dtype, [](auto) {});
-    // Repeated by channel, one tile further than the channels: a tile may begin at any of them.
+    // The parameters of the channels, repeated for one tile more than the channels, because a tile may begin at any
+    // channel.
     for (std::int64_t i = 0; i < channels_ + tile_count; ++i) {
       const InputChannel& c = values_[std::size_t(i % channels_)];
       factor_.push_back(c.factor);
@@ -171,11 +175,11 @@ class Input : public Op {
     line.row = row * spec_.src.row_count();
     line.position = (d * stored_[1] + h) * stored_w + from(2, 0);
     line.direction = flip ? -1 : 1;
-    line.each = places_.each.empty() ? nullptr : places_.each.data();
-    line.channel_step = places_.channel_step;
-    line.pixel_step = line.direction * places_.pixel_step;
-    line.first = line.row + places_.first + line.position * places_.pixel_step;
-    if (inside) {  // pixel x comes from (flipped ? w - 1 - x : x) + by
+    line.each = strides_.each.empty() ? nullptr : strides_.each.data();
+    line.channel_step = strides_.channel_step;
+    line.pixel_step = line.direction * strides_.pixel_step;
+    line.first = line.row + strides_.first + line.position * strides_.pixel_step;
+    if (inside) {  // pixel x is read from position (flip ? w - 1 - x : x) + by
       const std::int64_t by = move.by[2];
       line.begin = std::clamp<std::int64_t>(flip ? w + by - stored_w : -by, 0, w);
       line.end = std::clamp<std::int64_t>(flip ? w + by : stored_w - by, 0, w);
@@ -184,18 +188,18 @@ class Input : public Op {
                             line.channel_step == 1;
     const std::size_t size = size_of(spec_.raw);
     const auto* raw = args.src[0].as<std::byte>();
-    const ColorMatrix mix = move.has_color_jitter() ? colours_.mix(move) : ColorMatrix{};
+    const ColorMatrix mix = move.has_color_jitter() ? color_jitter_.mix(move) : ColorMatrix{};
     const std::int64_t most = move.has_color_jitter() ? tile_count / 3 * 3 : tile_count;  // whole pixels
     for (std::int64_t at = 0; at < line_count; at += most) {
       const std::int64_t n = std::min(most, line_count - at);
-      alignas(64) std::byte put_straight[tile_count * 8];
-      const void* raw_values = put_straight;
+      alignas(64) std::byte reordered[tile_count * 8];
+      const void* raw_values = reordered;
       if (move.random_resized_crop)
-        enlarge_tile(reinterpret_cast<float*>(put_straight), args, row, number, move, at, n);
+        enlarge_tile(reinterpret_cast<float*>(reordered), args, row, number, move, at, n);
       else if (contiguous)
         raw_values = raw + std::size_t(line.first + at) * size;
       else
-        straighten_bytes(put_straight, raw, line, at, n, size);
+        reorder_bytes(reordered, raw, line, at, n, size);
       Tile tile;
       const std::int64_t to_at = (row * extent_[0] * extent_[1] + number) * line_count + at;
       float* to = float_target(args.dst, to_at, tile);
@@ -207,7 +211,7 @@ class Input : public Op {
       if (move.has_color_jitter()) mix_colours(to, n, mix);
       if (move.gain != 1 || move.lift != 0)
         for (std::int64_t i = 0; i < n; ++i) to[i] = to[i] * move.gain + shift[i] * move.lift;
-      // The line's elements that are cut out, of those in this tile.
+      // The elements of this tile that the cutout sets to 0.
       const std::int64_t cut_begin = std::max(at, move.cut_begin[2] * channels_),
                          cut_end = std::min(at + n, move.cut_end[2] * channels_);
       if (move.cut(number / extent_[1], number % extent_[1], move.cut_begin[2]) && cut_begin < cut_end)
@@ -216,7 +220,7 @@ class Input : public Op {
     }
   }
 
-  // Elements [at, at + n) of line y of an enlarged image, channels last.
+  // Computes elements [at, at + n) of line y of an enlarged image, channels-last.
   template <class Raw>
   void enlarge(float* to, const Raw* image, const Augmentation& move, std::int64_t y, std::int64_t at,
                std::int64_t n) const {
@@ -227,8 +231,9 @@ class Input : public Op {
       const auto column = move.interpolation_point(1, move.unflipped(2, x, w), w);
       for (; c < channels_ && to < end; ++c) {
         const auto [first, step] =
-            places_.each.empty() ? InputStrides::Channel{places_.first + c * places_.channel_step, places_.pixel_step}
-                                 : places_.each[std::size_t(c)];
+            strides_.each.empty()
+                ? InputStrides::Channel{strides_.first + c * strides_.channel_step, strides_.pixel_step}
+                : strides_.each[std::size_t(c)];
         const Raw* upper = image + first + (row.first * w + column.first) * step;
         const Raw* lower = upper + (extent_[1] > 1 ? w * step : 0);
         const std::int64_t next = w > 1 ? step : 0;
@@ -246,11 +251,11 @@ class Input : public Op {
     });
   }
 
-  void straighten_bytes(void* to, const void* raw, const Line& line, std::int64_t at, std::int64_t n,
-                        std::size_t size) const {
+  void reorder_bytes(void* to, const void* raw, const Line& line, std::int64_t at, std::int64_t n,
+                     std::size_t size) const {
     const auto as = [&](auto zero) {
       using Raw = decltype(zero);
-      straighten(static_cast<Raw*>(to), static_cast<const Raw*>(raw), line, channels_, at, n);
+      reorder_line(static_cast<Raw*>(to), static_cast<const Raw*>(raw), line, channels_, at, n);
     };
     if (size == 1)
       as(std::uint8_t{});
@@ -265,10 +270,10 @@ class Input : public Op {
   InputSpec spec_;
   std::int64_t channels_;
   std::vector<InputChannel> values_;
-  InputStrides places_;
+  InputStrides strides_;
   Augmenter augmenter_;
-  ColorJitter colours_;
-  std::array<std::int64_t, 3> stored_, extent_;  // of src, of dst
+  ColorJitter color_jitter_;
+  std::array<std::int64_t, 3> stored_, extent_;  // spatial extents of src and of dst
   std::vector<float> factor_, offset_, gain_, shift_;
 };
 

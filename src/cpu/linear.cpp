@@ -1,5 +1,6 @@
-// Linear layers by oneDNN's matmul. As in conv.cpp, `derived` holds the weights in the layouts that matmul asks for
-// (none where it takes them as they are); the weight gradient is a matmul into float32 that writes or adds by itself.
+// Linear layers with oneDNN's matmul. As in conv.cpp, packed_weights holds the weights in the layouts that matmul
+// requires; it is empty if matmul uses the parameter as it is stored. The weight gradient is a matmul with a float32
+// result, which it writes or adds.
 #include <algorithm>
 #include <string_view>
 
@@ -11,7 +12,7 @@ namespace {
 
 using onednn::Call, onednn::desc;
 
-// Adds rows [0, rows) of `diff`, columns [begin, end), onto sum: row after row, so the order never depends on the
+// Adds columns [begin, end) of all rows of `diff` to `sum`, row by row, so the order does not depend on the number of
 // threads.
 MR_TARGET_CLONES void sum_columns(float* __restrict sum, const float* __restrict diff, std::int64_t rows,
                                   std::int64_t columns, std::int64_t begin, std::int64_t end) {
@@ -24,23 +25,23 @@ MR_TARGET_CLONES void sum_columns(float* __restrict sum, const bf16* __restrict 
     for (std::int64_t c = begin; c < end; ++c) sum[c] += load(diff + r * columns + c);
 }
 
-// In training weights change with every step. For so few rows a copy of them in another layout, through memory, takes
-// longer than it saves the product: brgemm packs a block of them in the cache instead (a step of 2048-1024-1024-2 with
-// 128 rows: 8 to 12 % less; of 512 rows as much, of 2048 rows more).
+// In training, the weights change with every step. For at most this many rows, it takes longer to copy them to another
+// layout in memory than the product gains by it. brgemm packs blocks of them in the cache instead. Measured for a step
+// of 2048-1024-1024-2: 8 to 12 % shorter with 128 rows, equal with 512 rows, longer with 2048 rows.
 constexpr std::int64_t few_rows = 256;
 
-// The operands of a matmul dst = act(src * weights + bias).
+// The operands of the product dst = act(src * weights + bias), without the weights.
 struct MatmulOperands {
   desc src, bias, dst;
 };
 // The layouts that the weights may have.
 struct WeightLayouts {
   onednn::dims extents;
-  desc stored;  // as the parameter lies in memory
-  desc plain;   // used when oneDNN would choose no blocked layout, as before AVX-512
+  desc stored;  // the layout of the parameter in memory
+  desc plain;   // used if oneDNN chooses no blocked layout, as on processors without AVX-512
 };
 
-// Takes the weights as stored where that is faster, else in a blocked layout of oneDNN's choice.
+// Uses the weights as they are stored if that is faster, otherwise a blocked layout that oneDNN chooses.
 dnnl::matmul::primitive_desc choose_matmul(const LinearSpec& s, const WeightLayouts& weights,
                                            const MatmulOperands& operands, Activation activation) {
   const auto with = [&](const desc& layout) {
@@ -66,7 +67,7 @@ class Linear : public Op {
         activation_(s.activation) {
     const desc src = onednn::plain({rows_, in_}, dtype_), dst = onednn::plain({rows_, out_}, dtype_);
     const desc bias = s.bias ? onednn::plain({1, out_}, DType::f32) : desc();
-    // The canonical weight (out, in) read as (in, out).
+    // `turned` reads the canonical weight (out, in) as (in, out).
     const desc turned = onednn::strided({in_, out_}, dtype_, {1, in_}), canonical = onednn::plain({out_, in_}, dtype_);
 
     const auto forward =
@@ -78,8 +79,8 @@ class Linear : public Op {
 
     if (s.mode == Mode::train) {
       if (s.need_diff_src) {
-        // Weight rows a multiple of 512 bytes apart share few cache sets, which halves the speed of oneDNN's GEMM: then
-        // it gets a copy with longer rows.
+        // Weight rows whose distance is a multiple of 512 bytes map to few cache sets, which halves the speed of
+        // oneDNN's GEMM. In that case it gets a copy with longer rows.
         const bool pad = in_ % 128 == 0 && rows_ >= 16;
         const desc plain = pad ? onednn::strided({out_, in_}, dtype_, {in_ + 16, 1}) : canonical;
         const auto data = choose_matmul(s, {{out_, in_}, canonical, plain}, {dst, desc(), src}, Activation::none);
@@ -150,7 +151,8 @@ class Linear : public Op {
   }
 
  private:
-  // Relu and tanh go back from the result, both gelus from the saved pre-activation.
+  // The gradient of relu and tanh is computed from the result, that of gelu and gelu_tanh from the saved value before
+  // the activation.
   void prepare_activation(const desc& data) {
     const auto algorithm = onednn::algorithm_of(activation_, true);
     const auto hint = onednn::eltwise_forward(algorithm, data, Mode::train);
@@ -161,7 +163,8 @@ class Linear : public Op {
     if (keeps_pre_) activate_ = Call(hint, dnnl::eltwise_forward(hint), {{DNNL_ARG_SRC, data}, {DNNL_ARG_DST, data}});
   }
 
-  // Workspace: oneDNN's scratch, then the gradient before the activation. Saved: a gelu's pre-activation.
+  // workspace: oneDNN's scratchpad, then the gradient before the activation. saved: the value before the activation,
+  // for gelu and gelu_tanh.
   void plan() {
     std::size_t scratch = std::max(forward_weight_.scratch_bytes(), backward_weight_.scratch_bytes());
     for (const Call* call :
@@ -207,11 +210,11 @@ std::unique_ptr<Op> make_linear(const LinearSpec& spec) {
                             .dst = spec.dst().count(),
                             .weight = {spec.weight().count()},
                             .keeps_src = true,
-                            .keeps_dst = spec.activation == Activation::relu || spec.activation == Activation::tanh,
+                            .keeps_dst = spec.activation != Activation::none && !backward_reads_src(spec.activation),
                             .infer = spec.mode == Mode::infer};
   if (!wants_narrow_linear(spec) || (spec.dtype == DType::bf16 && onednn::has_bf16()))
     return native_or_emulated<Linear>(spec, cat("linear ", spec.src.str(), " -> ", spec.out_features), tensors);
-  onednn::type_of(spec.dtype);  // refuses what is no floating type
+  onednn::type_of(spec.dtype);  // rejects integer types
   auto op = make_narrow_linear(spec);
   return spec.dtype == DType::f32 ? std::move(op) : emulate_half(spec.dtype, std::move(op), tensors);
 }

@@ -1,6 +1,6 @@
-// A linear layer of a few outputs, as the last one of a classifier has: it does two operations for each value read, so
-// it is a pass over memory and no matrix product (oneDNN's GEMM copies its operands into blocks first, which takes
-// longer than the work). Every output's sum is taken in one order, whatever the threads.
+// A linear layer with few outputs, like the last layer of a classifier. It does two floating-point operations per
+// output for each value that it reads, so memory bandwidth limits it. oneDNN's GEMM would first copy its operands into
+// blocks, which takes longer than the products. The order of each sum does not depend on the number of threads.
 #include <cstring>
 
 #include "cpu/common/ops.hpp"
@@ -9,10 +9,10 @@
 namespace millrace::cpu {
 namespace {
 
-constexpr std::int64_t most_outputs = 8;
-constexpr std::int64_t worth_a_thread = 1 << 15;  // values
+constexpr std::int64_t max_outputs = 8;
+constexpr std::int64_t values_per_thread = 1 << 15;  // at least
 
-#pragma GCC diagnostic ignored "-Wpsabi"  // nothing of this file is called from outside with vectors
+#pragma GCC diagnostic ignored "-Wpsabi"  // no function with vector parameters is called from other files
 typedef float Floats __attribute__((vector_size(32)));
 constexpr std::int64_t lanes = 8;
 
@@ -22,7 +22,7 @@ __attribute__((always_inline)) inline Floats load8(const float* from) {
   return v;
 }
 
-// y[r][o] = x[r] . w[o] + bias[o] for r < rows, o < outs of `out` outputs.
+// Computes y[r][o] = dot(x[r], w[o]) + bias[o] for r < rows and o < outs. `out` is the number of outputs of the layer.
 template <int rows, int outs>
 __attribute__((always_inline)) inline void dots(float* y, const float* x, const float* w, const float* bias,
                                                 std::int64_t in, std::int64_t out) {
@@ -55,10 +55,10 @@ MR_TARGET_CLONES void forward_rows(float* y, const float* x, const float* w, con
   for (; r < rows; ++r) all_dots<1>(y + r * out, x + r * in, w, bias, in, out);
 }
 
-// g[o][i] += sum over r of d[r][o] * x[r][i] for columns [begin, end), in the rows' order, four at a time.
 struct Extents {
   std::int64_t rows, in, out;
 };
+// Computes g[o][i] += sum over r of d[r][o] * x[r][i] for columns i in [begin, end), four rows at a time, in order.
 MR_TARGET_CLONES void add_products(float* g, const float* d, const float* x, const Extents& extents, std::int64_t begin,
                                    std::int64_t end) {
   const std::int64_t rows = extents.rows;
@@ -82,7 +82,7 @@ MR_TARGET_CLONES void add_products(float* g, const float* d, const float* x, con
     }
 }
 
-// dx[r][i] = sum over o of d[r][o] * w[o][i].
+// Computes dx[r][i] = sum over o of d[r][o] * w[o][i].
 MR_TARGET_CLONES void backward_rows(float* dx, const float* d, const float* w, std::int64_t rows, std::int64_t in,
                                     std::int64_t out) {
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -108,7 +108,7 @@ class NarrowLinear : public Op {
   void forward(const OpArgs& args) override {
     const auto *x = args.src[0].as<float>(), *w = args.weight[0].as<float>();
     const float* bias = args.weight[1] ? args.weight[1].as<float>() : nullptr;
-    // Whole groups of four for each thread: a row's sums do not depend on where the ranges are cut.
+    // Ranges begin at multiples of four rows, so the sums of a row do not depend on the number of threads.
     parallel_ranges(rows_, grain_of(in_), [&](std::int64_t begin, std::int64_t end) {
       forward_rows(args.dst.as<float>() + begin * out_, x + begin * in_, w, bias, end - begin, in_, out_);
     });
@@ -138,7 +138,7 @@ class NarrowLinear : public Op {
 
  private:
   static std::int64_t grain_of(std::int64_t values) {
-    return std::max<std::int64_t>(16, (worth_a_thread / std::max<std::int64_t>(1, values) + 15) / 16 * 16);
+    return std::max<std::int64_t>(16, (values_per_thread / std::max<std::int64_t>(1, values) + 15) / 16 * 16);
   }
   std::int64_t rows_, in_, out_;
 };
@@ -146,7 +146,7 @@ class NarrowLinear : public Op {
 }  // namespace
 
 bool wants_narrow_linear(const LinearSpec& s) {
-  return s.out_features <= most_outputs && s.activation == Activation::none;
+  return s.out_features <= max_outputs && s.activation == Activation::none;
 }
 
 std::unique_ptr<Op> make_narrow_linear(const LinearSpec& s) { return std::make_unique<NarrowLinear>(s); }

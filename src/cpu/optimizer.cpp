@@ -1,5 +1,5 @@
-// The optimizer on the CPU: squares by piece in double, added in the pieces' order; the decision on the caller; one
-// fused pass.
+// The optimizer on the CPU. Sums of squares are computed for each chunk in double and added in the order of the chunks.
+// The calling thread decides whether the step is applied. Then one fused pass updates the weights.
 #include <cmath>
 #include <limits>
 
@@ -9,7 +9,7 @@
 namespace millrace::cpu {
 namespace {
 
-// Eight sums side by side, whatever the instruction set.
+// Eight partial sums for every instruction set, so that the result does not depend on the processor.
 MR_TARGET_CLONES double sum_of_squares(const float* g, std::int64_t n) {
   double lanes[8] = {};
   std::int64_t i = 0;
@@ -19,12 +19,13 @@ MR_TARGET_CLONES double sum_of_squares(const float* g, std::int64_t n) {
   return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
-// One step's numbers, the same for all elements of a segment. `unscale` holds 1 / loss scale and the clip.
+// The scalars of a step, equal for all elements of a segment.
 struct Rates {
-  float unscale, learning_rate, decay;
-  float momentum;                                      // sgd, lars
-  float beta1, beta2, mean, step_size, root, epsilon;  // adamw, lamb: mean = 1 / (1 - beta1^t), step_size = mean *
-                                                       // learning_rate, root = 1 / sqrt(1 - beta2^t)
+  float unscale;  // 1 / loss scale, times the factor of gradient clipping
+  float learning_rate, decay;
+  float momentum;  // sgd, lars
+  // adamw, lamb: mean = 1 / (1 - beta1^t), step_size = mean * learning_rate, root = 1 / sqrt(1 - beta2^t)
+  float beta1, beta2, mean, step_size, root, epsilon;
 };
 
 MR_TARGET_CLONES void sgd_plain(float* __restrict w, const float* __restrict g, std::int64_t n, const Rates& r) {
@@ -79,7 +80,7 @@ MR_TARGET_CLONES void lamb_direction(float* __restrict u, const float* __restric
 MR_TARGET_CLONES void move_by(float* __restrict w, const float* __restrict u, std::int64_t n, float rate) {
   for (std::int64_t i = 0; i < n; ++i) w[i] -= rate * u[i];
 }
-// The moments; returns the direction's sum of squares.
+// Updates the moments. Returns the sum of squares of the direction.
 double lamb_moments(const float* w, float* m, float* v, const float* g, std::int64_t n, const Rates& r) {
   constexpr std::int64_t part = 256;
   alignas(64) float root_v[part], u[part];
@@ -114,7 +115,7 @@ class Optimizer : public OptimizerOp {
  public:
   explicit Optimizer(const OptimizerSpec& spec)
       : spec_(spec),
-        pieces_(split_into_chunks(spec)),
+        chunks_(split_into_chunks(spec)),
         own_sums_(spec.shards.empty() ? std::size_t(square_sum_count(spec)) : 0) {
     dispatch_dtype(spec_.weight_dtype, [](auto) {});
     if (spec_.by_segment()) ratios_.resize(spec_.segments.size());
@@ -122,34 +123,34 @@ class Optimizer : public OptimizerOp {
 
   int phases() const override { return spec_.kind == Kind::lamb ? 3 : 2; }
 
-  void run(int part, const OptimizerArgs& args) override {
+  void run(int phase, const OptimizerArgs& args) override {
     double* sums = spec_.shards.empty() ? own_sums_.data() : args.sums;
-    if (part == 0) return sum_squares(args, sums);
-    if (part == 1 && !decide(*args.state, sums)) return;
-    if (!go_) return;
-    if (part == 1 && spec_.kind == Kind::lamb) return advance_moments(args, sums);
+    if (phase == 0) return sum_squares(args, sums);
+    if (phase == 1 && !decide(*args.state, sums)) return;
+    if (!apply_) return;
+    if (phase == 1 && spec_.kind == Kind::lamb) return advance_moments(args, sums);
     if (spec_.by_segment()) find_ratios(sums);
     update(args);
   }
 
  private:
   template <class Body>
-  void for_pieces(const Body& body) const {
-    parallel_ranges(std::int64_t(pieces_.owned.size()), 4, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) body(pieces_.owned[std::size_t(i)]);
+  void for_chunks(const Body& body) const {
+    parallel_ranges(std::int64_t(chunks_.owned.size()), 4, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) body(chunks_.owned[std::size_t(i)]);
     });
   }
 
-  // Of the weights or of another thing (gradient, direction), by piece.
-  double& of_weights(double* sums, const OptimizerChunk& p) const { return sums[pieces_.all() + p.number]; }
+  // The sum of squares of a chunk: of the weights, or of the gradient (lamb, in its second phase: of the direction).
+  double& of_weights(double* sums, const OptimizerChunk& p) const { return sums[chunks_.all() + p.number]; }
   double& of_other(double* sums, const OptimizerChunk& p) const { return sums[p.number]; }
-  void clear_those_of_others(double* sums) const {
-    if (!spec_.shards.empty()) std::fill_n(sums, pieces_.all() * (spec_.by_segment() ? 2 : 1), 0.0);
+  void clear_sums_of_other_ranks(double* sums) const {
+    if (!spec_.shards.empty()) std::fill_n(sums, chunks_.all() * (spec_.by_segment() ? 2 : 1), 0.0);
   }
 
   void sum_squares(const OptimizerArgs& args, double* sums) const {
-    clear_those_of_others(sums);
-    for_pieces([&](const OptimizerChunk& p) {
+    clear_sums_of_other_ranks(sums);
+    for_chunks([&](const OptimizerChunk& p) {
       of_other(sums, p) = sum_of_squares(args.gradient + p.begin, p.count);
       if (spec_.kind == Kind::lars) of_weights(sums, p) = sum_of_squares(args.master + p.begin, p.count);
     });
@@ -157,14 +158,14 @@ class Optimizer : public OptimizerOp {
 
   bool decide(StepState& state, const double* sums) {
     double sum = 0;
-    for (std::int64_t i = 0; i < pieces_.all(); ++i) sum += sums[i];
+    for (std::int64_t i = 0; i < chunks_.all(); ++i) sum += sums[i];
     const double norm = std::sqrt(sum) / double(state.loss_scale);
     ++state.attempted;
     state.grad_norm = float(norm);
     state.found_inf = state.force_inf != 0 || !std::isfinite(norm);
     state.force_inf = 0;
-    go_ = !state.found_inf;
-    if (!go_) {
+    apply_ = !state.found_inf;
+    if (!apply_) {
       if (state.scale_on) {
         state.loss_scale = std::max(state.loss_scale * state.scale_backoff, state.scale_floor);
         state.clean_steps = 0;
@@ -205,8 +206,8 @@ class Optimizer : public OptimizerOp {
   }
 
   void advance_moments(const OptimizerArgs& args, double* sums) const {  // lamb
-    clear_those_of_others(sums);
-    for_pieces([&](const OptimizerChunk& p) {
+    clear_sums_of_other_ranks(sums);
+    for_chunks([&](const OptimizerChunk& p) {
       const float* w = args.master + p.begin;
       of_weights(sums, p) = sum_of_squares(w, p.count);
       of_other(sums, p) = lamb_moments(w, args.moment1 + p.moments, args.moment2 + p.moments, args.gradient + p.begin,
@@ -214,13 +215,13 @@ class Optimizer : public OptimizerOp {
     });
   }
 
-  // The trust ratios of the segments.
+  // Computes the trust ratios of the segments.
   void find_ratios(const double* sums) {
     const bool lars = spec_.kind == Kind::lars;
     for (std::size_t s = 0; s < ratios_.size(); ++s) {
       double weights = 0, other = 0;
-      for (std::int64_t i = pieces_.first[s]; i < pieces_.first[s + 1]; ++i) {
-        weights += sums[pieces_.all() + i];
+      for (std::int64_t i = chunks_.first[s]; i < chunks_.first[s + 1]; ++i) {
+        weights += sums[chunks_.all() + i];
         other += sums[i];
       }
       const double decay = double(spec_.segments[s].weight_decay);
@@ -233,7 +234,7 @@ class Optimizer : public OptimizerOp {
   }
 
   void update(const OptimizerArgs& args) const {
-    for_pieces([&](const OptimizerChunk& p) {
+    for_chunks([&](const OptimizerChunk& p) {
       update(args, p);
       if (spec_.weight_dtype == DType::f32) return;
       from_float(static_cast<std::byte*>(args.weights) + std::size_t(p.begin) * size_of(spec_.weight_dtype),
@@ -264,11 +265,11 @@ class Optimizer : public OptimizerOp {
   }
 
   OptimizerSpec spec_;
-  OptimizerChunks pieces_;
-  std::vector<double> own_sums_;  // of squares, where a step is not in slices
-  std::vector<float> ratios_;     // by segment; lars, lamb
-  Rates rates_{};                 // of this step, as is go_
-  bool go_ = false;
+  OptimizerChunks chunks_;
+  std::vector<double> own_sums_;  // sums of squares if there are no shards; otherwise the caller owns them
+  std::vector<float> ratios_;     // trust ratio of each segment; lars, lamb
+  Rates rates_{};                 // of this step
+  bool apply_ = false;            // this step has no overflow, so it is applied
 };
 
 }  // namespace

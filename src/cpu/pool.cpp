@@ -1,5 +1,6 @@
-// Pooling, both ways as a gather: a pixel of the result collects the pixels it depends on, so nothing is zeroed first
-// and no two threads write the same place. Global pooling is the average over a window of the whole image.
+// Pooling. Forward and backward both gather: each pixel of the result reads the pixels that it depends on. So the
+// result is not zeroed first, and no two threads write to the same pixel. Global pooling is average pooling with a
+// window of the size of the image.
 #include "cpu/common/ops.hpp"
 #include "cpu/common/tile.hpp"
 #include "cpu/pool_kernels.hpp"
@@ -7,7 +8,8 @@
 namespace millrace::cpu {
 namespace {
 
-// For each coordinate on one side of an axis: the coordinates on the other side that it meets, with the tap's number.
+// For each coordinate on one side of an axis: the coordinates on the other side that share a window with it, and the
+// index of the tap in the window.
 struct AxisOverlaps {
   struct AxisOverlap {
     std::int64_t other, tap;
@@ -19,7 +21,7 @@ struct AxisOverlaps {
 
 struct Axis {
   std::int64_t in = 1, out = 1, kernel = 1, stride = 1, pad = 0, dilation = 1;
-  AxisOverlaps of_out() const {  // which inputs a result sees, in the window's order
+  AxisOverlaps of_out() const {  // the inputs that each output reads, in the order of the window
     AxisOverlaps m;
     for (std::int64_t o = 0; o < out; ++o, m.close())
       for (std::int64_t k = 0; k < kernel; ++k) {
@@ -28,7 +30,7 @@ struct Axis {
       }
     return m;
   }
-  AxisOverlaps of_in() const {  // which results see an input
+  AxisOverlaps of_in() const {  // the outputs that read each input
     AxisOverlaps m;
     for (std::int64_t i = 0; i < in; ++i, m.close())
       for (std::int64_t k = 0; k < kernel; ++k) {
@@ -39,7 +41,7 @@ struct Axis {
   }
 };
 
-// A pixel of the result, walked in memory order without divisions.
+// Iterates over the pixels of the result in memory order, without divisions.
 struct Place {
   std::int64_t pixel, image, at[3];
   Place(std::int64_t pixel_, const std::int64_t (&extent)[3]) : pixel(pixel_) {
@@ -65,7 +67,8 @@ class Pool : public Op {
   explicit Pool(const PoolSpec& spec) : spec_(spec), channels_(spec.src[-1]) {
     dispatch_dtype(spec_.dtype, [](auto) {});
     const int rank = spec_.src.spatial_rank();
-    if (rank < 0 || rank > 3) fail(Exit::config, "pool: input ", spec_.src.str(), " has not 0 to 3 spatial dimensions");
+    if (rank < 0 || rank > 3)
+      fail(Exit::config, "pool: input ", spec_.src.str(), " has ", rank, " spatial dimensions (0 to 3 are supported)");
     const Shape dst = spec_.dst();
     for (int a = 0; a < rank; ++a) {
       Axis& axis = axes_[3 - rank + a];
@@ -130,10 +133,10 @@ class Pool : public Op {
     return static_cast<std::byte*>(args.saved) + std::size_t(at) * position_size();
   }
 
-  // For every pixel of `to`, by groups of channels: collect(values, position, taps, channels, first) until all the
-  // pixels of `from` that it meets are in, then finish(values, position, element, channels).
+  // For each pixel of `to` and each group of channels: calls collect(values, position, taps, channels, first) until all
+  // overlapping pixels of `from` are processed, then finish(values, position, element, channels).
   template <class Collect, class Finish>
-  void gather(const Tensor& to, const std::int64_t (&extent)[3], const AxisOverlaps (&meetings)[3], const Tensor& from,
+  void gather(const Tensor& to, const std::int64_t (&extent)[3], const AxisOverlaps (&overlaps)[3], const Tensor& from,
               const std::int64_t (&from_extent)[3], const Collect& collect, const Finish& finish,
               const void* saved) const {
     const std::int64_t groups = (channels_ + pool::channels_max - 1) / pool::channels_max;
@@ -156,9 +159,9 @@ class Pool : public Op {
             taps.count = 0;
           }
         };
-        each(meetings[0], place.at[0], [&](auto mz) {
-          each(meetings[1], place.at[1], [&](auto my) {
-            each(meetings[2], place.at[2], [&](auto mx) {
+        each(overlaps[0], place.at[0], [&](auto mz) {
+          each(overlaps[1], place.at[1], [&](auto my) {
+            each(overlaps[2], place.at[2], [&](auto mx) {
               const std::int64_t other = image + (mz.other * from_extent[1] + my.other) * from_extent[2] + mx.other;
               const std::int64_t element = other * channels_ + c;
               taps.values[taps.count] = read_floats(from, element, n, tiles[taps.count]);
@@ -171,10 +174,10 @@ class Pool : public Op {
           });
         });
         flush();
-        if (first) {
+        if (first) {  // the window covers only padding
           std::fill_n(values, n, 0.0f);
           std::fill_n(position, n, 0);
-        }  // meets padding only
+        }
         finish(values, position, at, n);
         write_floats(to, at, n, values);
         if (++group == groups) {

@@ -16,7 +16,7 @@ typedef std::int32_t Ints __attribute__((vector_size(32)));
 template <class Vector>
 using Element = std::remove_reference_t<decltype(std::declval<Vector&>()[0])>;
 
-// Eight channels, or the `n` last ones.
+// Loads and stores of eight channels (Whole), or of the last n channels.
 struct Whole {};
 template <class Vector>
 __attribute__((always_inline)) inline void load(Vector& to, const void* from, std::int64_t at, Whole) {
@@ -39,7 +39,7 @@ __attribute__((always_inline)) inline void store(T* to, std::int64_t at, const V
   for (std::int64_t l = 0; l < n; ++l) to[at + l] = values[l];
 }
 
-// body(channel, how many) for all channels, by eight.
+// Calls body(channel, Whole{}) for each eight channels, and body(channel, n) for the last n.
 #define MR_FOR_LANES(body)                                    \
   std::int64_t c = 0;                                         \
   for (; c + lanes <= channels; c += lanes) body(c, Whole{}); \
@@ -60,7 +60,7 @@ __attribute__((always_inline)) inline void routed(float* __restrict sum, const T
 
 }  // namespace
 
-// The first maximum wins; a NaN beats every number, the first one stays.
+// Equal values: the first one is taken. A NaN is larger than every number.
 MR_TARGET_CLONES void maximum(float* best, std::int32_t* position, const Taps& taps, std::int64_t channels,
                               bool first) {
   const auto body = [ =, &taps ](std::int64_t at, auto n) __attribute__((always_inline)) {

@@ -1,5 +1,5 @@
-// Pooling's arithmetic on the channels of one pixel: up to `taps_max` source pixels at a time. `first`: start from
-// them, else go on from what is there.
+// The arithmetic of pooling on the channels of one pixel, for up to `taps_max` source pixels per call. first: starts a
+// new result; otherwise the call continues with the result of the previous call.
 #pragma once
 #include <cstdint>
 
@@ -10,16 +10,17 @@ constexpr std::int64_t channels_max = 256;
 
 struct Taps {
   const float* values[taps_max];
-  const void* positions[taps_max];  // where each output's maximum came from, by channel (backward of max only)
-  std::int32_t numbers[taps_max];   // the tap's position in the window
+  const void* positions[taps_max];  // position of the maximum of each channel in its window (only in backward of max)
+  std::int32_t numbers[taps_max];   // index of the tap in the window
   int count = 0;
 };
 
 void maximum(float* best, std::int32_t* position, const Taps&, std::int64_t channels, bool first);
 void sum(float* sum, const Taps&, std::int64_t channels, bool first);
-// Sums the values whose position is their tap's number. wide: positions are 16-bit, else 8-bit.
+// Adds the values whose position equals the number of their tap. wide: positions have 16 bits, otherwise 8.
 void routed_sum(float* sum, const Taps&, std::int64_t channels, bool first, bool wide);
 void scale(float* values, float factor, std::int64_t channels);
+// Stores positions with 16 bits (wide) or 8 bits.
 void narrow(void* to, const std::int32_t* position, std::int64_t channels, bool wide);
 
 }  // namespace millrace::cpu::pool

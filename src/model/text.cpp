@@ -1,6 +1,6 @@
 // A network as lines of text, one layer per line:
 //   conv CHANNELS [KERNEL] [stride=S] [pad=P|same] [dilation=D] [groups=G] [bias=on|off]    KERNEL: 3, 3x3, 3x3x3;
-//   default 1 | batchnorm | relu | gelu | gelu_tanh | tanh | dropout P | linear FEATURES|outputs [bias=on|off] |
+//   default 1 | batchnorm | ACTIVATION (a name of ops/op.hpp) | dropout P | linear FEATURES|outputs [bias=on|off] |
 //   embedding WIDTH [vocabulary=V] | maxpool KERNEL [stride=S] [pad=P] | avgpool KERNEL [stride=S] [pad=P] |
 //   globalpool | add NAME
 // Every line may end with `from=NAME` (read the result of that layer instead of the line above) and `as=NAME` (name the
@@ -121,8 +121,7 @@ int make_layer(GraphBuilder& g, Line& line, const std::string& name, int src, co
   }
   if (line.kind == "globalpool") return g.pool(name, src, PoolSpec::Kind::global, Window{});
   if (line.kind == "batchnorm") return g.batch_norm(name, src);
-  if (line.kind == "relu" || line.kind == "gelu" || line.kind == "gelu_tanh" || line.kind == "tanh")
-    return g.activation(name, src, activation_from(line.kind));
+  if (const auto* activation = find_activation(line.kind)) return g.activation(name, src, activation->kind);
   if (line.kind == "linear") {
     const std::string& width = line.word(0, "a number of features");
     return g.linear(name, src, width == "outputs" ? spec.outputs : line.number(width, "number of features"),
@@ -139,8 +138,8 @@ int make_layer(GraphBuilder& g, Line& line, const std::string& name, int src, co
     if (other == results.end()) line.refuse(cat("no earlier line has as=", line.words[0]));
     return g.add(name, src, other->second);
   }
-  line.refuse(cat("unknown layer '", line.kind,
-                  "'. use one of conv, embedding, batchnorm, relu, gelu, gelu_tanh, tanh, dropout, linear, maxpool, "
+  line.refuse(cat("unknown layer '", line.kind, "'. use one of conv, embedding, batchnorm, ", activation_names(),
+                  ", dropout, linear, maxpool, "
                   "avgpool, globalpool, add"));
 }
 

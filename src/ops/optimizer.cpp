@@ -12,14 +12,14 @@ void check(const OptimizerSpec& spec) {
   for (const auto& s : spec.segments) {
     if (s.begin < end || s.begin % 4 || s.count < 0 || (s.begin + s.count + 3) / 4 * 4 > spec.count)
       fail(Exit::internal, "optimizer: segment [", s.begin, ", +", s.count,
-           ") overlaps another, begins at no multiple of 4 or ends beyond ", spec.count);
+           ") overlaps another, does not begin at a multiple of 4, or ends beyond ", spec.count);
     end = s.begin + s.count;
   }
   end = 0;
   for (const auto& s : spec.shards) {
     if (s.begin < end || s.begin % spec.chunk_size || s.count % spec.chunk_size || s.begin + s.count > spec.count)
-      fail(Exit::internal, "optimizer: slice [", s.begin, ", +", s.count,
-           ") overlaps another, is no multiple of a piece or ends beyond ", spec.count);
+      fail(Exit::internal, "optimizer: shard [", s.begin, ", +", s.count, ") overlaps another, is not aligned to ",
+           spec.chunk_size, ", or ends beyond ", spec.count);
     end = s.begin + s.count;
   }
 }
@@ -30,18 +30,18 @@ OptimizerChunks split_into_chunks(const OptimizerSpec& spec) {
   check(spec);
   OptimizerChunks out;
   std::int32_t number = 0;
-  std::size_t slice = 0;
-  std::int64_t kept = 0;  // elements of the slices before this one
+  std::size_t shard = 0;
+  std::int64_t kept = 0;  // elements of the shards before this one
   for (const auto& segment : spec.segments) {
     out.first.push_back(number);
     const std::int64_t end = segment.begin + segment.count;
     for (std::int64_t at = segment.begin, next; at < end; at = next, ++number) {
       next = std::min(end, (at / spec.chunk_size + 1) * spec.chunk_size);
-      while (slice < spec.shards.size() && spec.shards[slice].begin + spec.shards[slice].count <= at)
-        kept += spec.shards[slice++].count;
+      while (shard < spec.shards.size() && spec.shards[shard].begin + spec.shards[shard].count <= at)
+        kept += spec.shards[shard++].count;
       const bool all = spec.shards.empty();
-      if (!all && (slice == spec.shards.size() || at < spec.shards[slice].begin)) continue;
-      out.owned.push_back({at, all ? at : kept + at - spec.shards[slice].begin, std::int32_t(next - at),
+      if (!all && (shard == spec.shards.size() || at < spec.shards[shard].begin)) continue;
+      out.owned.push_back({at, all ? at : kept + at - spec.shards[shard].begin, std::int32_t(next - at),
                            std::int32_t(out.first.size() - 1), number, segment.weight_decay});
     }
   }

@@ -1,28 +1,27 @@
 #include <type_traits>
 
 #include "millrace/base/error.hpp"
-#include "millrace/base/value_table.hpp"
 #include "millrace/ops/backend.hpp"
 
 namespace millrace {
 
-namespace {
-constexpr TableRow<Activation, const char*> activations[] = {{Activation::none, "none"},
-                                                             {Activation::relu, "relu"},
-                                                             {Activation::gelu, "gelu"},
-                                                             {Activation::gelu_tanh, "gelu_tanh"},
-                                                             {Activation::tanh, "tanh"}};
-}  // namespace
+const ActivationTraits* find_activation(std::string_view name) {
+  for (const ActivationTraits& a : activations)
+    if (a.kind != Activation::none && name == a.name) return &a;
+  return nullptr;
+}
 
-const char* name_of(Activation kind) { return find_value(activations, kind, "?"); }
+std::string activation_names() {
+  std::string names;
+  for (const ActivationTraits& a : activations)
+    if (a.kind != Activation::none) names += cat(names.empty() ? "" : ", ", a.name);
+  return names;
+}
 
 Activation activation_from(std::string_view name) {
-  std::string names;
-  for (const auto& row : activations) {
-    if (name == row.value) return row.key;
-    names += cat(names.empty() ? "" : ", ", row.value);
-  }
-  fail(Exit::config, "'", name, "' is not an activation. one of ", names);
+  if (name == name_of(Activation::none)) return Activation::none;
+  if (const auto* found = find_activation(name)) return found->kind;
+  fail(Exit::config, "unknown activation '", name, "'. use none or one of ", activation_names());
 }
 
 namespace {
@@ -89,7 +88,7 @@ struct Forward {
 struct Backward {
   Cost operator()(const ConvSpec& s) const {
     Cost cost = product(s);
-    if (s.produces_diff_sums) cost.bytes += size_of_tensor(s.src, s.dtype);  // what the norm before it normalised
+    if (s.produces_diff_sums) cost.bytes += size_of_tensor(s.src, s.dtype);  // the source of the norm before it
     return cost;
   }
   Cost operator()(const LinearSpec& s) const { return product(s); }
@@ -111,7 +110,7 @@ struct Backward {
   }
 
  private:
-  template <class Product>  // gradients of the weight (float32), and of the source where wanted
+  template <class Product>  // gradients of the weight (float32) and, if needed, of the source
   Cost product(const Product& s) const {
     Cost cost{s.flops(), size_of_tensor(s.src, s.dtype) + size_of_tensor(s.dst(), s.dtype) +
                              size_of_tensor(s.weight(), DType::f32)};

@@ -14,14 +14,15 @@ Evaluator::Evaluator(Session& s, Network& network)
       network_(network),
       options_(s.loader_options()),
       slots_(*s.compute.device, s.data.valid, options_.max_rows, std::size_t(options_.device_slots)) {
-  // Its ring is made anew each time, and a GPU's is pinned whole.
+  // Each evaluation creates a loader, and on a GPU its whole ring is pinned. So the ring is fixed to 4 slots instead of
+  // the automatic size.
   if (options_.prefetch == 0 && !s.compute.device->shares_host_memory()) options_.prefetch = 4;
 }
 
 void Evaluator::forward(const Batch& batch) {
   Program& program = network_.eval_program(batch.item.rows);
   const auto work = [&program, x = batch.x, y = batch.y, ids = batch.ids] { program.forward(x, y, ids, true); };
-  if (!batch.slot) return work();  // where the workers put it, elsewhere every time
+  if (!batch.slot) return work();  // the batch lies in host memory, at changing addresses: it cannot be captured
   auto& captured = captured_[{batch.item.rows, batch.slot}];
   if (!captured) captured = s_.compute.device->capture(cat("evaluation of ", batch.item.rows, " rows"), work);
   captured->run();
@@ -68,7 +69,7 @@ Evaluation Evaluator::run() {
   if (totals[4] > s_.config.data.skip_limit * double(s_.data.valid.rows))
     fail(Exit::data, "evaluation: ", out.unread, " of the ", s_.data.valid.rows,
          " samples of data.valid could not be read, more than data.skip_limit = ", s_.config.data.skip_limit,
-         " of them. mend the files that the warnings name, or raise data.skip_limit");
+         " of them. repair the files that the warnings name, or raise data.skip_limit");
   out.loss = totals[0] / totals[3];
   out.top1 = totals[1] / totals[3];
   out.top5 = totals[2] / totals[3];
@@ -85,7 +86,7 @@ Exit evaluate(World& world, const RunConfig& config, const std::string& checkpoi
   else if (auto found = store.load_newest(network))
     run = *found;
   else
-    fail(Exit::data, "no checkpoint in ", config.run.dir, "/checkpoints. train first, or give --checkpoint FILE");
+    fail(Exit::data, "no checkpoint in ", config.run.dir, "/checkpoints. train first, or pass --checkpoint FILE");
   const Evaluation result = Evaluator(s, network).run();
   if (world.rank() == 0) {
     std::printf("step %lld: validation %s\n", (long long)run.step, result.str().c_str());

@@ -1,4 +1,4 @@
-// Exact evaluation: every sample of data.valid once, on whatever number of ranks.
+// Evaluator: evaluates a network on data.valid. Every sample counts exactly once, on any number of ranks.
 #pragma once
 #include <map>
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-// As often as one wants. Batches lie in the same slots on the device every time, so that what was recorded in one
+// run() may be called repeatedly. All evaluations use the same device slots, so that the work captured in one
 // evaluation is replayed in the next.
 class Evaluator {
  public:
@@ -24,8 +24,8 @@ class Evaluator {
   Network& network_;
   LoaderOptions options_;
   DeviceSlots slots_;
-  std::map<std::pair<std::int64_t, const DeviceSlots::Slot*>, std::unique_ptr<CapturedStep>>
-      captured_;  // by rows, slot
+  // By number of rows and device slot.
+  std::map<std::pair<std::int64_t, const DeviceSlots::Slot*>, std::unique_ptr<CapturedStep>> captured_;
 };
 
 }  // namespace millrace

@@ -18,7 +18,7 @@ std::vector<double> scan_gradient(const ParameterLayout& layout, std::span<const
   std::vector<double> survey(2 * count, -1);
   for (std::size_t p = 0; p < count; ++p) {
     const auto& slot = layout.parameters[p];
-    double broken = 0, largest = -1;
+    double non_finite = 0, largest = -1;
     for (const OptimizerShard& slice : own) {
       const std::int64_t end = std::min(slot.begin + slot.count, slice.begin + slice.count);
       for (std::int64_t i = std::max(slot.begin, slice.begin); i < end; ++i) {
@@ -26,10 +26,10 @@ std::vector<double> scan_gradient(const ParameterLayout& layout, std::span<const
         if (std::isfinite(g))
           largest = std::max(largest, double(g));
         else
-          broken = 1;
+          non_finite = 1;
       }
     }
-    survey[p] = broken;
+    survey[p] = non_finite;
     survey[count + p] = largest;
   }
   return survey;
@@ -40,23 +40,23 @@ std::string describe_gradient(const Graph& graph, std::span<const double> survey
   const std::string* first = nullptr;
   const std::string* at_largest = nullptr;
   double largest = 0;
-  int broken = 0;
-  // The loss is at the end: what breaks there breaks all before it.
+  int non_finite = 0;
+  // From the last parameter to the first, because the backward pass spreads values that are not finite in this order.
   for (std::size_t p = count; p-- > 0;) {
     if (survey[count + p] > largest) {
       largest = survey[count + p];
       at_largest = &graph.parameters[p].name;
     }
     if (survey[p] == 0) continue;
-    ++broken;
+    ++non_finite;
     if (!first) first = &graph.parameters[p].name;
   }
   char size[32];
   std::snprintf(size, sizeof size, "%.2g", largest);
-  const std::string rest = at_largest ? cat("; the largest finite value is ", size, ", of ", *at_largest) : "";
+  const std::string rest = at_largest ? cat("; the largest finite value is ", size, ", in ", *at_largest) : "";
   if (!first) return "the gradient of the last step is finite again" + rest;
-  return cat("the gradient is not finite from ", *first, " on (", broken, " of ", count,
-             " parameters, seen from the loss)", rest);
+  return cat("the gradient is not finite in ", non_finite, " of ", count, " parameters (nearest to the loss: ", *first,
+             ")", rest);
 }
 
 std::string describe_gradient(World& world, Device& device, Network& network) {
@@ -79,7 +79,7 @@ std::string describe_samples(Session& s, std::int64_t step) {
       s.batching.train_order->ids(*item, ids.data());
       mine = find_non_finite_sample(*s.data.train_source, s.data.train, ids);
     }
-  } catch (const Error&) {  // what cannot be read now is not what broke the loss
+  } catch (const Error&) {  // a sample that cannot be read is not the cause
   }
   for (std::string& of_rank : s.world.gather(mine))
     if (!of_rank.empty()) return of_rank;

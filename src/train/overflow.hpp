@@ -1,4 +1,4 @@
-// Where an overflow comes from: asked once when steps are skipped one after the other, or the run diverges.
+// Finds the cause of an overflow. Used when many consecutive steps were skipped, and when the run diverges.
 #pragma once
 #include <span>
 #include <string>
@@ -13,18 +13,20 @@ namespace millrace {
 
 struct Session;
 
-// By parameter: first 1 where something in it is not finite, else 0, then the largest finite absolute value of each, -1
-// where there is none. Of the elements in `own` alone when that is not empty. The maximum over ranks is that of the
-// whole gradient.
+// Scans a gradient. The result has two values for each parameter. The first half of the vector is 1 for parameters that
+// contain a value that is not finite, else 0. The second half is the largest finite absolute value, or -1 if there is
+// none. If `own` is not empty, only the elements in these shards are scanned; the elementwise maximum over all ranks is
+// then the result for the whole gradient.
 std::vector<double> scan_gradient(const ParameterLayout&, std::span<const float> gradient,
                                   std::span<const OptimizerShard> own = {});
-// "the gradient is not finite from layer3.conv2.weight on (12 of 30 parameters, seen from the loss); the largest finite
-// value is 6.1e+04, of fc.weight".
+// Describes the result of scan_gradient(), for example: "the gradient is not finite in 12 of 30 parameters (nearest to
+// the loss: layer3.conv2.weight); the largest finite value is 6.1e+04, in fc.weight".
 std::string describe_gradient(const Graph&, std::span<const double> survey);
-// Of the step that was enqueued last. Waits for the device, and copies the gradient. Collective: with ZeRO each rank
-// has its own part of the sums.
+// The same for the step that was enqueued last. Waits for the device and copies the gradient. Collective, because with
+// ZeRO each rank has only its shards of the gradient.
 std::string describe_gradient(World&, Device&, Network&);
-// The first of a step's samples that is not finite as it is stored, in words; "": none. Reads them again. Collective.
+// Reads the samples of a step again and describes the first one that is stored with a value that is not finite; "":
+// there is none. Collective.
 std::string describe_samples(Session&, std::int64_t step);
 
 }  // namespace millrace

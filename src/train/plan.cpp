@@ -1,4 +1,4 @@
-// `millrace plan`: what a run would be, without training.
+// `millrace plan`: describes a run without training.
 #include <cstdio>
 #include <sstream>
 
@@ -15,7 +15,7 @@ namespace {
 void describe_network(std::ostringstream& out, const Graph& graph, const CompiledGraph& compiled) {
   char line[256];
   std::snprintf(line, sizeof line, "  %-26s %-14s %-20s %12s %10s %10s  %s\n", "layer", "operation", "result",
-                "parameters", "MFLOP", "bytes", "by");
+                "parameters", "MFLOP", "bytes", "implementation");
   out << line;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
@@ -32,7 +32,7 @@ void describe_network(std::ostringstream& out, const Graph& graph, const Compile
   }
   const Cost cost = compiled.cost();
   out << "  fusion level " << compiled.fusion_level << ": at least " << format_bytes(std::size_t(cost.bytes))
-      << " read and written by a micro-batch, forward and backward\n";
+      << " read and written per micro-batch, forward and backward\n";
   for (const std::string& note : compiled.notes) out << "  not fused: " << note << "\n";
 }
 
@@ -55,15 +55,15 @@ std::string describe_plan(World& world, const RunConfig& config) {
   out << "\nranks: " << world.size() << " on " << world.node_count() << " hosts; " << s.placement.str() << "\n";
   out << "global batch " << s.batching.global_batch << " = " << world.size() << " ranks x micro-batch "
       << s.batching.micro_batch << " x " << s.accumulation() << " accumulated; " << s.batching.epochs.steps_per_epoch()
-      << " steps an epoch, " << s.total_steps() << " in all\n";
-  out << "micro-batches of " << graph.rows << " rows";
+      << " steps per epoch, " << s.total_steps() << " in total\n";
+  out << "micro-batch sizes: " << graph.rows;
   for (std::size_t p = 1; p < plan.train.size(); ++p) out << ", " << plan.train[p].graph.rows;
-  out << " (the last are tails)\n\nnetwork " << value_text(config, "model.name") << " in " << name_of(s.spec.compute)
+  out << " rows\n\nnetwork " << value_text(config, "model.name") << " in " << name_of(s.spec.compute)
       << ", one micro-batch forward:\n";
   describe_network(out, graph, plan.train.front());
   out << "  " << graph.parameter_count() << " parameters; " << format_count(graph.forward_flops())
       << "FLOP forward, about " << format_count(3 * graph.forward_flops())
-      << "FLOP with backward\n\nmemory of a rank:\n";
+      << "FLOP forward and backward\n\nmemory per rank:\n";
   const NetworkMemory& m = plan.needs;
   for (const auto& [what, bytes] : {std::pair<const char*, std::size_t>{"parameters", m.parameters},
                                     {"gradients", m.gradients},
@@ -71,16 +71,16 @@ std::string describe_plan(World& world, const RunConfig& config) {
                                     {"activations and workspace", m.arena},
                                     {"weight copies of the backend", m.packed_weights},
                                     {"batches read ahead", m.loaders},
-                                    {"all", m.total()}})
+                                    {"total", m.total()}})
     out << "  " << what << ": " << format_bytes(bytes) << "\n";
-  out << "  " << s.compute.device->name() << " has " << format_bytes(s.memory_bytes()) << " for it\n";
+  out << "  " << s.compute.device->name() << " has " << format_bytes(s.memory_bytes()) << " available\n";
   if (!fitted.problem.empty()) out << "does not fit: " << fitted.problem << "\n";
   const ReducerSpec reducer = s.reducer_spec(plan.layout.count);
   const auto buckets = reducer.buckets.split(reducer.count);
   out << "\ncommunication: " << s.compute.collective->describe() << "; " << buckets.size() << " buckets of up to "
       << format_bytes(std::size_t(buckets.front().end - buckets.front().begin) * size_of(reducer.grad_dtype)) << " as "
       << name_of(reducer.grad_dtype) << ", the last layers first"
-      << (reducer.buckets.sharded() ? "; each rank gets and updates its share of each, and the weights are gathered"
+      << (reducer.buckets.sharded() ? "; each rank reduces and updates its shard of each, then weights are all-gathered"
                                     : "")
       << "\n";
   return out.str();

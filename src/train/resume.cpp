@@ -11,7 +11,7 @@ namespace {
 
 using Keys = std::map<std::string, std::string>;
 
-// The keys of a resolved configuration; the elements of a list are joined.
+// The keys and values of a resolved configuration. The elements of a list are joined into one value.
 Keys keys_of(const std::string& config) {
   Keys out;
   std::string section;
@@ -28,7 +28,7 @@ Keys keys_of(const std::string& config) {
   return out;
 }
 
-// Of keys that decide what is learned and are not in the provenance.
+// Whether the key affects what the network learns, and is not covered by the provenance.
 bool decides(const std::string& key) {
   for (const char* not_so :
        {"data.train",         "data.valid",       "data.sample",       "data.patch",        "data.holdout",
@@ -57,9 +57,9 @@ std::string changed_keys(const std::string& then, const std::string& now) {
 
 void resume_from(const RunState& run, Session& s) {
   Keys then = run.provenance;
-  if (!then.contains("order"))  // of versions that knew two
+  if (!then.contains("order"))  // written by a version that had only these two orders
     then["order"] = keys_of(run.config)["data.shuffle"] == "off" ? "as stored" : "global";
-  then.emplace("sample", SampleView{}.str());  // of versions that knew rows alone
+  then.emplace("sample", SampleView{}.str());  // for checkpoints of versions that had only data.sample = rows
   const auto changed = [&](const char* key) {
     const auto it = then.find(key);
     return it != then.end() && it->second != s.provenance().at(key);
@@ -69,23 +69,24 @@ void resume_from(const RunState& run, Session& s) {
   s.batching.epochs.origin = run.origin;
   if (other_batch || other_samples || other_data || other_order) {
     if (run.step_in_epoch != 0)
-      fail(Exit::config, s.config.run.dir, " stopped ", run.step_in_epoch, " steps into epoch ", run.epoch,
-           other_batch ? cat(", with train.global_batch ", then.at("global_batch"), ", now ", s.batching.global_batch)
+      fail(Exit::config, "cannot resume ", s.config.run.dir, " with another ",
+           other_batch
+               ? cat("train.global_batch (", then.at("global_batch"), " then, ", s.batching.global_batch, " now)")
            : other_samples
-               ? cat(", with other samples (", then.at("sample"), " then, ", s.provenance().at("sample"), " now)")
-           : other_data ? cat(", with other files in data.train")
-                        : cat(", with another order of samples (", then.at("order"), " then, ",
-                              s.provenance().at("order"), " now)"),
-           ": samples would be skipped or repeated. set it back, at least to the end of that epoch, or give this run "
-           "another run.dir");
+               ? cat("kind of samples (", then.at("sample"), " then, ", s.provenance().at("sample"), " now)")
+           : other_data ? cat("set of files in data.train")
+                        : cat("order of samples (", then.at("order"), " then, ", s.provenance().at("order"), " now)"),
+           ": it stopped ", run.step_in_epoch, " steps into epoch ", run.epoch,
+           ", so samples would be skipped or repeated. restore the old setting until that epoch ends, or set another "
+           "run.dir");
     s.batching.epochs.origin = {run.step, run.epoch, run.samples};
   }
   for (const auto& [key, value] : s.provenance())
     if (const auto it = then.find(key); it != then.end() && it->second != value)
-      log::warn(cat("resuming with another ", key, " (", it->second, " then, ", value,
-                    " now): the run goes on, but not bit for bit"));
+      log::warn(cat("resuming with different ", key, " (", it->second, " then, ", value,
+                    " now): the results will not be bitwise equal to those of an uninterrupted run"));
   if (const std::string keys = changed_keys(run.config, s.config.text); !keys.empty())
-    log::warn(cat("resuming with another ", keys));
+    log::warn(cat("resuming with different ", keys));
 }
 
 }  // namespace millrace

@@ -1,12 +1,13 @@
-// What a run that goes on from a checkpoint may have changed, and what not.
+// Checks which settings changed between a checkpoint and the run that resumes from it.
 #pragma once
 #include "millrace/train/session/session.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 
 namespace millrace {
 
-// Sets the origin of the session's epochs. Another global batch or data set in the middle of an epoch would skip or
-// repeat samples: Error(config) on every rank. Other changes are warned of in a line.
+// Sets the origin of the session's epochs. Error(config) on every rank: the global batch, the data set, the kind of
+// samples or their order changed in the middle of an epoch, which would skip or repeat samples. Other changes cause a
+// warning.
 void resume_from(const RunState&, Session&);
 
 }  // namespace millrace

@@ -20,15 +20,24 @@ StopRequest::StopRequest(const RunOptions& options, std::filesystem::path run_di
 }
 
 bool StopRequest::requested(double step_seconds, double checkpoint_seconds) {
-  if (const int signal = stop_signal()) return reason_ = cat("signal ", ::strsignal(signal)), true;
+  if (const int signal = stop_signal()) {
+    reason_ = cat("signal ", ::strsignal(signal));
+    return true;
+  }
   const auto now = std::chrono::steady_clock::now();
   if (now - polled_ < std::chrono::milliseconds(500)) return !reason_.empty();
   polled_ = now;
   std::error_code none;
-  if (polls_file_ && std::filesystem::exists(file_, none)) return reason_ = "file " + file_.string(), true;
+  if (polls_file_ && std::filesystem::exists(file_, none)) {
+    reason_ = "file " + file_.string();
+    return true;
+  }
   if (end_.time_since_epoch().count() != 0) {
     const double left = std::chrono::duration<double>(end_ - std::chrono::system_clock::now()).count();
-    if (left < margin_ + 2 * checkpoint_seconds + step_seconds) return reason_ = "end of the job's time", true;
+    if (left < margin_ + 2 * checkpoint_seconds + step_seconds) {
+      reason_ = "end of the job's time";
+      return true;
+    }
   }
   return false;
 }

@@ -1,5 +1,6 @@
-// Why a run ends before its last step: a signal, a file STOP in the run directory, the end of the job's time. Asked by
-// every rank each step; the ranks agree in the step's small sum.
+// StopRequest: detects that a run must end before its last step: because of a signal, a file named STOP in the run
+// folder, or the end of the job's time. Every rank calls requested() at each step, and StepRunner::collect() combines
+// the results of all ranks.
 #pragma once
 #include <chrono>
 #include <filesystem>
@@ -11,7 +12,9 @@ namespace millrace {
 
 class StopRequest {
  public:
+  // polls_file: whether this rank looks for the file STOP.
   StopRequest(const RunOptions&, std::filesystem::path run_dir, bool polls_file);
+  // Durations of a step and of a checkpoint: the job must have enough time left for them.
   bool requested(double step_seconds, double checkpoint_seconds);
   const std::string& reason() const { return reason_; }
 
@@ -19,7 +22,7 @@ class StopRequest {
   std::filesystem::path file_;
   bool polls_file_;
   double margin_;
-  std::chrono::system_clock::time_point end_{};  // of the job; epoch: no limit
+  std::chrono::system_clock::time_point end_{};  // end of the job; the clock's epoch: no limit
   std::chrono::steady_clock::time_point polled_{};
   std::string reason_;
 };

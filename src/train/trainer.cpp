@@ -13,7 +13,8 @@
 namespace millrace {
 namespace {
 
-constexpr std::int64_t many_overflows = 8;  // a loss scale that starts too high comes down in fewer steps
+// Warn after this many consecutive overflows. A loss scale that merely starts too high needs fewer steps to come down.
+constexpr std::int64_t many_overflows = 8;
 
 }  // namespace
 
@@ -62,9 +63,10 @@ Exit Trainer::Impl::loop() {
   while (run.step < total && !stopping) {
     bool requested = false;
     timeline.enter(Phase::other);
-    // After a boundary the host must see the results: the end of an epoch, a checkpoint by count, the end of a trace.
     device_monitor.before_enqueue();
     enqueue_one();
+    // At a boundary the host collects all steps before it enqueues the next: at the end of an epoch, before a
+    // checkpoint, and at the end of a traced window.
     const bool boundary = s.batching.epochs.step_in_epoch(issued) == 0 || issued == total || checkpoint_due(issued) ||
                           device_monitor.window_ends();
     while (run.step < issued - (boundary || stopping ? 0 : lag)) collect_one(&stopping, &requested);
@@ -124,7 +126,7 @@ void Trainer::Impl::check_finite(const StepResult& result) {
   consecutive_overflows = result.found_inf ? consecutive_overflows + 1 : 0;
   if (consecutive_overflows == many_overflows && !result.at_floor)
     log::warn(cat("overflow in ", consecutive_overflows,
-                  " steps one after the other: ", describe_gradient(s.world, *s.compute.device, network),
+                  " consecutive steps: ", describe_gradient(s.world, *s.compute.device, network),
                   ". lower optim.lr or set run.precision = bf16"));
   count_unread();
   if ((result.found_inf || (result.counted && !std::isfinite(last.loss))) && result.at_floor) diverged();
@@ -156,7 +158,7 @@ void Trainer::Impl::resume() {
   if (!found && s.config.run.resume == Resume::must)
     fail(Exit::data, "run.resume = must, but there is no checkpoint in ", (dir / "checkpoints").string());
   if (!found) {
-    if (s.world.rank() == 0) remove_old_run(dir);  // one that left no checkpoint
+    if (s.world.rank() == 0) remove_old_run(dir);  // an earlier run may have left files but no checkpoint
     s.world.barrier();
     return;
   }

@@ -1,5 +1,5 @@
-// Trainer: one run of a Session. The step is as plain as it reads in step(); the host looks at a step's results when
-// the device is done with it, one step late where the device does not share the host's memory.
+// Trainer: trains the network of a run, with checkpoints, evaluations and logs. On a GPU the host collects the results
+// of a step only after it has enqueued the next one, so that the device always has work.
 #pragma once
 #include <memory>
 
@@ -12,12 +12,12 @@ namespace millrace {
 
 class Trainer {
  public:
-  // The account counts from `begun` on.
+  // The account measures time from `begun` on. Collective, as run() and one_step() are.
   Trainer(World&, const RunConfig&, Timeline::Clock::time_point begun = Timeline::Clock::now());
   ~Trainer();
   Exit run();
   const BottleneckMetrics& evidence() const;  // after run(), the same on all ranks
-  void one_step();                            // benches and tests: a step without metrics, evaluation or checkpoints
+  void one_step();                            // for benchmarks and tests: a step without evaluation or checkpoints
 
  private:
   struct Impl;

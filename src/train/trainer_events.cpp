@@ -1,4 +1,5 @@
-// What happens in a training besides its steps: checkpoints, evaluations, unreadable samples, the account, and endings.
+// The parts of a training run other than its steps: checkpoints, evaluations, unreadable samples, the account, and the
+// end of the run.
 #include <cmath>
 
 #include "millrace/advisor/rules/straggler.hpp"
@@ -26,7 +27,7 @@ void Trainer::Impl::checkpoint(bool needed) {
   checkpoint_seconds = std::chrono::duration<double>(last_checkpoint - began).count();
   trace_phase(Phase::checkpoint, began);
   if (!unsaved.empty() && run.step < s.total_steps())
-    log::warn(cat("checkpoint of step ", run.step, " was not written (", unsaved, "). free the disk"));
+    log::warn(cat("checkpoint of step ", run.step, " was not written (", unsaved, "). free disk space"));
 }
 
 bool Trainer::Impl::evaluate_now() {
@@ -55,7 +56,7 @@ void Trainer::Impl::count_unread() {
     finish("unread", Exit::data);
     fail(Exit::data, "step ", run.step, ": ", run.unread_in_epoch, " of the ", rows, " samples of epoch ", last.epoch,
          " could not be read, more than data.skip_limit = ", s.config.data.skip_limit,
-         " of them. mend the files that the warnings and summary.json name, or raise data.skip_limit");
+         " of them. repair the files that the warnings and summary.json name, or raise data.skip_limit");
   }
   if (run.step_in_epoch == 0 && run.unread_in_epoch > 0)
     progress.line(cat("epoch ", last.epoch, ": ", run.unread_in_epoch, " of ", rows,
@@ -69,10 +70,10 @@ void Trainer::Impl::diverged() {
   finish("diverged", Exit::diverged);
   if (!sample.empty())
     fail(Exit::diverged, "step ", run.step, ": the loss or its gradient is not finite (loss ", last.loss, "): ", sample,
-         ". mend the data");
+         ". fix the data");
   fail(Exit::diverged, "step ", run.step, ": the loss or its gradient is not finite (loss ", last.loss,
        ", gradient norm ", last.grad_norm, "; ", where, "). lower optim.lr, lengthen optim.warmup or set optim.clip; ",
-       kept.empty() ? std::string("no checkpoint was written yet")
+       kept.empty() ? std::string("no checkpoint has been written yet")
                     : "the last good checkpoint is " + kept.back().string());
 }
 
@@ -121,14 +122,15 @@ void Trainer::Impl::report_ending(Exit result) {
   if (unsaved.empty()) {
     finish(result == Exit::ok ? "finished" : "stopped", result);
     if (result == Exit::stopped)
-      progress.line(cat("stopped early (", stop.reason().empty() ? std::string("asked by another rank") : stop.reason(),
+      progress.line(cat("stopped early (",
+                        stop.reason().empty() ? std::string("requested by another rank") : stop.reason(),
                         ") with a checkpoint at step ", run.step, "; start again to resume"));
     return;
   }
   finish("unsaved", Exit::data);
   const auto kept = CheckpointStore::list(dir / "checkpoints");
-  fail(Exit::data, "the checkpoint of step ", run.step, ", the last, was not written (", unsaved,
-       "). free the disk and start again: the run resumes from ",
+  fail(Exit::data, "the final checkpoint of step ", run.step, " was not written (", unsaved,
+       "). free disk space and start again: the run resumes from ",
        kept.empty() ? std::string("its beginning") : kept.back().string());
 }
 

@@ -1,5 +1,5 @@
-// The state of a training and the steps of its loop. trainer.cpp holds the loop; trainer_events.cpp holds what happens
-// besides: checkpoints, evaluations, the account, and endings.
+// The state and functions of a training run. trainer.cpp contains the loop. trainer_events.cpp contains the other
+// parts: checkpoints, evaluations, the account, and the end of the run.
 #pragma once
 #include <chrono>
 #include <filesystem>
@@ -39,8 +39,8 @@ struct Trainer::Impl {
   Progress progress;
   Launch start;             // of this process; known to rank 0
   RunState run;             // as of the last collected step
-  std::int64_t issued = 0;  // steps enqueued; run.step of them are collected
-  const int lag;            // steps that may be in flight while the host looks at results
+  std::int64_t issued = 0;  // steps enqueued; run.step of them have been collected
+  const int lag;            // steps_in_flight()
   std::unique_ptr<Loader> loader;
   std::unique_ptr<StepRunner> runner;
   std::optional<Evaluator> evaluator;
@@ -49,8 +49,8 @@ struct Trainer::Impl {
   StepMetrics last;                      // of the last collected step
   std::optional<Evaluation> validation;  // the last one
   double train_seconds = 0;
-  double checkpoint_seconds = 0;  // that the last checkpoint took
-  std::string unsaved;            // why the newest checkpoint could not be written; empty: it was
+  double checkpoint_seconds = 0;  // duration of the last checkpoint
+  std::string unsaved;            // why the newest checkpoint could not be written; empty if it was written
   std::int64_t trained_samples = 0;
   std::int64_t trained_steps = 0;
   std::int64_t consecutive_overflows = 0;
@@ -65,15 +65,15 @@ struct Trainer::Impl {
   void start_feeding();
   Exit loop();
   void enqueue_one();
-  // Collects the results of one step. Sets *stopping and *wants_checkpoint if any rank asks for it; never clears them.
+  // Collects the results of one step. Sets *stopping and *wants_checkpoint if any rank requests it; never clears them.
   void collect_one(bool* stopping, bool* wants_checkpoint);
-  void advance(const StepResult& result);       // counters and logs after a collected step
-  void check_finite(const StepResult& result);  // ends the run when it has diverged
+  void advance(const StepResult& result);       // updates counters, the account and the load balancer
+  void check_finite(const StepResult& result);  // ends the run if it has diverged or too many samples were unreadable
   bool checkpoint_due(std::int64_t after_step) const;
 
   void checkpoint(bool needed);
-  bool evaluate_now();  // true when no earlier weights were better
-  void count_unread();  // ends the run when too many samples could not be read; collective
+  bool evaluate_now();  // returns true if the accuracy is better than ever before
+  void count_unread();  // ends the run if too many samples could not be read; collective
   [[noreturn]] void diverged();
   Account account();  // of all ranks; collective
   void finish(const std::string& status, Exit code);

@@ -123,8 +123,8 @@ CFG
     IFS=/ read -r name made sample <<<"$case"
     expect_says 0 "data: 60 samples of $sample uint8 " "$millrace" plan -c net.cfg --data.train "$name/train-*.h5" --run.dir "runs/$name"
     expect_line "^  1.conv  *.*8x$made "
-    expect_line 'global batch 24 = 1 .*8 .*3 .*3 steps an epoch'
-    expect_line '^  all: '
+    expect_line 'global batch 24 = 1 .*8 .*3 .*3 steps per epoch'
+    expect_line '^  total: '
     expect_line 'buckets? of'
     expect_no_file "runs/$name"
     expect_exit 0 train 1 "runs/$name" --data.train "$name/train-*.h5"
@@ -181,7 +181,7 @@ case_inputs() {
   expect_says 2 'data\.augment = on' "$millrace" train -c fruit.cfg --data.valid 'apple/*.h5' --data.random_resized_crop 0.3
   expect_says 0 'y are targets' "$millrace" pack --x table.csv --y-name class --targets --out whole
   expect_says 2 '--chunk-rows .*--codec' "$millrace" pack --x table.csv --y-name class --level 3 --out coded
-  expect_says 2 "--codec: 'gzip'.*none\|zstd\|lz4" "$millrace" pack --x table.csv --y-name class --codec gzip --out coded
+  expect_says 2 "--codec: unknown codec 'gzip'.*none, zstd or lz4" "$millrace" pack --x table.csv --y-name class --codec gzip --out coded
   expect_says 2 '--targets .*CSV' "$millrace" pack --x table.csv --tokens uint8 --context 4 --targets --out tokens3
   expect_says 0 'tokens of 1 byte, 6 windows of 5' "$millrace" pack --x table.csv --tokens uint8 --context 4 --out tokens
   expect_says 2 "--tokens: 'int4'.*uint8\|uint16\|uint32" "$millrace" pack --x table.csv --tokens int4 --context 4 --out tokens2

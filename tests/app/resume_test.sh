@@ -90,7 +90,7 @@ case_damaged() {
 case_ranks() {
   expect_exit 0 train 2 run --train.steps 10
   expect_exit 0 train 3 run --train.steps 20
-  expect_line 'resuming with another ranks'
+  expect_line 'resuming with different ranks'
   expect_equal "steps of both parts" "$(seq 20)" "$(metrics run step)"
   metrics run samples | sort -cun || complain "the number of samples was expected to grow with each step: $(metrics run samples | xargs)"
 }

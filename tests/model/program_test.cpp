@@ -181,9 +181,9 @@ TEST(CompileGraph, TheCpuDoesNotFuseLinearLayersAndNotesIt) {
   const CompiledGraph two = compile_graph(*cpu.compute.backend, graph, 2);
   EXPECT_EQ(count_fused(two.graph, &LinearSpec::consumes_diff_pre), 0);
   ASSERT_EQ(two.notes.size(), 2u);
-  EXPECT_EQ(
-      two.notes[0],
-      "fc1: the gradient of gelu_tanh is not fused into fc2 (oneDNN's products have no gradients of activations)");
+  EXPECT_EQ(two.notes[0],
+            "fc1: the gradient of gelu_tanh is not fused into fc2 (oneDNN's matmul cannot fuse the gradient of an "
+            "activation)");
 }
 
 TEST(CompileGraph, ImagesArePaddedWithTheZeroChannelsThatTheBackendRequests) {

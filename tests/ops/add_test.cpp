@@ -5,7 +5,7 @@ namespace {
 
 using namespace test;
 
-TEST(AddOp, MatchesReferenceAndPassesTheGradientToBoth) {
+TEST(AddOp, MatchesReferenceAndPassesTheGradientToBothOperands) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const Shape& shape : {Shape{3, 5, 7, 3}, Shape{1, 1}, Shape{5, 40, 41, 9}}) {
       AddSpec s{shape, dtype, Mode::train};
@@ -23,12 +23,12 @@ TEST(AddOp, MatchesReferenceAndPassesTheGradientToBoth) {
       expect_close(get(h.args.dst), sum, Tolerance{1e-7, 4e-3, 5e-4}.of(dtype), shape.str());  // one rounding
       EXPECT_EQ(get(h.args.diff_src[0]), dy);
       EXPECT_EQ(get(h.args.diff_src[1]), dy);
-      h.args.diff_src[0].data = nullptr;  // not wanted
+      h.args.diff_src[0].data = nullptr;  // not requested
       h.backward();
     }
 }
 
-TEST(AddOp, SumsInPlace) {
+TEST(AddOp, AddsInPlace) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Shape shape{3, 41, 43};
     OpHarness h(AddSpec{shape, dtype, Mode::train});

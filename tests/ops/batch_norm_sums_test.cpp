@@ -1,4 +1,4 @@
-// Batch norm at fusion level 2: sums are given, not made.
+// Batch norm at fusion level 2, where the sums are inputs and not computed by the op.
 #include "reference/batch_norm.hpp"
 #include "support/op_harness.hpp"
 
@@ -13,7 +13,8 @@ const std::vector<Shape>& shapes() {
   return all;
 }
 
-// Each tolerance as in batch_norm_test.cpp, once more for the float32 sums that are given.
+// Like the tolerances in batch_norm_test.cpp; in float32 twice as large, because the sums that are passed in are
+// float32.
 constexpr Tolerance tolerance{8e-6, 5e-3, 6e-4};
 constexpr double sum_tolerance = 1e-5;
 
@@ -23,7 +24,7 @@ struct NormRun {
   reference::BatchNormForward f;
   reference::BatchNormGradients g;
 
-  // passed: the gradient behind the norm, as the ReLU lets it pass.
+  // passed: the gradient of the result, after the gradient of the ReLU.
   NormRun(const BatchNormSpec& s, GradMode mode) : h(s) {
     const std::int64_t n = s.src.count(), channels = s.src[-1];
     Values raw = random_values(n, 1);
@@ -70,13 +71,13 @@ class BatchNormSumsAgainstReference
     : public ::testing::TestWithParam<std::tuple<std::size_t, DType, GradMode, std::pair<bool, bool>>> {};
 
 TEST_P(BatchNormSumsAgainstReference, ForwardGradientsAndStatisticsMatch) {
-  const auto [index, dtype, mode, takes] = GetParam();
+  const auto [index, dtype, mode, consumes] = GetParam();
   BatchNormSpec s;
   s.src = shapes()[index];
   s.dtype = dtype;
   s.activation = Activation::relu;
-  s.consumes_sums = takes.first;
-  s.consumes_diff_sums = takes.second;
+  s.consumes_sums = consumes.first;
+  s.consumes_diff_sums = consumes.second;
   const std::int64_t channels = s.src[-1];
   NormRun run(s, mode);
   OpHarness& h = run.h;
@@ -108,13 +109,13 @@ INSTANTIATE_TEST_SUITE_P(BatchNormSums, BatchNormSumsAgainstReference,
                                             ::testing::Values(std::pair(true, false), std::pair(false, true),
                                                               std::pair(true, true))),
                          [](const auto& info) {
-                           const auto takes = std::get<3>(info.param);
+                           const auto consumes = std::get<3>(info.param);
                            return cat("shape_", std::get<0>(info.param), "_", name_of(std::get<1>(info.param)),
                                       std::get<2>(info.param) == GradMode::add ? "_add" : "_write",
-                                      takes.first ? "_sums" : "", takes.second ? "_diff_sums" : "");
+                                      consumes.first ? "_sums" : "", consumes.second ? "_diff_sums" : "");
                          });
 
-TEST(BatchNormSums, KeepNoBits) {
+TEST(BatchNormSums, SaveNoReluBits) {
   BatchNormSpec s;
   s.src = {4, 9, 8, 64};
   s.activation = Activation::relu;
@@ -123,15 +124,16 @@ TEST(BatchNormSums, KeepNoBits) {
   EXPECT_EQ(backend().make(s)->memory_requirements().saved, 0u);
 }
 
-// What is lost is what the header says: a mean of 30 deviations costs three digits of the variance.
-TEST(BatchNormSums, VarianceLosesThePrecisionThatIsDocumented) {
+// As the header documents, the relative error grows by (mean / std)^2: a mean of 30 standard deviations costs three
+// digits of the variance.
+TEST(BatchNormSums, PrecisionLossOfTheVarianceIsAsDocumented) {
   BatchNormSpec s;
   s.src = {8, 20, 20, 6};
   s.consumes_sums = true;
   NormRun run(s, GradMode::write);
   OpHarness& h = run.h;
   Values raw = random_values(s.src.count(), 1), sums(12, 0.0);
-  for (double& v : raw) v += 17;  // deviation 0.58
+  for (double& v : raw) v += 17;  // the standard deviation is 0.58
   run.x = h.set_src(0, s.src, s.dtype, raw);
   for (std::size_t i = 0; i < raw.size(); ++i) {
     sums[i % 6] += run.x[i];

@@ -22,15 +22,15 @@ struct Case {
   BatchNormSpec spec;
 };
 
-// Odd extents; few channels (rows are joined), many (cut into slabs of 512), a slab's remainder, several blocks, one
-// row.
+// Odd extents, few channels (rows are joined), many channels (divided into slabs), an incomplete slab, several blocks,
+// and two rows.
 const std::vector<Case>& cases() {
   static const std::vector<Case> all{
       {"3_channels", norm({2, 7, 5, 3})},
       {"3_channels_residual_relu", norm({2, 7, 5, 3}, true, Activation::relu)},
       {"1_channel_1d", norm({3, 597, 1}, false, Activation::relu)},
       {"64_channels_residual_relu", norm({4, 9, 8, 64}, true, Activation::relu)},
-      {"residual_alone", norm({2, 3, 3, 20}, true)},
+      {"residual_only", norm({2, 3, 3, 20}, true)},
       {"70_channels_3d", norm({3, 4, 3, 5, 70}, false, Activation::relu)},
       {"43_channels_long", norm({5, 31, 29, 43}, true, Activation::relu)},
       {"600_channels_residual_relu", norm({9, 3, 3, 600}, true, Activation::relu)},
@@ -62,9 +62,9 @@ struct NormRun {
   }
 };
 
-// float32: sums of up to some thousand terms; 16 bits: one rounding of each result (2^-9, 2^-12 of a value).
+// float32: sums of several thousand terms. 16 bits: each result is rounded once (2^-9, 2^-12 of a value).
 constexpr Tolerance tolerance{4e-6, 5e-3, 6e-4};
-// Sums over values that were rounded before: exact but for float arithmetic, in any dtype.
+// For sums over values that are already rounded. In any dtype, the only error is that of float arithmetic.
 constexpr double sum_tolerance = 1e-5;
 
 class BatchNormAgainstReference : public ::testing::TestWithParam<std::tuple<std::size_t, DType, GradMode>> {};
@@ -146,8 +146,8 @@ TEST(BatchNormOp, InferenceUsesTheRunningValues) {
     }
 }
 
-// E[x^2] - E[x]^2 in float would lose everything here: mean 1000, deviation 0.6.
-TEST(BatchNormOp, VarianceSurvivesALargeMean) {
+// With a mean of 1000 and a standard deviation of 0.6, E[x^2] - E[x]^2 in float would have no correct digit.
+TEST(BatchNormOp, VarianceIsAccurateForALargeMean) {
   const BatchNormSpec s = norm({8, 40, 40, 6});
   NormRun run(s, 1000);
   run.h.want_stats({2, 6}, GradMode::write);
@@ -155,11 +155,11 @@ TEST(BatchNormOp, VarianceSurvivesALargeMean) {
   const auto f = reference::batch_norm_forward(s, run.x, run.r, run.gamma, run.beta);
   const Values stats = get(run.h.args.stats);
   for (std::size_t c = 0; c < 6; ++c) EXPECT_NEAR(stats[6 + c], f.unbiased[c], 2e-6 * f.unbiased[c]);
-  expect_close(get(run.h.args.dst), f.dst, 2e-4, "dst");  // a value of 1000 has steps of 6e-5
+  expect_close(get(run.h.args.dst), f.dst, 2e-4, "dst");  // floats near 1000 are 6e-5 apart
 }
 
-// The mean is 17 deviations: terms that cancel must not take the result with them, in any dtype.
-TEST(BatchNormOp, GradientsSurviveALargeMean) {
+// The mean is 17 standard deviations. Cancellation must not make the gradients inaccurate, in any dtype.
+TEST(BatchNormOp, GradientsAreAccurateForALargeMean) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     BatchNormSpec s = norm({4, 20, 20, 24}, true, Activation::relu);
     s.dtype = dtype;
@@ -173,7 +173,7 @@ TEST(BatchNormOp, GradientsSurviveALargeMean) {
   }
 }
 
-TEST(BatchNormOp, OneValueAChannelHasVarianceZero) {
+TEST(BatchNormOp, OneValuePerChannelHasVarianceZero) {
   const BatchNormSpec s = norm({1, 1, 1, 5});
   NormRun run(s);
   run.h.want_stats({2, 5}, GradMode::write);
@@ -188,7 +188,7 @@ TEST(BatchNormOp, OneValueAChannelHasVarianceZero) {
   expect_close(get(run.h.args.dst), run.beta, 0, "dst");
 }
 
-TEST(BatchNormOp, ANanIsNotHiddenByTheRelu) {
+TEST(BatchNormOp, NanPassesTheRelu) {
   const BatchNormSpec s = norm({2, 3, 3, 4}, false, Activation::relu);
   NormRun run(s);
   run.x[5] = std::nan("");

@@ -1,4 +1,4 @@
-// What fusion level 2 asks of a convolution: a batch norm's sums, forward and backward.
+// Convolutions at fusion level 2, which compute the sums of a batch norm in forward and in backward.
 #include "reference/batch_norm.hpp"
 #include "reference/conv.hpp"
 #include "support/op_harness.hpp"
@@ -33,14 +33,14 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-// As conv_test.cpp's. Sums are float32; 16-bit values may be summed before they are rounded or after, when each is off
-// by up to 2^-8 or 2^-11 of itself: relative to the sum of the terms' magnitudes.
+// Like the tolerances in conv_test.cpp. Sums are float32. 16-bit values may be summed before or after they are rounded,
+// which changes each by up to 2^-8 (bf16) or 2^-11 (f16). The tolerance of a sum is relative to the sum of magnitudes.
 constexpr Tolerance activations{2e-6, 8e-3, 1e-3}, sums{5e-6, 4e-3, 5e-4};
 
 class ConvSumsAgainstReference : public ::testing::TestWithParam<std::tuple<std::size_t, DType>> {
  protected:
-  // False, after the op was seen to be refused, where the backend declares that it cannot.
-  static bool offered(const ConvSpec& s) {
+  // Whether the backend supports the fusion. If not, expects that make() rejects the Spec.
+  static bool is_supported(const ConvSpec& s) {
     const std::string why = backend().why_not_fused(s);
     if (why.empty()) return true;
     EXPECT_THROW(backend().make(s), Error) << why;
@@ -53,7 +53,7 @@ TEST_P(ConvSumsAgainstReference, SumsOfTheResultMatch) {
   ConvSpec s = cases()[index].spec;
   s.dtype = dtype;
   s.produces_sums = true;
-  if (!offered(s)) return;
+  if (!is_supported(s)) return;
   OpHarness h(s);
   const auto x = h.set_src(0, s.src, dtype, random_values(s.src.count(), 1));
   const auto w = h.set_weight(0, s.weight(), dtype, random_values(s.weight().count(), 2));
@@ -81,7 +81,7 @@ TEST_P(ConvSumsAgainstReference, SumsOfTheGradientMatch) {
   ConvSpec s = cases()[index].spec;
   s.dtype = dtype;
   s.produces_diff_sums = true;
-  if (!offered(s)) return;
+  if (!is_supported(s)) return;
   BatchNormSpec norm;
   norm.src = s.src;
   norm.dtype = dtype;
@@ -136,14 +136,14 @@ INSTANTIATE_TEST_SUITE_P(ConvSums, ConvSumsAgainstReference,
                            return cat(cases()[std::get<0>(info.param)].name, "_", name_of(std::get<1>(info.param)));
                          });
 
-// A backend that fuses does so where it matters, and nowhere that it cannot.
-TEST(ConvSums, AreOfferedInSomeTypeForWholeVectorsOfChannels) {
+// A typical layer of a ResNet, which every backend must support.
+TEST(ConvSums, AreSupportedInF16For64Channels) {
   ConvSpec s = conv({8, 14, 14, 64}, 64, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}});
   s.dtype = DType::f16;
   for (const auto fusion : {&ConvSpec::produces_sums, &ConvSpec::produces_diff_sums}) {
-    ConvSpec asked = s;
-    asked.*fusion = true;
-    EXPECT_EQ(backend().why_not_fused(asked), "");
+    ConvSpec fused = s;
+    fused.*fusion = true;
+    EXPECT_EQ(backend().why_not_fused(fused), "");
   }
 }
 

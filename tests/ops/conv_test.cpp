@@ -47,8 +47,8 @@ const std::vector<Case>& cases() {
        conv({1, 8, 7, 6, 16}, 16, {.rank = 3, .kernel = {2, 3, 1}, .stride = {2, 1, 2}, .pad = {0, 1, 0}})},
       {"long_and_narrow", conv({1, 597, 43, 3}, 5, {.kernel = {3, 3, 1}, .stride = {2, 1, 1}, .pad = {1, 1, 0}})},
       {"one_channel_whole_image", conv({3, 6, 5, 1}, 11, {.kernel = {6, 5, 1}}, 1, true)},
-      // Small images, whose weight gradients the CPU makes tap by tap: two unequal chunks of images, steps, taps that
-      // meet the padding alone, three dimensions.
+      // Small images, for which the CPU computes one product per tap (kn2row): two unequal chunks of images, strides,
+      // taps that read only padding, three dimensions.
       {"many_small_images", conv({129, 4, 4, 64}, 64, {.kernel = {3, 1, 1}, .pad = {1, 0, 0}})},
       {"small_images_strided", conv({13, 9, 8, 64}, 72, {.kernel = {2, 3, 1}, .stride = {2, 2, 1}, .pad = {1, 1, 0}})},
       {"small_images_dilated",
@@ -59,12 +59,13 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-// float32 sums of at most a few hundred products; 16-bit results are rounded once (2^-9, 2^-12 of a value), at worst
-// twice by oneDNN.
+// float32: sums of at most a few hundred products. 16 bits: results are rounded once (2^-9, 2^-12 of a value), by
+// oneDNN sometimes twice.
 constexpr Tolerance activations{2e-6, 8e-3, 1e-3};
-// Float32 whatever the dtype of the factors: the products of 16-bit numbers are exact.
+// Parameter gradients are float32 for factors of any dtype, and products of 16-bit numbers are exact.
 constexpr Tolerance parameters{5e-6, 5e-6, 5e-6};
-// cuDNN gives the weight gradient of 16-bit factors in 16 bits: half a unit in the last place (2^-8, 2^-11) is lost.
+// cuDNN returns the weight gradient of 16-bit factors in 16 bits, with an error of half a unit in the last place (2^-8,
+// 2^-11).
 constexpr Tolerance narrow_parameters{5e-6, 4e-3, 5e-4};
 
 class ConvAgainstReference : public ::testing::TestWithParam<std::tuple<std::size_t, DType, GradMode>> {};
@@ -87,8 +88,8 @@ TEST_P(ConvAgainstReference, ForwardAndGradientsMatch) {
   h.backward();
 
   auto g = reference::conv_backward(s, x, w, dy);
-  for (std::size_t i = 0; i < g.weight.size(); ++i) g.weight[i] += w0[i];
-  for (std::size_t i = 0; i < g.bias.size(); ++i) g.bias[i] += b0[i];
+  add(g.weight, w0);
+  add(g.bias, b0);
   const std::string with = cat(" by ", h.op().implementation());
   expect_close(get(h.args.dst), reference::conv_forward(s, x, w, b), activations.of(dtype), "dst" + with);
   expect_close(get(h.args.diff_src[0]), g.src, activations.of(dtype), "diff_src" + with);
@@ -107,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(Conv, ConvAgainstReference,
                                       std::get<2>(info.param) == GradMode::add ? "_add" : "_write");
                          });
 
-TEST(ConvOp, ChannelsOfZerosHaveNoWeightsAndChangeNothing) {
+TEST(ConvOp, PaddingChannelsHaveNoWeightsAndDoNotChangeTheResult) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const std::int64_t zeros : {1, 5})
       for (const GradMode mode : {GradMode::write, GradMode::add}) {
@@ -139,7 +140,7 @@ TEST(ConvOp, ChannelsOfZerosHaveNoWeightsAndChangeNothing) {
         h.forward();
         h.backward();
         auto g = reference::conv_backward(plain, x, w, dy);
-        for (std::size_t i = 0; i < g.weight.size(); ++i) g.weight[i] += w0[i];
+        add(g.weight, w0);
         const std::string with = cat(" with ", zeros, " by ", h.op().implementation());
         expect_close(get(h.args.dst), reference::conv_forward(plain, x, w, b), activations.of(dtype), "dst" + with);
         const bool narrow = h.op().implementation().rfind("cudnn", 0) == 0;
@@ -161,11 +162,11 @@ TEST(ConvReference, GradientsMatchFiniteDifferences) {
   }
 }
 
-TEST(ConvOp, RunsBitwiseTheSameTwice) {
+TEST(ConvOp, TwoRunsAreBitwiseEqual) {
   expect_same_bits_twice(conv({8, 16, 16, 16}, 32, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}, 1, true), 32);
 }
 
-TEST(ConvOp, FollowsItsArgumentsToNewMemory) {
+TEST(ConvOp, UsesNewMemoryWhenItsArgumentsChange) {
   const ConvSpec s = conv({2, 7, 7, 8}, 8, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}});
   OpHarness h(s);
   const auto w = h.set_weight(0, s.weight(), DType::f32, random_values(s.weight().count(), 2));
@@ -178,7 +179,7 @@ TEST(ConvOp, FollowsItsArgumentsToNewMemory) {
   }
 }
 
-TEST(ConvOp, SkipsGradientsThatAreNotWanted) {
+TEST(ConvOp, SkipsGradientsThatAreNotRequested) {
   ConvSpec s = conv({2, 7, 7, 3}, 8, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}, 1, true);
   s.need_diff_src = false;
   OpHarness h(s);
@@ -191,7 +192,7 @@ TEST(ConvOp, SkipsGradientsThatAreNotWanted) {
   h.forward();
   h.backward();  // everything frozen
   h.want_diff_weight(1, {8}, GradMode::write);
-  h.backward();  // the bias alone
+  h.backward();  // only the bias
   expect_close(get(h.args.diff_weight[1]), reference::conv_backward(s, x, w, dy).bias, parameters.f32, "diff_bias");
 }
 
@@ -205,10 +206,10 @@ TEST(ConvOp, InferenceNeedsNoBackwardState) {
   EXPECT_EQ(infer.saved, 0u);
 }
 
-TEST(ConvSpec, RefusesWhatCannotBe) {
+TEST(ConvSpec, RejectsImpossibleShapes) {
   EXPECT_THROW(conv({2, 4, 4, 6}, 8, {}, 4).dst(), Error);                  // 4 groups of 6 channels
-  EXPECT_THROW(conv({2, 4, 4, 6}, 8, {.kernel = {5, 5, 1}}).dst(), Error);  // larger than the image
-  EXPECT_THROW(conv({2, 4, 6}, 8, {.kernel = {3, 3, 1}}).dst(), Error);     // one dimension, window of two
+  EXPECT_THROW(conv({2, 4, 4, 6}, 8, {.kernel = {5, 5, 1}}).dst(), Error);  // the kernel is larger than the image
+  EXPECT_THROW(conv({2, 4, 6}, 8, {.kernel = {3, 3, 1}}).dst(), Error);     // one dimension, but the window has two
   EXPECT_EQ(conv({2, 597, 43, 3}, 8, {.kernel = {3, 3, 1}, .stride = {2, 2, 1}}).dst(), (Shape{2, 298, 21, 8}));
 }
 

@@ -33,7 +33,7 @@ TEST(DeviceMemory, IsZeroAndPageAligned) {
   }
 }
 
-TEST(DeviceMemory, IsSharedByTheRanksOfAHost) {
+TEST(DeviceMemory, IsDividedAmongTheRanksOfAHost) {
   const std::size_t one = make_cpu_device(1)->memory_bytes(), four = make_cpu_device(4)->memory_bytes();
   EXPECT_NEAR(double(four), double(one) / 4, double(one) / 8);
 }
@@ -52,7 +52,7 @@ TEST(DeviceMemory, BuffersMoveAndRelease) {
   EXPECT_EQ(Buffer(device(), MemoryKind::device, 0).data(), nullptr);
 }
 
-TEST(DeviceMemory, TooMuchIsAConfigurationError) {
+TEST(DeviceMemory, AllocatingTooMuchIsAConfigurationError) {
   test::expect_error(Exit::config, "memory",
                      [&] { Buffer buffer(device(), MemoryKind::device, device().memory_bytes() + 4096); });
 }
@@ -68,18 +68,18 @@ TEST(DeviceMemory, IsCopiedAndCleared) {
   EXPECT_EQ(on_device.as<int>()[1], 0);
 }
 
-TEST(DeviceMarks, CountSecondsFromTheFirst) {
-  const auto marks = device().make_timestamps(2);
-  marks->record(Stream::compute, 0);
+TEST(DeviceTimestamps, AreSecondsSinceTheFirst) {
+  const auto timestamps = device().make_timestamps(2);
+  timestamps->record(Stream::compute, 0);
   std::this_thread::sleep_for(std::chrono::milliseconds(3));
-  marks->record(Stream::compute, 1);
+  timestamps->record(Stream::compute, 1);
   std::vector<double> seconds(2, -1);
-  marks->read(seconds);
+  timestamps->read(seconds);
   EXPECT_EQ(seconds[0], 0);
   EXPECT_GE(seconds[1], 0.003);
 }
 
-TEST(DeviceRecorded, RunsWhatWasRecordedEachTime) {
+TEST(DeviceCapturedStep, CallsTheFunctionInEachRun) {
   int runs = 0;
   const auto captured = device().capture("step", [&] { ++runs; });
   EXPECT_EQ(runs, 0);
@@ -95,7 +95,7 @@ TEST(DeviceDescription, NamesProcessorThreadsAndInstructions) {
   EXPECT_GT(device().memory_bytes(), std::size_t{1} << 20);
 }
 
-TEST(DeviceCompute, IsMadeTogetherOverOneWorld) {
+TEST(DeviceExecutionContext, HasDeviceBackendAndCollective) {
   const auto world = solo_world();
   ExecutionOptions options;
   const ExecutionContext compute = make_cpu_context(*world, options);
@@ -103,7 +103,7 @@ TEST(DeviceCompute, IsMadeTogetherOverOneWorld) {
   EXPECT_NE(compute.collective, nullptr);
 }
 
-TEST(DeviceSpecs, AreNamedAndCounted) {
+TEST(DeviceSpecs, HaveNamesFlopsAndShapes) {
   ConvSpec conv;
   conv.src = {2, 8, 8, 3};
   conv.out_channels = 4;
@@ -125,7 +125,7 @@ TEST(DeviceSpecs, AreNamedAndCounted) {
   EXPECT_THROW(activation_from("swish"), Error);
 }
 
-TEST(DeviceHalf, OpsSayWhenTheyAreEmulated) {
+TEST(DeviceHalf, OpsReportWhenTheyAreEmulated) {
   EXPECT_EQ(test::backend().precision_note(DType::f32), "");
   EXPECT_NE(test::backend().precision_note(DType::f16).find("emulated"), std::string::npos);
   LinearSpec s;

@@ -18,7 +18,7 @@ DropoutSpec dropout(Shape shape, float probability, DType dtype = DType::f32) {
   return s;
 }
 
-TEST(DropoutOp, MatchesReferenceBothWays) {
+TEST(DropoutOp, ForwardAndBackwardMatchReference) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const float probability : {0.0f, 0.1f, 0.5f})
       for (const Shape& shape : {Shape{3, 7}, Shape{2, 4, 5, 3}, Shape{3, 5001}, Shape{1, 1}}) {
@@ -33,7 +33,7 @@ TEST(DropoutOp, MatchesReferenceBothWays) {
         h.want_dst(shape, dtype);
         h.want_diff_src(0, shape, dtype);
         h.forward();
-        h.state.rng_step = 1;  // backward uses what forward drew
+        h.state.rng_step = 1;  // backward must use the mask that forward saved
         h.backward();
         const auto factors = reference::dropout_factors(s, ids, [] {
           StepState state;
@@ -50,7 +50,7 @@ TEST(DropoutOp, MatchesReferenceBothWays) {
       }
 }
 
-TEST(DropoutOp, ARowsMaskFollowsItsIdNotItsPlace) {
+TEST(DropoutOp, MaskDependsOnTheIdOfARowNotOnItsPosition) {
   const Shape shape{2, 300};
   Values rows[2];
   for (int i = 0; i < 2; ++i) {
@@ -63,7 +63,8 @@ TEST(DropoutOp, ARowsMaskFollowsItsIdNotItsPlace) {
   }
   EXPECT_TRUE(std::equal(rows[0].begin(), rows[0].begin() + 300, rows[1].begin() + 300));
   EXPECT_FALSE(std::equal(rows[0].begin(), rows[0].begin() + 300, rows[1].begin()));
-  EXPECT_NEAR(double(std::count(rows[0].begin(), rows[0].end(), 0.0)), 300, 60);  // 5 deviations of a fair coin
+  // The tolerance is 5 standard deviations of 600 fair coins.
+  EXPECT_NEAR(double(std::count(rows[0].begin(), rows[0].end(), 0.0)), 300, 60);
 }
 
 TEST(DropoutOp, IsTheIdentityInInference) {

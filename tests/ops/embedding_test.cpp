@@ -13,7 +13,8 @@ struct Case {
   DType raw;
 };
 
-// Few tokens and many places, more tokens than places, widths that no pack or tile divides, one of each.
+// Few tokens at many positions, more tokens than positions, widths that are not a multiple of a vector or a tile, and
+// one token at one position.
 const Case cases[] = {{{7, 5}, 3, 6, DType::u8},  {{33, 9}, 12, 1, DType::u8},   {{2, 3}, 20, 17, DType::u16},
                       {{1, 1}, 8, 2, DType::i32}, {{5, 60}, 7, 300, DType::i32}, {{2, 2}, 3, 2500, DType::u16}};
 
@@ -25,7 +26,7 @@ Values tokens_of(const Case& c) {
   return tokens;
 }
 
-TEST(EmbeddingOp, MatchesReferenceBothWays) {
+TEST(EmbeddingOp, ForwardAndBackwardMatchReference) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const Case& c : cases)
       for (const GradMode mode : {GradMode::write, GradMode::add}) {
@@ -40,12 +41,12 @@ TEST(EmbeddingOp, MatchesReferenceBothWays) {
         h.backward();
         const std::string what = cat(s.src.str(), " of ", s.weight().str());
         EXPECT_EQ(get(h.args.dst), reference::embedding(s, tokens, table)) << what;
-        // Sums of up to a hundred values in float32, in the reference's order.
+        // Sums of up to a hundred float32 values, in the order of the reference.
         expect_close(get(h.args.diff_weight[0]), reference::embedding_gradient(s, tokens, dy, before), 2e-6, what);
       }
 }
 
-TEST(EmbeddingOp, ASumIsTheSameBitsEveryTime) {
+TEST(EmbeddingOp, GradientsOfTwoRunsAreBitwiseEqual) {
   const Case c = cases[4];
   const EmbeddingSpec s{c.src, c.raw, c.vocabulary, c.width, DType::f32, Mode::train};
   Values sums[2];
@@ -61,7 +62,7 @@ TEST(EmbeddingOp, ASumIsTheSameBitsEveryTime) {
   EXPECT_EQ(sums[0], sums[1]);
 }
 
-TEST(EmbeddingOp, ValuesThatCannotBeTokensAreRejected) {
+TEST(EmbeddingOp, FloatTokensAreRejected) {
   try {
     backend().make(EmbeddingSpec{{2, 2}, DType::f32, 4, 4, DType::f32, Mode::train});
     FAIL() << "nothing was thrown";

@@ -27,11 +27,11 @@ void expect_round_trip(DType dtype) {
 TEST(HalfConversion, EveryBf16SurvivesTheRoundTrip) { expect_round_trip<bf16>(DType::bf16); }
 TEST(HalfConversion, EveryF16SurvivesTheRoundTrip) { expect_round_trip<f16>(DType::f16); }
 
-// Values on, beside and between neighbours of the 16-bit formats, and what overflows.
-TEST(HalfConversion, InBulkRoundsLikeOneByOne) {
+// Random values, exact ties between neighbours of both 16-bit formats, and values that overflow or underflow.
+TEST(HalfConversion, BulkConversionRoundsLikeSingleConversions) {
   std::vector<float> chosen;
   for (std::uint64_t i = 0; i < 20011; ++i) chosen.push_back(std::bit_cast<float>(philox(7, 0, i).v[0]));
-  for (std::uint32_t i = 0; i < 30000; ++i)  // exact ties of both formats
+  for (std::uint32_t i = 0; i < 30000; ++i)  // ties
     chosen.push_back(std::bit_cast<float>(((philox(8, 0, i).v[0] & 0xffffu) << 16) | ((i & 1u) ? 0x8000u : 0x1000u)));
   for (const float v : {65519.f, 65520.f, 65536.f, 3.4e38f, 6e-8f, 2.9e-8f, 0.f, -0.f}) chosen.push_back(v);
   const DeviceVector<float> values(chosen);
@@ -57,7 +57,7 @@ TEST(HalfConversion, CopiesWhenTypesAreEqual) {
   EXPECT_EQ(to.copy(), from.copy());
 }
 
-TEST(HalfOps, RefuseIntegers) {
+TEST(HalfOps, RejectIntegerTypes) {
   LinearSpec s;
   s.src = {4, 16};
   s.out_features = 8;

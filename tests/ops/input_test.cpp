@@ -45,10 +45,11 @@ Values raw_values(const InputSpec& s, bool fractions) {
   return v;
 }
 
-// float32: the factor and the offset are rounded, and the result; 16 bits: the result's own rounding.
+// float32: the factor, the offset and the result are rounded. 16 bits: the result is rounded.
 constexpr Tolerance input_tolerance{5e-7, 4e-3, 5e-4};
-// Zoom: a place in float32 is off by up to 2^-24 of the extent, a value by that times the step between neighbours.
-constexpr Tolerance zoom_tolerance{5e-5, 4e-3, 6e-4};
+// Random resized crop: the error of a position in float32 is up to 2^-24 of the extent. The error of a value is that
+// times the difference between neighbouring pixels.
+constexpr Tolerance resized_tolerance{5e-5, 4e-3, 6e-4};
 
 void expect_reference(const InputSpec& s, const std::string& what, Tolerance tolerance = input_tolerance) {
   OpHarness h(s);
@@ -71,8 +72,8 @@ TEST(InputOp, EveryStoredTypeMatchesReference) {
                          cat(name_of(raw), " augment ", augment, " channels_first ", channels_first));
 }
 
-// Values as files of science hold them: int16 of kelvins, counts of an odd type, floats; up to e^16.
-TEST(InputOp, OffsetTransformAndChannelsOwnScalesMatchReference) {
+// Values as in scientific files: temperatures as int16, counts, and floats.
+TEST(InputOp, OffsetTransformAndScalesPerChannelMatchReference) {
   for (const DType raw : {DType::u16, DType::i16, DType::f16, DType::f32, DType::f64})
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
       for (const Transform transform : {Transform::none, Transform::log1p})
@@ -93,30 +94,31 @@ TEST(InputOp, OffsetTransformAndChannelsOwnScalesMatchReference) {
               s.channel_offset = {33, 273.15f, 13};
             }
             const auto what = cat(name_of(raw), " to ", name_of(dtype), " ", name_of(transform), own, augment);
-            expect_reference(s, what, {6e-6, 4e-3, 2e-3});  // 300 normalised is 1500: rounded at 2^-13 before
+            expect_reference(s, what, {6e-6, 4e-3, 2e-3});  // normalised values are as large as 1500
           }
 }
 
-// Even and uneven choices, of one part and of several, stored either way, with all that moves pixels.
-TEST(InputOp, ChannelsOfJoinedPartsMatchReference) {
+// Selections of channels that are evenly and unevenly spaced, from one or several parts, in both stored layouts, with
+// crop, flip and random resized crop.
+TEST(InputOp, SelectedChannelsOfConcatenatedPartsMatchReference) {
   using Numbers = std::vector<std::int64_t>;
   for (const Shape& shape : {Shape{3, 9, 7, 5}, Shape{3, 700, 5}, Shape{2, 4, 5, 6, 5}, Shape{4, 5}})
     for (const Numbers& parts : {Numbers{}, {1, 1, 1, 1, 1}, {2, 3}, {1, 3, 1}})
       for (const Numbers& channels : {Numbers{}, {3}, {1, 2, 3}, {0, 2, 4}, {4, 0, 0, 1}})
         for (const bool channels_first : {false, true})
-          for (const float zoom : {0.0f, 0.5f}) {
-            if (zoom > 0 && shape.rank != 4) continue;
+          for (const float min_area : {0.0f, 0.5f}) {
+            if (min_area > 0 && shape.rank != 4) continue;
             InputSpec s = input(shape, DType::i16, true, channels_first);
             s.scale = 1.0f / 32768;
             s.parts = parts;
             s.channels = channels;
-            s.random_resized_crop = zoom;
+            s.random_resized_crop = min_area;
             s.mean.resize(std::size_t(s.used_channels()));
             s.std.resize(s.mean.size());
-            expect_reference(s, cat(shape.str(), " parts ", parts.size(), " channels ", channels.size(), zoom),
-                             zoom > 0 ? zoom_tolerance : input_tolerance);
+            expect_reference(s, cat(shape.str(), " parts ", parts.size(), " channels ", channels.size(), min_area),
+                             min_area > 0 ? resized_tolerance : input_tolerance);
             s.mode = Mode::infer;
-            expect_reference(s, cat(shape.str(), " as they lie"));
+            expect_reference(s, cat(shape.str(), " not augmented"));
           }
 }
 
@@ -144,7 +146,7 @@ TEST(InputOp, SubvolumesAndFlipsOfEveryAxisMatchReference) {
           }
 }
 
-TEST(InputOp, ASubvolumeLiesInTheMiddleOrAnywhere) {
+TEST(InputOp, SubvolumeIsInTheMiddleOrAtAnyPosition) {
   InputSpec s = input({1, 12, 1}, DType::i16, false);
   s.scale = 1;
   s.mean.clear();
@@ -176,8 +178,9 @@ TEST(InputOp, EveryShapeMatchesReference) {
       }
 }
 
-// A patch of odd and of even side, one larger than the sample, and factors apart from 1, over what crop and flip left.
-TEST(InputOp, CutoutAndJitterMatchReference) {
+// Cutouts with odd and even sides, and one larger than the sample, with brightness and contrast, and mostly with crop
+// and flip.
+TEST(InputOp, CutoutBrightnessAndContrastMatchReference) {
   for (const Shape& shape :
        {Shape{6, 28, 28, 1}, Shape{5, 9, 7, 3}, Shape{4, 597, 2}, Shape{4, 5, 6, 7, 2}, Shape{3, 3, 900, 4}})
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
@@ -193,20 +196,21 @@ TEST(InputOp, CutoutAndJitterMatchReference) {
           }
 }
 
-// Of both kinds of kernels, of channels that are chosen, transformed and do not lie evenly, and past a tile's end.
+// With and without random resized crop, with selected channels that are unevenly spaced, with a transform, and with
+// lines longer than a tile.
 TEST(InputOp, SaturationAndHueMatchReference) {
   using Numbers = std::vector<std::int64_t>;
   for (const Shape& shape : {Shape{6, 9, 7, 3}, Shape{2, 14, 12, 4}, Shape{2, 2, 800, 3}, Shape{3, 1500, 3}})
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
       for (const bool channels_first : {false, true})
         for (const auto& [saturation, hue] : {std::pair{0.5f, 0.0f}, {0.0f, 0.5f}, {0.4f, 0.1f}})
-          for (const float zoom : {0.0f, 0.3f}) {
-            if (zoom > 0 && (shape.rank != 4 || shape[2] > 100)) continue;
+          for (const float min_area : {0.0f, 0.3f}) {
+            if (min_area > 0 && (shape.rank != 4 || shape[2] > 100)) continue;
             InputSpec s = input(shape, DType::u8, hue > 0, channels_first);
             s.dtype = dtype;
             s.saturation = saturation;
             s.hue = hue;
-            s.random_resized_crop = zoom;
+            s.random_resized_crop = min_area;
             if (shape[-1] == 4) {
               s.channels = Numbers{3, 0, 1};
               s.mean.pop_back();
@@ -218,14 +222,14 @@ TEST(InputOp, SaturationAndHueMatchReference) {
               s.cutout = 3;
             }
             if (shape[0] == 6) s.transform = Transform::log1p;
-            // A value is a sum of three others, up to 7 from zero.
+            // Each value is a sum of three others of magnitude up to 7.
             const Tolerance exact{3e-6, 4e-3, 6e-4}, enlarged{2e-4, 4e-3, 1e-3};
-            expect_reference(s, cat(shape.str(), " to ", name_of(dtype), " ", saturation, " ", hue, " ", zoom),
-                             zoom > 0 ? enlarged : exact);
+            expect_reference(s, cat(shape.str(), " to ", name_of(dtype), " ", saturation, " ", hue, " ", min_area),
+                             min_area > 0 ? enlarged : exact);
           }
 }
 
-TEST(InputOp, HueTurnsColoursAndLeavesGreysAndLuminanceAlone) {
+TEST(InputOp, HueRotatesColoursAndKeepsGreysAndLuminance) {
   InputSpec s = input({64, 1, 2, 3}, DType::f32, false);
   s.scale = 1;
   s.mean.clear();
@@ -235,8 +239,8 @@ TEST(InputOp, HueTurnsColoursAndLeavesGreysAndLuminanceAlone) {
   Values raw, ids;
   for (int i = 0; i < 64; ++i) {
     ids.push_back(i);
-    raw.insert(raw.end(), {0.5, 0.5, 0.5, 1, 0, 0});
-  }  // grey, red
+    raw.insert(raw.end(), {0.5, 0.5, 0.5, 1, 0, 0});  // grey, red
+  }
   h.set_src(0, s.src, s.raw, raw);
   h.set_src(1, {64}, DType::i64, ids);
   h.want_dst(s.src, s.dtype);
@@ -249,11 +253,11 @@ TEST(InputOp, HueTurnsColoursAndLeavesGreysAndLuminanceAlone) {
     least_red = std::min(least_red, y[6 * n + 3]);
     most_blue = std::max(most_blue, y[6 * n + 5]);
   }
-  EXPECT_LT(least_red, -0.4);  // opposite: 2 * 0.213 - 1
+  EXPECT_LT(least_red, -0.4);  // rotated by half a turn, red is 2 * 0.213 - 1
   EXPECT_GT(most_blue, 0.6);
 }
 
-TEST(InputOp, CutoutIsAPatchOfZerosAtEveryPlace) {
+TEST(InputOp, CutoutIsAPatchOfZerosAtAnyPosition) {
   InputSpec s = input({1, 20, 16, 2}, DType::u8, false);
   s.cutout = 6;
   int smallest = 36, largest = 0, in_corner = 0;
@@ -270,12 +274,12 @@ TEST(InputOp, CutoutIsAPatchOfZerosAtEveryPlace) {
     in_corner += y[0] == 0;
   }
   EXPECT_EQ(largest, 36);
-  EXPECT_LE(smallest, 15);  // clipped at a corner: 3x3 at least
+  EXPECT_LE(smallest, 15);  // clipped at a corner to at least 3x3
   EXPECT_GE(smallest, 9);
   EXPECT_GT(in_corner, 0);
 }
 
-TEST(InputOp, JitterScalesEveryPixelOfASampleAlike) {
+TEST(InputOp, BrightnessScalesAllPixelsOfASampleByOneFactor) {
   InputSpec s = input({64, 4, 4, 1}, DType::f32, false);
   s.scale = 1;
   s.mean = {0.5f};
@@ -297,30 +301,30 @@ TEST(InputOp, JitterScalesEveryPixelOfASampleAlike) {
     low = std::min(low, light);
     high = std::max(high, light);
   }
-  EXPECT_NEAR(low, 0.5, 0.1);  // the least of 64 draws
+  EXPECT_NEAR(low, 0.5, 0.1);  // the smallest of 64 draws
   EXPECT_NEAR(high, 1.5, 0.1);
 }
 
-TEST(InputOp, ZoomMatchesReference) {
+TEST(InputOp, RandomResizedCropMatchesReference) {
   for (const Shape& shape :
        {Shape{4, 28, 28, 1}, Shape{5, 9, 7, 3}, Shape{3, 1, 5, 2}, Shape{3, 6, 1, 2}, Shape{2, 3, 400, 4}})
     for (const DType raw : {DType::u8, DType::i16, DType::f16, DType::f32, DType::f64})
       for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
         for (const bool channels_first : {false, true})
-          for (const float zoom : {0.08f, 0.9f}) {
+          for (const float min_area : {0.08f, 0.9f}) {
             if (dtype != DType::f32 && raw != DType::u8) continue;
             InputSpec s = input(shape, raw, true, channels_first);
-            if (raw == DType::i16) s.scale = 1.0f / 32768;  // fp16 ends at 65504
+            if (raw == DType::i16) s.scale = 1.0f / 32768;  // the largest fp16 number is 65504
             s.dtype = dtype;
-            s.random_resized_crop = zoom;
-            s.cutout = zoom < 0.5f ? 2 : 0;
-            s.brightness = zoom < 0.5f ? 0.2f : 0;
-            expect_reference(s, cat(shape.str(), " ", name_of(raw), " to ", name_of(dtype), " zoom ", zoom),
-                             zoom_tolerance);
+            s.random_resized_crop = min_area;
+            s.cutout = min_area < 0.5f ? 2 : 0;
+            s.brightness = min_area < 0.5f ? 0.2f : 0;
+            expect_reference(s, cat(shape.str(), " ", name_of(raw), " to ", name_of(dtype), " min_area ", min_area),
+                             resized_tolerance);
           }
 }
 
-TEST(InputOp, ZoomOfARampIsAPartOfItBetweenItsEnds) {
+TEST(InputOp, RandomResizedCropOfARampStaysBetweenItsEnds) {
   InputSpec s = input({200, 40, 40, 1}, DType::f32, false);
   s.scale = 1;
   s.mean.clear();
@@ -337,7 +341,7 @@ TEST(InputOp, ZoomOfARampIsAPartOfItBetweenItsEnds) {
   const auto y = get(h.args.dst);
   double narrowest = 40, widest = 0, first = 40, last = 0;
   for (std::size_t n = 0; n < 200; ++n) {
-    const double width = (y[1600 * n + 25] - y[1600 * n + 15]) * 4;  // of the part, by the slope in the middle
+    const double width = (y[1600 * n + 25] - y[1600 * n + 15]) * 4;  // of the crop, from the slope in the middle
     narrowest = std::min(narrowest, width);
     widest = std::max(widest, width);
     first = std::min(first, y[1600 * n]);
@@ -349,14 +353,14 @@ TEST(InputOp, ZoomOfARampIsAPartOfItBetweenItsEnds) {
   EXPECT_NEAR(last, 39, 0.5);
 }
 
-TEST(InputOp, ChannelsOfZerosFollowThePixels) {
+TEST(InputOp, PaddingChannelsFollowTheChannelsOfEachPixel) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const std::int64_t zeros : {1, 5})
-      for (const auto& [augment, zoom] : {std::pair{false, 0.0f}, {true, 0.0f}, {true, 0.5f}})
+      for (const auto& [augment, min_area] : {std::pair{false, 0.0f}, {true, 0.0f}, {true, 0.5f}})
         for (const bool channels_first : {false, true}) {
           InputSpec plain = input({3, 9, 7, 3}, DType::u8, augment, channels_first);
           plain.dtype = dtype;
-          plain.random_resized_crop = zoom;
+          plain.random_resized_crop = min_area;
           plain.cutout = augment ? 3 : 0;
           InputSpec wide = plain;
           wide.padded_channels = zeros;
@@ -378,7 +382,7 @@ TEST(InputOp, ChannelsOfZerosFollowThePixels) {
         }
 }
 
-TEST(InputOp, WithoutStatisticsOnlyScales) {
+TEST(InputOp, WithoutMeanAndStdOnlyScales) {
   InputSpec s = input({2, 6, 5, 3}, DType::u8);
   s.mean.clear();
   s.std.clear();
@@ -401,7 +405,7 @@ TEST(InputOp, InferenceNeitherAugmentsNorReadsIds) {
   expect_close(get(h.args.dst), reference::input(s, raw, {}, h.state), input_tolerance.f32, "inference");
 }
 
-TEST(InputOp, AugmentationFollowsTheSampleAndTheEpoch) {
+TEST(InputOp, AugmentationDependsOnTheSampleAndTheEpoch) {
   const InputSpec s = input({1, 12, 12, 3}, DType::u8);
   const auto pixels = [&](double id, std::uint64_t epoch) {
     OpHarness h(s);
@@ -415,10 +419,10 @@ TEST(InputOp, AugmentationFollowsTheSampleAndTheEpoch) {
   EXPECT_EQ(pixels(5, 1), pixels(5, 1));
   int changed = 0;
   for (int i = 0; i < 8; ++i) changed += pixels(5, 1) != pixels(5, std::uint64_t(2 + i));
-  EXPECT_GE(changed, 6);  // one of 50 positions each time
+  EXPECT_GE(changed, 6);  // each time one of 50 positions, so two epochs may draw the same
 }
 
-TEST(InputOp, RefusesWhatItCannotRead) {
+TEST(InputOp, RejectsInvalidSpecs) {
   EXPECT_THROW(OpHarness(input({2, 4, 4, 3}, DType::i64)), Error);
   InputSpec s = input({2, 4, 4, 3}, DType::u8);
   s.mean.pop_back();

@@ -1,5 +1,6 @@
-// Fusion level 2 for linear layers: two of them, of which the one behind makes the gradient before the activation of
-// the one before, and the gradient of its bias.
+// Pairs of linear layers at fusion level 2: the second layer also computes the gradient before the activation of the
+// first layer, and the gradient of its bias.
+#include "ops/weighted_op_checks.hpp"
 #include "reference/linear.hpp"
 #include "support/op_harness.hpp"
 
@@ -32,61 +33,56 @@ const std::vector<Case>& cases() {
 }
 
 struct Pair {
-  LinearSpec before, behind;
+  LinearSpec first, second;
 };
 
 Pair pair(const Case& c, DType dtype, bool bias) {
   Pair p;
-  p.before.src = c.src;
-  p.before.out_features = c.between;
-  p.before.activation = c.activation;
-  p.before.bias = c.bias;
-  p.behind.src = {c.src[0], c.between};
-  p.behind.out_features = c.out;
-  p.before.dtype = p.behind.dtype = dtype;
-  p.before.consumes_diff_pre = true;
-  p.behind.produces_diff_pre = c.activation;
-  p.before.consumes_diff_bias = p.behind.produces_diff_bias = bias;
+  p.first.src = c.src;
+  p.first.out_features = c.between;
+  p.first.activation = c.activation;
+  p.first.bias = c.bias;
+  p.second.src = {c.src[0], c.between};
+  p.second.out_features = c.out;
+  p.first.dtype = p.second.dtype = dtype;
+  p.first.consumes_diff_pre = true;
+  p.second.produces_diff_pre = c.activation;
+  p.first.consumes_diff_bias = p.second.produces_diff_bias = bias;
   return p;
 }
 
-// False, after the op was seen to be refused, where the backend declares that it cannot.
-bool offered(const LinearSpec& s) {
+// Whether the backend supports the fusion. If not, expects that make() rejects the Spec.
+bool is_supported(const LinearSpec& s) {
   const std::string why = backend().why_not_fused(s);
   if (why.empty()) return true;
   EXPECT_THROW(backend().make(s), Error) << why;
   return false;
 }
 
-// As linear_test.cpp's, for two layers: what the first rounds the second sums. A gradient of the bias is rounded to the
-// type once more.
+// Larger than in linear_test.cpp, because the second layer sums values that the first layer rounded. The gradient of
+// the bias is also rounded to the dtype.
 constexpr Tolerance forward{5e-6, 1e-2, 1.5e-3}, backward{2e-5, 2e-2, 3e-3};
 
 class LinearPair : public ::testing::TestWithParam<std::tuple<std::size_t, DType, GradMode, bool>> {};
 
-TEST_P(LinearPair, GivesTheGradientsOfBothLayers) {
+TEST_P(LinearPair, GradientsOfBothLayersMatchReference) {
   const auto [index, dtype, mode, bias] = GetParam();
   const Case& c = cases()[index];
-  if (bias && !c.bias) return;  // none to make
+  if (bias && !c.bias) return;  // there is no gradient of a bias
   const auto [one, two] = pair(c, dtype, bias);
-  if (!offered(one) || !offered(two)) return;
-  const auto rounded = [dtype = dtype](Values v) {  // the product adds a bias in the dtype
-    for (double& e : v)
-      e = dtype == DType::bf16 ? float(bf16(float(e))) : dtype == DType::f16 ? float(f16(float(e))) : e;
-    return v;
-  };
+  if (!is_supported(one) || !is_supported(two)) return;
   OpHarness first(one), second(two);
   const auto x = first.set_src(0, one.src, dtype, random_values(one.src.count(), 1));
   const auto w1 = first.set_weight(0, one.weight(), dtype, random_values(one.weight().count(), 2, 0.3));
   const auto b1 =
-      c.bias ? first.set_weight(1, {c.between}, DType::f32, rounded(random_values(c.between, 3))) : Values{};
+      c.bias ? first.set_weight(1, {c.between}, DType::f32, rounded(random_values(c.between, 3), dtype)) : Values{};
   first.want_dst(one.dst(), dtype);
   first.want_diff_src(0, one.src, dtype);
   first.repack();
   first.forward();
   second.set_src(0, two.src, dtype, get(first.args.dst));
   const auto w2 = second.set_weight(0, two.weight(), dtype, random_values(two.weight().count(), 4, 0.3));
-  const auto b2 = second.set_weight(1, {c.out}, DType::f32, rounded(random_values(c.out, 5)));
+  const auto b2 = second.set_weight(1, {c.out}, DType::f32, rounded(random_values(c.out, 5), dtype));
   const auto dy = second.set_diff_dst(two.dst(), dtype, random_values(two.dst().count(), 6));
   second.want_dst(two.dst(), dtype);
   second.want_diff_src(0, two.src, dtype);
@@ -104,16 +100,13 @@ TEST_P(LinearPair, GivesTheGradientsOfBothLayers) {
   const Values h = reference::linear_forward(one, x, w1, b1);
   auto g2 = reference::linear_backward(two, h, w2, b2, dy);
   auto g1 = reference::linear_backward(one, x, w1, b1, g2.src);
-  if (bias) {  // what is made is right, and what is taken is it and nothing else
+  if (bias) {  // the second layer must compute it correctly, and the first layer must use the value that is passed in
     expect_close(get(first.args.diff_bias), g1.bias, backward.of(dtype), "shared by " + second.op().implementation());
     put(first.args.diff_bias, random_values(c.between, 11));
     g1.bias = get(first.args.diff_bias);
   }
   first.backward();
 
-  const auto add = [](Values& sum, const Values& more) {
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
-  };
   add(g1.weight, w10);
   add(g1.bias, b10);
   add(g2.weight, w20);
@@ -122,10 +115,11 @@ TEST_P(LinearPair, GivesTheGradientsOfBothLayers) {
   expect_close(get(first.args.dst), h, forward.of(dtype), "between" + by);
   expect_close(get(second.args.dst), reference::linear_forward(two, h, w2, b2), forward.of(dtype), "dst" + by);
   expect_close(get(first.args.diff_src[0]), g1.src, backward.of(dtype), "diff_src" + by);
-  expect_close(get(first.args.diff_weight[0]), g1.weight, backward.of(dtype), "diff_weight before" + by);
-  expect_close(get(second.args.diff_weight[0]), g2.weight, backward.of(dtype), "diff_weight behind" + by);
-  if (c.bias) expect_close(get(first.args.diff_weight[1]), g1.bias, backward.of(dtype), "diff_bias before" + by);
-  expect_close(get(second.args.diff_weight[1]), g2.bias, backward.of(dtype), "diff_bias behind" + by);
+  expect_close(get(first.args.diff_weight[0]), g1.weight, backward.of(dtype), "diff_weight of the first layer" + by);
+  expect_close(get(second.args.diff_weight[0]), g2.weight, backward.of(dtype), "diff_weight of the second layer" + by);
+  if (c.bias)
+    expect_close(get(first.args.diff_weight[1]), g1.bias, backward.of(dtype), "diff_bias of the first layer" + by);
+  expect_close(get(second.args.diff_weight[1]), g2.bias, backward.of(dtype), "diff_bias of the second layer" + by);
 }
 
 INSTANTIATE_TEST_SUITE_P(Linear, LinearPair,
@@ -138,9 +132,9 @@ INSTANTIATE_TEST_SUITE_P(Linear, LinearPair,
                                       std::get<3>(info.param) ? "_with_bias" : "");
                          });
 
-// No backend has these, or says that it does where it does not.
-TEST(LinearPair, IsRefusedForOtherActivationsAndOddGelus) {
-  for (const std::size_t index : {6, 7, 8}) EXPECT_FALSE(offered(pair(cases()[index], DType::f16, true).behind));
+// No backend supports these cases.
+TEST(LinearPair, OtherActivationsAndGeluTanhOfOddWidthAreRejected) {
+  for (const std::size_t index : {6, 7, 8}) EXPECT_FALSE(is_supported(pair(cases()[index], DType::f16, true).second));
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace {
 
 using namespace test;
 
-// float32: exponentials to one unit in the last place; 16 bits: the gradient's own rounding.
+// float32: the error of exponentials is about one unit in the last place. 16 bits: the gradient is rounded.
 constexpr Tolerance tolerance{1e-6, 4e-3, 5e-4};
 
 CrossEntropySpec cross_entropy(Shape src, float smoothing = 0, DType dtype = DType::f32) {
@@ -75,7 +75,7 @@ TEST(CrossEntropyOp, SecondMicroBatchAddsToTheSums) {
   EXPECT_EQ(h.state.top5, 2 * loss.top5);
 }
 
-TEST(CrossEntropyOp, TiesAreWonByTheLowerClass) {
+TEST(CrossEntropyOp, LowerClassWinsTies) {
   const auto s = cross_entropy({2, 10});
   OpHarness h(s);
   h.set_src(0, s.src, DType::f32, Values(20, 1.0));
@@ -97,7 +97,7 @@ TEST(CrossEntropyOp, HugeLogitsStayFinite) {
   EXPECT_EQ(get(h.args.diff_src[0]), (Values{0, 0, 0}));
 }
 
-TEST(CrossEntropyOp, ANanLogitGivesANanLossAndNoHit) {
+TEST(CrossEntropyOp, NanLogitGivesNanLossAndNoHit) {
   for (const std::size_t at : {0, 1, 9}) {
     const auto s = cross_entropy({1, 10});
     OpHarness h(s);
@@ -113,7 +113,7 @@ TEST(CrossEntropyOp, ANanLogitGivesANanLossAndNoHit) {
   }
 }
 
-TEST(CrossEntropyOp, ALabelBeyondTheClassesGivesANanLoss) {
+TEST(CrossEntropyOp, LabelBeyondTheClassesGivesNanLoss) {
   const auto s = cross_entropy({2, 10});
   OpHarness h(s);
   h.set_src(0, s.src, DType::f32, random_values(20, 1));
@@ -140,7 +140,7 @@ TEST(CrossEntropyOp, SumsDoNotDependOnTheThreadCount) {
   EXPECT_EQ(sums[0], sums[2]);
 }
 
-TEST(CrossEntropyOp, InferenceLeavesTheGradientAlone) {
+TEST(CrossEntropyOp, InferenceWritesNoGradient) {
   auto s = cross_entropy({3, 5});
   s.mode = Mode::infer;
   OpHarness h(s);

@@ -9,7 +9,7 @@ namespace {
 
 using namespace test;
 
-constexpr std::int64_t count = 40000;  // several blocks of the norm, pieces that end anywhere
+constexpr std::int64_t count = 40000;  // several chunks, the last one incomplete
 
 OptimizerSpec spec(OptimizerSpec::Kind kind = OptimizerSpec::Kind::sgd, DType weights = DType::f32) {
   OptimizerSpec s;
@@ -35,7 +35,7 @@ struct Memory {
   }
   static std::size_t kept(const OptimizerSpec& s) {
     std::int64_t count = s.shards.empty() ? s.count : 0;
-    for (const auto& slice : s.shards) count += slice.count;
+    for (const auto& shard : s.shards) count += shard.count;
     return std::size_t(count);
   }
   static std::vector<float> floats(const Values& v) { return {v.begin(), v.end()}; }
@@ -191,7 +191,7 @@ TEST(OptimizerOp, ForcedOverflowSkipsOneStep) {
   EXPECT_EQ(m.state.found_inf, 0u);
 }
 
-TEST(OptimizerOp, TheScaleStopsAtItsFloor) {
+TEST(OptimizerOp, LossScaleStopsAtItsFloor) {
   Memory m(spec());
   m.state.scale_on = 1;
   m.state.loss_scale = 0.75f;
@@ -203,7 +203,7 @@ TEST(OptimizerOp, TheScaleStopsAtItsFloor) {
   EXPECT_EQ(m.state.loss_scale, 0.5f);
 }
 
-TEST(OptimizerOp, TheScaleNeverGrowsToInfinity) {
+TEST(OptimizerOp, LossScaleNeverGrowsToInfinity) {
   Memory m(spec());
   m.state.scale_on = 1;
   m.state.loss_scale = 0x1p127f;
@@ -212,7 +212,7 @@ TEST(OptimizerOp, TheScaleNeverGrowsToInfinity) {
   EXPECT_EQ(m.state.loss_scale, 0x1p127f);
 }
 
-TEST(OptimizerOp, WithoutALossScaleAnOverflowIsReportedAndSkipped) {
+TEST(OptimizerOp, OverflowWithoutLossScaleIsReportedAndSkipped) {
   Memory m(spec());
   m.gradient[7] = INFINITY;
   const auto before = m.master.copy();
@@ -244,7 +244,7 @@ TEST(OptimizerOp, ResultsDoNotDependOnTheThreadCount) {
   omp_set_num_threads(threads);
 }
 
-TEST(OptimizerOp, AWeightOfZerosHasARatioOfOne) {
+TEST(OptimizerOp, TrustRatioOfZeroWeightsIsOne) {
   using enum OptimizerSpec::Kind;
   for (const auto& [kind, same] : {std::pair{lars, sgd}, {lamb, adamw}}) {
     Memory scaled(spec(kind)), plain(spec(same));
@@ -255,7 +255,7 @@ TEST(OptimizerOp, AWeightOfZerosHasARatioOfOne) {
   }
 }
 
-TEST(OptimizerOp, TheGradientsSizeDoesNotChangeALarsOrLambStep) {
+TEST(OptimizerOp, LarsAndLambStepsDoNotDependOnTheNormOfTheGradient) {
   using enum OptimizerSpec::Kind;
   for (const auto kind : {lars, lamb}) {
     OptimizerSpec s = spec(kind);
@@ -269,7 +269,7 @@ TEST(OptimizerOp, TheGradientsSizeDoesNotChangeALarsOrLambStep) {
   }
 }
 
-TEST(OptimizerOp, RefusesOverlappingSegmentsAndSlices) {
+TEST(OptimizerOp, RejectsInvalidSegmentsAndShards) {
   OptimizerSpec s = spec();
   s.segments[1].begin = 20000;
   EXPECT_THROW(backend().make_optimizer(s), Error);
@@ -281,8 +281,9 @@ TEST(OptimizerOp, RefusesOverlappingSegmentsAndSlices) {
   }
 }
 
-// Three ranks' slices, uneven and one of them empty of parameters, with the sums of squares added between the parts.
-TEST(OptimizerOp, SlicesTogetherEqualTheWholeBitForBit) {
+// Three ranks with uneven shards. The shard of the last rank has no parameters. The sums of squares are added between
+// the phases.
+TEST(OptimizerOp, ShardedStepEqualsTheUnshardedStepBitForBit) {
   constexpr std::int64_t unit = OptimizerSpec::chunk_size, padded = 12 * unit;
   const std::vector<std::vector<OptimizerShard>> ranks{
       {{0, 2 * unit}, {5 * unit, unit}}, {{2 * unit, 3 * unit}, {6 * unit, 4 * unit}}, {{10 * unit, 2 * unit}}};
@@ -298,20 +299,20 @@ TEST(OptimizerOp, SlicesTogetherEqualTheWholeBitForBit) {
       sums.emplace_back(std::vector<double>(std::size_t(square_sum_count(s)), 7.0));
     }
     for (int step = 0; step < 4; ++step) {
-      if (step == 2) {
+      if (step == 2) {  // only the rank that owns the element sees the overflow
         whole.gradient[25000] = INFINITY;
         parts[1]->gradient[25000] = INFINITY;
-      }  // its owner alone sees it
+      }
       if (step == 3) {
         whole.gradient[25000] = 1;
         parts[1]->gradient[25000] = 1;
       }
       whole.step();
-      for (int part = 0; part < parts[0]->op->phases(); ++part) {
+      for (int phase = 0; phase < parts[0]->op->phases(); ++phase) {
         for (std::size_t r = 0; r < ranks.size(); ++r) {
           Memory& m = *parts[r];
-          m.op->run(part, {m.master.data(), m.weights.data(), m.gradient.data(), m.moment1.data(), m.moment2.data(),
-                           m.running.data(), m.stats.data(), &m.state, sums[r].data()});
+          m.op->run(phase, {m.master.data(), m.weights.data(), m.gradient.data(), m.moment1.data(), m.moment2.data(),
+                            m.running.data(), m.stats.data(), &m.state, sums[r].data()});
         }
         device().synchronize();
         for (std::size_t i = 0; i < sums[0].size(); ++i) {
@@ -326,16 +327,16 @@ TEST(OptimizerOp, SlicesTogetherEqualTheWholeBitForBit) {
       EXPECT_EQ(m.state.applied, 3u) << c.name;
       EXPECT_EQ(m.running.copy(), whole.running.copy()) << c.name;
       std::size_t kept = 0;
-      for (const auto& slice : ranks[r]) {
-        const std::size_t begin = std::size_t(slice.begin), bytes = std::size_t(slice.count) * 4;
+      for (const auto& shard : ranks[r]) {
+        const std::size_t begin = std::size_t(shard.begin), bytes = std::size_t(shard.count) * 4;
         EXPECT_EQ(std::memcmp(&m.master[begin], &whole.master[begin], bytes), 0) << c.name;
         EXPECT_EQ(std::memcmp(&m.moment1[kept], &whole.moment1[begin], bytes), 0) << c.name;
         EXPECT_EQ(std::memcmp(&m.moment2[kept], &whole.moment2[begin], bytes), 0) << c.name;
-        kept += std::size_t(slice.count);
+        kept += std::size_t(shard.count);
       }
     }
     Memory untouched(c.spec);
-    EXPECT_EQ(parts[0]->master[25000], untouched.master[25000]) << "another rank's";
+    EXPECT_EQ(parts[0]->master[25000], untouched.master[25000]) << "element of another rank";
   }
 }
 

@@ -63,7 +63,7 @@ TEST_P(PoolAgainstReference, ForwardAndGradientMatch) {
   h.forward();
   h.backward();
   const auto expected = reference::pool(s, x, dy);
-  // A maximum is exact; sums are float32 and rounded once.
+  // A maximum is exact. Sums are float32 and are rounded once.
   const double rounding = Tolerance{2e-6, 4e-3, 5e-4}.of(dtype);
   expect_close(get(h.args.dst), expected.dst, s.kind == PoolSpec::Kind::max ? 0 : rounding, "dst");
   expect_close(get(h.args.diff_src[0]), expected.diff_src, rounding, "diff_src");
@@ -110,7 +110,7 @@ TEST(PoolOp, PaddingNeverWins) {
   for (const double y : get(h.args.dst)) EXPECT_EQ(y, double(-1e30f));
 }
 
-TEST(PoolOp, ANanWins) {
+TEST(PoolOp, NanIsTheMaximum) {
   const PoolSpec s = pool(PoolSpec::Kind::max, {1, 2, 2, 3}, {2, 2}, {2, 2});
   for (std::size_t at : {0, 3, 9}) {  // channel 0 of the first, second and last pixel
     OpHarness h(s);
@@ -124,7 +124,7 @@ TEST(PoolOp, ANanWins) {
   }
 }
 
-TEST(PoolOp, InferenceKeepsNothing) {
+TEST(PoolOp, InferenceSavesNothing) {
   PoolSpec s = cases()[1].spec;
   s.mode = Mode::infer;
   OpHarness h(s);

@@ -8,6 +8,18 @@
 
 namespace millrace::test {
 
+// Rounds the values of a bias, because a GPU adds the bias in the dtype. Otherwise the result of a relu near zero could
+// differ between backends.
+inline Values rounded(Values values, DType dtype) {
+  for (double& v : values)
+    v = dtype == DType::bf16 ? double(float(bf16(float(v)))) : dtype == DType::f16 ? double(float(f16(float(v)))) : v;
+  return values;
+}
+
+inline void add(Values& sum, const Values& more) {
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
+}
+
 // Forward and backward give the same bits twice. bias: the number of its elements.
 template <class Spec>
 void expect_same_bits_twice(const Spec& s, std::int64_t bias) {

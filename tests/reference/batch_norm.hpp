@@ -1,4 +1,4 @@
-// Batch norm by its definition, in double: two passes, one channel after the other.
+// Batch norm by its definition, in double, with two passes for each channel.
 #pragma once
 #include <cmath>
 #include <vector>
@@ -8,13 +8,15 @@
 namespace millrace::reference {
 
 struct BatchNormForward {
-  std::vector<double> dst, mean, variance, unbiased;  // of the micro-batch (infer: the running ones)
+  std::vector<double> dst;
+  // Of the micro-batch. In Mode::infer, mean and variance are the running values.
+  std::vector<double> mean, variance, unbiased;
 };
 struct BatchNormGradients {
   std::vector<double> src, residual, gamma, beta;
 };
 
-// running: mean and variance for Mode::infer, else empty. residual: empty when there is none.
+// running: mean and variance for Mode::infer, otherwise empty. residual: empty if there is none.
 inline BatchNormForward batch_norm_forward(const BatchNormSpec& s, const std::vector<double>& x,
                                            const std::vector<double>& residual, const std::vector<double>& gamma,
                                            const std::vector<double>& beta,

@@ -48,7 +48,7 @@ inline double activation_slope(Activation kind, double x) {
   return 1;
 }
 
-// The factor of every element: 0 or 1 / (1 - probability).
+// The factor of each element: 0 or 1 / (1 - probability).
 inline std::vector<double> dropout_factors(const DropoutSpec& s, const std::vector<double>& ids,
                                            const StepState& state) {
   std::vector<double> factors;

@@ -1,4 +1,4 @@
-// The input pass by its definition, in double, one element after the other.
+// The input pass by its definition, in double, for one element at a time.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace millrace::reference {
 
-// Axes are numbered 0 to 2 (depth, height, width); data of fewer dimensions use the last ones.
+// Axes are numbered 0 to 2 (depth, height, width). Data of fewer dimensions use the last ones.
 class InputPass {
  public:
   InputPass(const InputSpec& spec, const std::vector<double>& raw, const std::vector<double>& ids,
@@ -39,15 +39,15 @@ class InputPass {
     std::int64_t at[3];
   };
 
-  // What is drawn at random for one sample.
+  // The random augmentation of one sample.
   struct Sample {
     std::int64_t number = 0;
-    std::int64_t offset[3] = {0, 0, 0};  // from a position of the result to the stored one
+    std::int64_t offset[3] = {0, 0, 0};  // stored position minus position in the result
     bool flip[3] = {false, false, false};
     bool cutout = false;
     std::int64_t cut_begin[3] = {0, 0, 0};
     std::int64_t cut_end[3] = {1, 1, 1};
-    double mix[3][3] = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}};  // colours of the result by those of the sample
+    double mix[3][3] = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}};  // matrix from colours of the sample to those of the result
     double brightness = 1;
     double contrast = 1;
     bool resized = false;     // random resized crop of an image
@@ -104,7 +104,7 @@ class InputPass {
       out.contrast = 1 + double(s_.contrast) * (2 * double(uniform01(r.v[1])) - 1);
     }
     if (s_.saturation <= 0 && s_.hue <= 0) return;
-    // (1 - f cos) luminance + f cos times the colour + f sin times the third axis, f the factor of the saturation.
+    // (1 - f cos) * luminance + f cos * colour + f sin * third axis, where f is the factor of the saturation.
     const double factor = 1 + double(s_.saturation) * (2 * double(uniform01(r.v[2])) - 1);
     const double angle = 2 * std::acos(-1.0) * double(s_.hue) * (2 * double(uniform01(r.v[3])) - 1);
     const double luminance[3] = {0.213, 0.715, 0.072};
@@ -130,7 +130,7 @@ class InputPass {
     out.offset[1] = out.offset[2] = 0;
   }
 
-  // A stored value. Of concatenated data sets, it lies in the part that holds the channel.
+  // A stored value. With concatenated data sets, it is in the part that holds the channel.
   double stored(const Sample& sample, std::int64_t position, std::int64_t c) const {
     const std::int64_t positions = stored_extent_[0] * stored_extent_[1] * stored_extent_[2];
     std::int64_t begin = sample.number * positions * s_.src[-1];
@@ -143,7 +143,7 @@ class InputPass {
     return raw_[std::size_t(begin + (s_.channels_first ? c * positions + position : position * part + c))];
   }
 
-  // Bilinear interpolation: the weight of a stored pixel for position p, along the height (0) or the width (1).
+  // Bilinear interpolation: the weight of a stored pixel for position p along the height (a = 0) or the width (a = 1).
   double weight(const Sample& sample, int a, std::int64_t p, std::int64_t pixel) const {
     const double at = (double(p) + 0.5) * sample.part[a] + sample.part_begin[a] - 0.5;
     return std::max(0.0, 1 - std::abs(double(pixel) - std::clamp(at, 0.0, double(extent_[1 + a] - 1))));

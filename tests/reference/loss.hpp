@@ -10,7 +10,7 @@ namespace millrace::reference {
 struct Loss {
   double sum = 0;
   std::uint64_t top1 = 0, top5 = 0, counted = 0;
-  std::vector<double> diff;  // of `factor` times the sum
+  std::vector<double> diff;  // gradient of `factor` times the sum
 };
 
 inline Loss cross_entropy(const CrossEntropySpec& s, const std::vector<double>& x, const std::vector<double>& labels,

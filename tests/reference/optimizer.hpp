@@ -1,5 +1,5 @@
-// The optimizers in double: SGD and AdamW as PyTorch defines them, LARS and LAMB as their papers do. Includes what
-// surrounds the update: unscaling, clipping, skipped steps and the dynamic loss scale.
+// The optimizers in double: SGD and AdamW as defined by PyTorch, LARS and LAMB as defined by their papers. Includes
+// unscaling, clipping, skipped steps and the dynamic loss scale.
 #pragma once
 #include <cmath>
 #include <utility>
@@ -16,7 +16,7 @@ struct OptimizerState {
   bool found_inf = false;
 };
 
-// The update of one segment of the parameters. unscaled: its gradient, without loss scale and clipped.
+// The update of one segment of the parameters. unscaled: its gradient without loss scale, after clipping.
 class SegmentStep {
  public:
   SegmentStep(const OptimizerSpec& spec, double learning_rate, OptimizerState& state, std::vector<double> unscaled)

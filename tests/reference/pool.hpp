@@ -1,4 +1,4 @@
-// Pooling by its definition, in double; one to three spatial dimensions, loops over output pixels.
+// Pooling by its definition, in double, for one to three spatial dimensions.
 #pragma once
 #include <limits>
 #include <vector>
@@ -8,7 +8,7 @@
 namespace millrace::reference {
 
 struct PoolResult {
-  std::vector<double> dst, diff_src;  // diff_src: when dy is given
+  std::vector<double> dst, diff_src;  // diff_src: zeros if no dy is passed
 };
 
 inline PoolResult pool(const PoolSpec& s, const std::vector<double>& x, const std::vector<double>& dy = {}) {

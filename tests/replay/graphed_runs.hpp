@@ -1,4 +1,4 @@
-// Small runs on a device that records its steps, and all that they leave behind.
+// Small runs on a device that captures steps, and the files that they leave.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -13,15 +13,15 @@
 
 namespace millrace::test {
 
-// Where the device is a stand-in: the quickest operations, since what is tested is their order, and whether copies are
-// done as early or as late as may be. False on a GPU, where there is nothing to choose.
+// On the simulated device: uses the quickest operations, because the tests check their order, and whether copies run as
+// early or as late as possible. False on a GPU, which has no such choice.
 bool configure_fake_gpu(bool quick, bool eager_copies);
 struct QuickRuns : testing::Test {
   void SetUp() override { configure_fake_gpu(true, false); }
   void TearDown() override { configure_fake_gpu(false, false); }
 };
 
-// Epochs of three full steps and a short one of a micro-batch and a half; an evaluation after each.
+// Epochs of three full steps and a short one of one and a half micro-batches, with an evaluation after each epoch.
 inline RunConfig graphed_run(int accumulation) {
   RunConfig c;
   const int rows = 3 * 4 * accumulation + 6;
@@ -45,7 +45,7 @@ inline RunConfig graphed_run(int accumulation) {
 }
 
 struct Outcome {
-  std::vector<std::string> steps;  // what of metrics.jsonl does not depend on time
+  std::vector<std::string> steps;  // the part of metrics.jsonl that does not depend on time
   std::string evaluation;          // the last
   std::map<std::string, std::vector<float>> weights, moments;
   bool operator==(const Outcome&) const = default;

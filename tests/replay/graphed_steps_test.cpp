@@ -1,4 +1,4 @@
-// Whole steps as one recording give what their operations give one by one. On the stand-in for a GPU, and on a GPU.
+// Captured steps give the same results as eager steps, on the simulated GPU and on a real one.
 #include <gtest/gtest.h>
 
 #include "replay/graphed_runs.hpp"
@@ -19,7 +19,7 @@ void expect_equal(const Outcome& actual, const Outcome& expected, const std::str
   EXPECT_EQ(actual.moments, expected.moments) << what;
 }
 
-TEST_F(GraphedSteps, EqualStepsOneByOneInEveryBit) {
+TEST_F(GraphedSteps, EqualEagerStepsBitwise) {
   for (const int accumulation : {1, 2, 3, 5}) {
     RunConfig c = graphed_run(accumulation);
     c.cuda.graph = false;
@@ -35,8 +35,8 @@ TEST_F(GraphedSteps, EqualStepsOneByOneInEveryBit) {
   }
 }
 
-// Two or three slots on the device, used again within the step, and a recording for each part of it.
-TEST_F(GraphedSteps, InPartsGiveTheSameBits) {
+// Two or three device slots, reused within the step, and one capture for each group.
+TEST_F(GraphedSteps, InSeveralGroupsGiveTheSameBits) {
   for (const int accumulation : {3, 5}) {
     RunConfig c = graphed_run(accumulation);
     c.data.prefetch = 3;
@@ -51,7 +51,7 @@ TEST_F(GraphedSteps, InPartsGiveTheSameBits) {
   }
 }
 
-TEST_F(GraphedSteps, ARunThatEndsWithinAnEpochGoesOnBitForBit) {
+TEST_F(GraphedSteps, ARunStoppedWithinAnEpochResumesBitwiseEqual) {
   const TemporaryFolder folder;
   RunConfig c = graphed_run(3);
   const Outcome whole = outcome_of(c);
@@ -62,7 +62,7 @@ TEST_F(GraphedSteps, ARunThatEndsWithinAnEpochGoesOnBitForBit) {
   expect_equal(parts, whole, "in two parts");
 }
 
-TEST_F(GraphedSteps, SkipAnOverflowAsStepsOneByOneDo) {
+TEST_F(GraphedSteps, SkipAnOverflowLikeEagerSteps) {
   RunConfig c = graphed_run(3);
   c.run.precision = Precision::fp16;
   c.optim.scale_interval = 4;

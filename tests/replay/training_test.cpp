@@ -1,5 +1,5 @@
-// Training above an asynchronous device whose steps are recorded, with the CUDA backend's kernels, beside the same
-// training on the processor.
+// Trains on an asynchronous device that captures steps, with the CUDA backend's kernels, and compares with the same
+// training on the CPU backend.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -51,9 +51,9 @@ void expect_same_training(const RunConfig& c, int ranks, double tolerance) {
   }
 }
 
-TEST(ReplayedTraining, AutoIsOneChoiceForAllRanks) {
+TEST(ReplayedTraining, AutoChoosesTheSameOnAllRanks) {
   const TemporaryFolder folder;
-  for (const int without : {0, 1, 2}) {  // how many of two ranks have no GPU
+  for (const int without : {0, 1, 2}) {  // number of ranks, of two, that have no GPU
     RunConfig c = small_run(false);
     c.run.device = DeviceChoice::automatic;
     c.run.dir = (folder.path / std::to_string(without)).string();
@@ -67,7 +67,7 @@ TEST(ReplayedTraining, AutoIsOneChoiceForAllRanks) {
         const std::string text = e.what();
         EXPECT_EQ(e.code(), Exit::config);
         EXPECT_EQ(text.find("[rank 1 @ "), 0u) << text;
-        EXPECT_NE(text.find("] run.device: no driver here. install one; other ranks have a GPU"), text.npos) << text;
+        EXPECT_NE(text.find("] run.device: no driver here. install one (other ranks have a GPU)"), text.npos) << text;
         ++refused;
       }
     });
@@ -77,23 +77,23 @@ TEST(ReplayedTraining, AutoIsOneChoiceForAllRanks) {
   }
 }
 
-TEST(ReplayedTraining, EqualsTheProcessorsInFloat32) { expect_same_training(small_run(true), 1, 2e-4); }
-TEST(ReplayedTraining, EqualsTheProcessorsOnTwoRanks) { expect_same_training(small_run(true), 2, 2e-4); }
+TEST(ReplayedTraining, EqualsTheCpuInFloat32) { expect_same_training(small_run(true), 1, 2e-4); }
+TEST(ReplayedTraining, EqualsTheCpuOnTwoRanks) { expect_same_training(small_run(true), 2, 2e-4); }
 
-TEST(ReplayedTraining, EqualsTheProcessorsWithAccumulation) {
+TEST(ReplayedTraining, EqualsTheCpuWithAccumulation) {
   RunConfig c = small_run(true);
   c.train.micro_batch = 5;
   expect_same_training(c, 2, 2e-4);
 }
 
-TEST(ReplayedTraining, EqualsTheProcessorsAtFusionLevelTwo) {
+TEST(ReplayedTraining, EqualsTheCpuAtFusionLevelTwo) {
   RunConfig c = fused_run();
   c.train.micro_batch = 16;
   expect_same_training(c, 1, 2e-4);
 }
 
-// Four micro-batches a rank; in an epoch's last step one for one of them and none for the other.
-TEST(ReplayedTraining, AddsFromTheSameRecordingsAfterAnUnevenStep) {
+// Each rank has four micro-batches. In the last step of an epoch, one rank has one and the other has none.
+TEST(ReplayedTraining, ReplaysTheSameCapturesAfterAnUnevenStep) {
   RunConfig c = small_run(true);
   c.train.micro_batch = 4;
   expect_same_training(c, 2, 2e-4);
@@ -107,7 +107,7 @@ TEST(ReplayedTraining, SkipsOverflowsInHalfPrecision) {
   expect_same_training(c, 1, 2e-2);
 }
 
-TEST(ReplayedTraining, SumsSixteenBits) {
+TEST(ReplayedTraining, AllReducesSixteenBitGradients) {
   RunConfig c = small_run(false);
   c.comm.grad_dtype = DType::bf16;
   c.optim.name = OptimizerName::adamw;
@@ -115,7 +115,7 @@ TEST(ReplayedTraining, SumsSixteenBits) {
   expect_same_training(c, 2, 2e-3);
 }
 
-TEST(ReplayedTraining, ZeroGivesTheSameBitsAsWithout) {
+TEST(ReplayedTraining, ZeroChangesNoBit) {
   for (const auto& [optimizer, precision] : {std::pair{"adamw", Precision::fp16}, {"lamb", Precision::fp32}}) {
     const TemporaryFolder folder;
     const bool half = precision == Precision::fp16;
@@ -139,7 +139,7 @@ TEST(ReplayedTraining, ZeroGivesTheSameBitsAsWithout) {
       EXPECT_EQ(actual[i].grad_norm, expected[i].grad_norm) << optimizer << ", step " << i + 1;
       EXPECT_EQ(actual[i].skipped, half && i == 2) << optimizer << ", step " << i + 1;
     }
-    // The moments too: what the checkpoint holds is whole.
+    // The moments are compared too, so the checkpoint is complete.
     c.optim.zero = 0;
     c.train.steps = 6;
     const auto after = run(c, DeviceChoice::cuda, 2, folder.path / "whole");
@@ -150,7 +150,7 @@ TEST(ReplayedTraining, ZeroGivesTheSameBitsAsWithout) {
   }
 }
 
-TEST(ReplayedTraining, GoesOnBitForBitFromACheckpoint) {
+TEST(ReplayedTraining, ResumesBitwiseEqualFromACheckpoint) {
   const TemporaryFolder folder;
   RunConfig c = small_run(true);
   c.checkpoint.every = "3";
@@ -165,7 +165,7 @@ TEST(ReplayedTraining, GoesOnBitForBitFromACheckpoint) {
   for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_EQ(parts[i].loss, whole[i].loss) << "step " << i + 1;
 }
 
-// What a run says in which this piece of work fails the nth time that it is done, from 1.
+// The message of a run in which this piece of work fails at its nth execution, counted from 1.
 std::string failure_in(RunConfig c, const std::string& piece, int nth) {
   const TemporaryFolder folder;
   c.run.device = DeviceChoice::cuda;
@@ -187,7 +187,7 @@ std::string failure_in(RunConfig c, const std::string& piece, int nth) {
   return text;
 }
 
-// Steps 1 and 2 are launched one by one, those from 3 on are replays; the host learns of it a step later.
+// Steps 1 and 2 are launched kernel by kernel, steps from 3 on are replayed. The host sees the error one step later.
 TEST(ReplayedFaults, NameTheOperationAndTheStepWithBreadcrumbs) {
   RunConfig c = small_run(false);
   c.cuda.breadcrumbs = CudaOptions::Breadcrumbs::each;
@@ -199,7 +199,7 @@ TEST(ReplayedFaults, NameTheOperationAndTheStepWithBreadcrumbs) {
   EXPECT_EQ(failure_in(c, "4.linear backward", 5), front + "step 5, 4.linear backward");
 }
 
-// Two micro-batches a step: 30 pieces of work, with a mark at the first and the 16th.
+// Two micro-batches a step: 30 operations, with a breadcrumb at the first and the 16th.
 TEST(ReplayedFaults, NameOneOfSixteenOperationsOtherwise) {
   RunConfig c = small_run(false);
   c.train.micro_batch = 16;

@@ -27,7 +27,10 @@ int nvmlDeviceGetMaxClockInfo(nvmlDevice_st* d, int type, unsigned* out) {
 }
 int nvmlDeviceGetPowerUsage(nvmlDevice_st*, unsigned* milliwatts) { return *milliwatts = 612500, 0; }
 int nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_st*, unsigned* milliwatts) { return *milliwatts = 700000, 0; }
-int nvmlDeviceGetTemperature(nvmlDevice_st*, int sensor, unsigned* out) { return *out = 66, sensor; }
+int nvmlDeviceGetTemperature(nvmlDevice_st*, int sensor, unsigned* out) {
+  *out = 66;
+  return sensor;
+}
 int nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_st*, unsigned long long*) { return 3; }  // not supported
 // The GPU uses half of the lanes of its slot, and has four NVLinks, three of which are up.
 int nvmlDeviceGetCurrPcieLinkGeneration(nvmlDevice_st*, unsigned* out) { return *out = 5, 0; }

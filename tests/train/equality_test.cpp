@@ -10,7 +10,7 @@ using test::fused_run;
 using test::run;
 using test::small_run;
 
-// The first steps; later ones drift apart by rounding, as sums of other orders do.
+// Only the first steps are compared. Later ones drift apart, because a different order of summation rounds differently.
 void expect_same_start(const std::vector<nlohmann::json>& a, const std::vector<nlohmann::json>& b, const char* what) {
   ASSERT_EQ(a.size(), b.size()) << what;
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i]["samples"], b[i]["samples"]) << what;
@@ -51,7 +51,7 @@ TEST(Equality, TailsAreWholeAndRanksWithoutRowsTakePart) {
   expect_same_start(run(c, 1, 8), lines, "1 rank");
 }
 
-TEST(Equality, OverlapProgressAndBucketsChangeNoBit) {
+TEST(Equality, OverlapProgressAndBucketSizeChangeNoBit) {
   RunConfig a = small_run(true), b = a;
   a.comm.overlap = false;
   a.comm.progress = CollectiveOptions::Progress::inline_;
@@ -66,7 +66,7 @@ TEST(Equality, OverlapProgressAndBucketsChangeNoBit) {
   }
 }
 
-TEST(Equality, CompressedSumsStayWithinRounding) {
+TEST(Equality, SixteenBitSumsStayWithinRounding) {
   RunConfig c = small_run(true);
   const auto exact = run(c, 2, 8);
   c.comm.grad_dtype = DType::bf16;

@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-TEST(InputOptions, SamplesDoNotMoveAwayFromTheirTargets) {
+TEST(InputOptions, SamplesAreNotMovedIfTargetsWouldNotFollow) {
   ShardIndex fields;
   fields.sample = {8, 8, 1};
   fields.y.target = {8, 8};
@@ -25,7 +25,7 @@ TEST(InputOptions, SamplesDoNotMoveAwayFromTheirTargets) {
     } catch (const Error& e) {
       message = e.what();
     }
-    EXPECT_EQ(message.find("their targets of 8x8 would not be") != message.npos, refused) << message;
+    EXPECT_EQ(message.find("without their targets of 8x8") != message.npos, refused) << message;
     EXPECT_EQ(message.empty(), !refused) << message;
   }
   ShardIndex labels = fields;
@@ -47,7 +47,7 @@ std::string refusal(const DataConfig& feed, const Shape& sample) {
   return "";
 }
 
-TEST(InputOptions, AugmentationLeavesSomethingOfASample) {
+TEST(InputOptions, AugmentationKeepsPartOfEverySample) {
   DataConfig feed;
   feed.augment = true;
   feed.crop_pad = 8;
@@ -55,15 +55,15 @@ TEST(InputOptions, AugmentationLeavesSomethingOfASample) {
   feed.crop_pad = 7;
   EXPECT_EQ(refusal(feed, {8, 12, 3}), "");
   feed.cutout = 12;
-  EXPECT_NE(refusal(feed, {8, 12, 3}).find("data.cutout: a square of 12 covers"), std::string::npos);
+  EXPECT_NE(refusal(feed, {8, 12, 3}).find("data.cutout: a square of 12 covers whole samples"), std::string::npos);
   feed.cutout = 11;
   EXPECT_EQ(refusal(feed, {8, 12, 3}), "");
 }
 
-TEST(InputOptions, ColoursAreOfThreeChannelsAndOfAugmentation) {
+TEST(InputOptions, ColorJitterNeedsThreeChannelsAndAugmentation) {
   DataConfig feed;
   feed.hue = 0.1;
-  EXPECT_NE(refusal(feed, {8, 8, 3}).find("do nothing without data.augment = on"), std::string::npos);
+  EXPECT_NE(refusal(feed, {8, 8, 3}).find("no effect without data.augment = on"), std::string::npos);
   feed.augment = true;
   EXPECT_EQ(refusal(feed, {8, 8, 3}), "");
   EXPECT_NE(refusal(feed, {8, 8, 4}).find("the network takes 4 channels"), std::string::npos);

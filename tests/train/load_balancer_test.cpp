@@ -1,4 +1,4 @@
-// Shares of ranks that are not alike: fair, in whole micro-batches, the same on all ranks.
+// Splits for ranks of different speed: balanced, in whole micro-batches, and the same on all ranks.
 #include "millrace/train/distributed/load_balancer.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-TEST(LoadBalancer, SharesAreThoseWithWhichTheSlowestIsDoneSoonest) {
+TEST(LoadBalancer, TheSplitMinimizesTheTimeOfTheSlowestRank) {
   EXPECT_EQ(balanced_split(std::vector{1.0, 1.0}, 16, 16), (MicrobatchSplit{8, 8}));
   EXPECT_EQ(balanced_split(std::vector{1.0, 3.0}, 16, 16), (MicrobatchSplit{12, 4}));
   EXPECT_EQ(balanced_split(std::vector{1.0, 1000.0}, 16, 16), (MicrobatchSplit{15, 1})) << "one at least";
@@ -33,7 +33,7 @@ TEST(LoadBalancer, SharesAreThoseWithWhichTheSlowestIsDoneSoonest) {
         last = std::max(last, shares[r] > most ? 1e9 : seconds[r] * double(shares[r]));
       return last;
     };
-    // Against every division there is.
+    // Compared with every possible split.
     double best = 1e9;
     MicrobatchSplit trial(seconds.size(), 1);
     const auto try_all = [&](const auto& self, std::size_t rank, std::int64_t left) -> void {
@@ -62,8 +62,8 @@ StepMetrics step_of(std::int64_t number, double forward, double backward) {
   return m;
 }
 
-// Loaders that are ahead by different numbers of steps.
-TEST(LoadBalancer, RanksChangeTogetherAtAStepThatNoneHasFetched) {
+// Loaders that have fetched different numbers of steps in advance.
+TEST(LoadBalancer, RanksChangeTogetherAtAStepThatNoLoaderHasFetched) {
   constexpr std::int64_t all = 12, ahead[] = {3, 9};
   std::array<std::vector<std::int64_t>, 2> counts;
   run_thread_world(2, [&](World& world) {
@@ -80,7 +80,7 @@ TEST(LoadBalancer, RanksChangeTogetherAtAStepThatNoneHasFetched) {
       counts[rank].push_back(mine);
       StepTiming pace;
       pace.full = step % 7 != 6;
-      pace.micro_batches = int(mine);  // others do not count, nor does the first
+      pace.micro_batches = int(mine);  // other steps and the first one do not count
       const double each = !pace.full || step == 0 ? 9 : step < 30 ? (rank ? 0.02 : 0.01) : 0.01;
       balance.after_step(step_of(step + 1, each * double(mine) / 3, each * double(mine) * 2 / 3), pace);
     }
@@ -92,7 +92,7 @@ TEST(LoadBalancer, RanksChangeTogetherAtAStepThatNoneHasFetched) {
   EXPECT_EQ(counts[0].back(), 6) << "and is so no longer";
 }
 
-TEST(LoadBalancer, EvenIsAsTheSamplerDivides) {
+TEST(LoadBalancer, EvenEqualsTheSamplersSplit) {
   run_thread_world(3, [&](World& world) {
     const LoadBalancer balance(world, "even", 13);
     for (const std::int64_t all : {13, 5, 2, 1}) {
@@ -102,7 +102,7 @@ TEST(LoadBalancer, EvenIsAsTheSamplerDivides) {
   });
 }
 
-TEST(LoadBalancer, AFileOfSharesIsTakenLineByLineOrRefused) {
+TEST(LoadBalancer, ASplitFileIsFollowedLineByLineOrRefused) {
   const test::TemporaryFolder folder;
   const std::string file = (folder.path / "shares.jsonl").string();
   const auto with = [&](const std::string& text) {

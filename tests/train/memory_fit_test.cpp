@@ -1,4 +1,4 @@
-// Too little memory is said before the first step, with what would fit; and that does fit.
+// Too little memory is reported before the first step, with the largest batch that would fit.
 #include "millrace/train/session/memory_fit.hpp"
 
 #include <gtest/gtest.h>
@@ -11,11 +11,11 @@
 namespace millrace {
 namespace {
 
-TEST(MemoryFit, FindsTheMostRowsInFewPlans) {
+TEST(MemoryFit, FindsTheLargestBatchInFewEvaluations) {
   for (const std::size_t base : {0, 10, 5000})
     for (const std::size_t per_row : {1, 7, 100})
       for (const std::int64_t too_many : {2, 3, 50, 4096}) {
-        const auto bytes = [&](std::int64_t rows) {  // not quite a line: memory comes in pieces
+        const auto bytes = [&](std::int64_t rows) {  // not exactly linear: memory is allocated in blocks
           return base + per_row * std::size_t(rows) + std::size_t(rows) / 16 * 3;
         };
         for (std::int64_t most : {std::int64_t(0), std::int64_t(1), too_many / 3, too_many - 1}) {
@@ -40,7 +40,7 @@ std::string refusal(const RunConfig& c, int ranks) {
   return text;
 }
 
-TEST(MemoryFit, WhatIsNamedAsTheMostThatFitsDoesFitAndOneMoreDoesNot) {
+TEST(MemoryFit, TheLargestBatchNamedFitsAndOneRowMoreDoesNot) {
   for (const int ranks : {1, 2}) {
     const test::TemporaryFolder folder;
     RunConfig c = test::small_run(true, "2000");
@@ -53,10 +53,10 @@ TEST(MemoryFit, WhatIsNamedAsTheMostThatFitsDoesFitAndOneMoreDoesNot) {
     const std::string text = refusal(c, ranks);
     int asked = 0, fitting = 0;
     ASSERT_EQ(std::sscanf(text.c_str(), "train.micro_batch: %d samples at once need ", &asked), 1) << text;
-    const std::string before = " of them for activations), cpu has 3.00 MiB for a rank. set it to ";
+    const std::string before = " of them for activations), but cpu has only 3.00 MiB per rank. set it to ";
     const auto at = text.find(before);
     ASSERT_NE(at, text.npos) << text;
-    ASSERT_EQ(std::sscanf(text.c_str() + at + before.size(), "%d, the most", &fitting), 1) << text;
+    ASSERT_EQ(std::sscanf(text.c_str() + at + before.size(), "%d, the largest", &fitting), 1) << text;
     EXPECT_EQ(asked, 1024 / ranks);
     EXPECT_FALSE(std::filesystem::exists(folder.path / "run" / "metrics.jsonl")) << "before step 1";
     c.train.micro_batch = fitting;
@@ -66,7 +66,7 @@ TEST(MemoryFit, WhatIsNamedAsTheMostThatFitsDoesFitAndOneMoreDoesNot) {
   }
 }
 
-// A backend whose linear layers take more scratch. Knows for which batches it would time kernels, and for which not.
+// A backend whose linear layers take more workspace. It records for which batches it would time kernels.
 class Greedy : public Backend {
  public:
   Greedy(std::unique_ptr<Backend> real, std::size_t more) : real_(std::move(real)), more_(more) {}
@@ -106,7 +106,7 @@ class Greedy : public Backend {
   bool timing_ = true;
 };
 
-TEST(MemoryFit, IsTheSameOnRanksWhoseKernelsNeedUnequalMemory) {
+TEST(MemoryFit, IsTheSameOnAllRanksIfTheirKernelsNeedDifferentMemory) {
   RunConfig c = test::small_run(false);
   std::size_t needed = 0;
   {
@@ -114,7 +114,7 @@ TEST(MemoryFit, IsTheSameOnRanksWhoseKernelsNeedUnequalMemory) {
     Session s(*world, c, Session::Use::train);
     needed = s.plan(s.batching.micro_batch / 2).needs.total();
   }
-  c.run.memory = needed + (1 << 20);  // enough but for the greedy rank
+  c.run.memory = needed + (1 << 20);  // enough for all ranks but the one that needs more
   for (const std::size_t more : {std::size_t(0), std::size_t(64) << 20}) {
     std::vector<std::string> problems(2);
     run_thread_world(2, [&](World& world) {
@@ -127,7 +127,7 @@ TEST(MemoryFit, IsTheSameOnRanksWhoseKernelsNeedUnequalMemory) {
   }
 }
 
-TEST(MemoryFit, TimesNoKernelsForBatchesThatAreOnlyTried) {
+TEST(MemoryFit, TimesNoKernelsForBatchesThatAreOnlyEvaluated) {
   RunConfig c = test::small_run(false, "5000");
   c.data.prefetch = 4;
   c.train.global_batch = 4096;
@@ -144,14 +144,14 @@ TEST(MemoryFit, TimesNoKernelsForBatchesThatAreOnlyTried) {
   EXPECT_TRUE(made.rows[true].count(7)) << "afterwards they are timed again";
 }
 
-TEST(MemoryFit, ANetworkTooLargeForASingleSampleIsSaidToBe) {
+TEST(MemoryFit, ANetworkTooLargeForOneSampleIsReported) {
   const test::TemporaryFolder folder;
   RunConfig c = test::small_run(false);
   c.run.dir = (folder.path / "run").string();
   c.model.name = ModelName::mlp;
   c.model.hidden = {4000, 4000};
   c.run.memory = 1 << 20;
-  EXPECT_NE(refusal(c, 1).find("a single sample is too much"), std::string::npos);
+  EXPECT_NE(refusal(c, 1).find("even a single sample does not fit"), std::string::npos);
 }
 
 TEST(MemoryFit, ThePlanSaysWhetherItFits) {

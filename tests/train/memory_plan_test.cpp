@@ -1,4 +1,4 @@
-// The memory plan against what is really taken: from the device, and from malloc.
+// Compares the memory plan with the memory that is allocated from the device and by malloc.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-// Counts what a device gives.
+// Counts the memory that a device allocates.
 class CountingDevice : public Device {
  public:
   explicit CountingDevice(std::unique_ptr<Device> real) : real_(std::move(real)) {}
@@ -82,7 +82,7 @@ void one_pass(Network& network, std::int64_t rows) {
   network.optimizer_step();
 }
 
-TEST(MemoryPlan, WhatIsTakenIsWhatWasPlanned) {
+TEST(MemoryPlan, AllocatedMemoryEqualsThePlan) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     Side side;
     const NetworkSpec spec = resnet(dtype);
@@ -91,14 +91,14 @@ TEST(MemoryPlan, WhatIsTakenIsWhatWasPlanned) {
     const std::size_t before = heap();
     Network network(side.compute, spec);
     EXPECT_EQ(network.needs().total(), planned.total());
-    // Gradients and statistics belong to the collective. Besides, two copies of the step's state and small buffers'
-    // least size.
+    // The collective owns the gradients and statistics. The rest is two copies of the step's state, and the minimum
+    // size of small buffers.
     const std::size_t from_device = planned.total() - planned.gradients;
     EXPECT_GE(side.device->taken, from_device);
     EXPECT_LE(side.device->taken, from_device + 4096) << name_of(dtype);
     for (const std::int64_t rows : {16, 5, 16}) one_pass(network, rows);
     const std::size_t grown = heap() - before;
-    if (before > 0) {  // sanitizers bring a malloc of their own, which says nothing
+    if (before > 0) {  // sanitizers replace malloc and do not report its use
       EXPECT_GE(grown, planned.total()) << name_of(dtype);
       EXPECT_LE(grown, planned.total() + planned.total() / 20 + (4u << 20)) << name_of(dtype);
     }
@@ -123,7 +123,7 @@ TEST(MemoryPlan, ZeroDividesTheMomentsByTheRanks) {
     EXPECT_LE(planned.moments, whole.moments / 3 + padding / 3);
     const std::size_t before = side.device->taken;
     const Network network(side.compute, sharded);
-    // The master belongs to the collective too, which lets every rank write to it.
+    // The collective also owns the master weights, so that every rank can write to them.
     const std::size_t master = std::size_t(sharded.buckets.padded(network.layout().count)) * sizeof(float);
     const std::size_t from_device = planned.total() - planned.gradients - master;
     EXPECT_GE(side.device->taken - before, from_device);
@@ -132,7 +132,7 @@ TEST(MemoryPlan, ZeroDividesTheMomentsByTheRanks) {
   });
 }
 
-TEST(MemoryPlan, TooLittleMemoryIsSaidBeforeAnythingIsTaken) {
+TEST(MemoryPlan, TooLittleMemoryIsReportedBeforeAnyAllocation) {
   Side side;
   side.device->limit = 1 << 20;
   test::expect_error(Exit::config, "lower train.micro_batch",

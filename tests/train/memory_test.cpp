@@ -1,5 +1,5 @@
-// The step loop allocates nothing: every operator new called by this program's own code is counted while steps run
-// (oneDNN makes a small map for each call of a primitive: that is its own and cannot be had otherwise).
+// The step loop allocates nothing. The test counts every call of operator new by this program's own code while steps
+// run. It does not count calls by oneDNN, which allocates a small map for each call of a primitive.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -15,11 +15,11 @@ namespace {
 std::atomic<long> allocations{0};
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // they bring their own
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // they replace operator new
 #define MR_COUNTS 0
 #else
 #define MR_COUNTS 1
-// GCC takes the pair apart when it inlines one half.
+// GCC warns about a mismatched pair if it inlines only one of the two functions.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 void* operator new(std::size_t bytes) {
   const char* caller = static_cast<const char*>(__builtin_return_address(0));
@@ -44,7 +44,7 @@ void expect_no_allocation(int zero) {
   c.optim.zero = zero;
   run_thread_world(2, [&](World& world) {
     Trainer trainer(world, c);
-    for (int i = 0; i < 30; ++i) trainer.one_step();  // every slot of the ring has met every place of a micro-batch
+    for (int i = 0; i < 30; ++i) trainer.one_step();  // every ring slot has held every micro-batch of a step
     world.barrier();
     const long before = allocations;
     for (int i = 0; i < 40; ++i) trainer.one_step();

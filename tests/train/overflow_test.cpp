@@ -33,41 +33,41 @@ TEST(Overflow, TheLayerNearestTheLossThatBrokeIsNamed) {
   net.at(1, 69) = -inf;
   net.at(2, 5) = -61000;
   EXPECT_EQ(net.text(),
-            "the gradient is not finite from conv2.weight on (2 of 3 parameters, seen from the loss); the largest "
-            "finite value is 6.1e+04, of fc.weight");
+            "the gradient is not finite in 2 of 3 parameters (nearest to the loss: conv2.weight); the largest finite "
+            "value is 6.1e+04, in fc.weight");
 }
 
-TEST(Overflow, PaddingBetweenParametersIsNotLookedAt) {
+TEST(Overflow, PaddingBetweenParametersIsIgnored) {
   ThreeLayers net;
   net.gradient[std::size_t(net.layout.parameters[0].begin + 70)] = inf;
-  EXPECT_EQ(net.text(), "the gradient of the last step is finite again; the largest finite value is 0.5, of fc.weight");
+  EXPECT_EQ(net.text(), "the gradient of the last step is finite again; the largest finite value is 0.5, in fc.weight");
 }
 
 TEST(Overflow, AGradientWithoutAnyFiniteValueIsNamedToo) {
   ThreeLayers net;
   for (float& g : net.gradient) g = nan;
-  EXPECT_EQ(net.text(), "the gradient is not finite from fc.weight on (3 of 3 parameters, seen from the loss)");
+  EXPECT_EQ(net.text(), "the gradient is not finite in 3 of 3 parameters (nearest to the loss: fc.weight)");
 }
 
-TEST(Overflow, RanksWithTheirOwnPartsSeeAllOfItTogether) {
+TEST(Overflow, RanksWithShardsExamineTheWholeGradientTogether) {
   ThreeLayers net;
   net.at(1, 69) = -inf;
   net.at(2, 5) = -61000;
   net.at(0, 0) = 7e4f;
   const std::int64_t half = net.layout.count / 2;
   auto other = net;
-  for (std::int64_t i = 0; i < net.layout.count; ++i)  // what was summed elsewhere means nothing
+  for (std::int64_t i = 0; i < net.layout.count; ++i)  // other ranks' parts of the buffer are undefined
     (i < half ? other : net).gradient[std::size_t(i)] = nan;
   const OptimizerShard first{0, half}, second{half, net.layout.count - half};
   auto survey = scan_gradient(net.layout, net.gradient, {&first, 1});
   const auto rest = scan_gradient(net.layout, other.gradient, {&second, 1});
   for (std::size_t i = 0; i < survey.size(); ++i) survey[i] = std::max(survey[i], rest[i]);
   EXPECT_EQ(describe_gradient(net.graph, survey),
-            "the gradient is not finite from conv2.weight on (1 of 3 parameters, seen from the loss); the largest "
-            "finite value is 7e+04, of conv1.weight");
+            "the gradient is not finite in 1 of 3 parameters (nearest to the loss: conv2.weight); the largest finite "
+            "value is 7e+04, in conv1.weight");
 }
 
-// The lines on standard error while `c` trains on so many ranks, and the error's.
+// The lines on standard error while `c` trains on this many ranks, and the message of the error.
 std::string words_of(const RunConfig& c, Exit expected, int ranks = 1) {
   testing::internal::CaptureStderr();
   std::string error;
@@ -82,22 +82,22 @@ std::string words_of(const RunConfig& c, Exit expected, int ranks = 1) {
   return testing::internal::GetCapturedStderr() + error;
 }
 
-TEST(Overflow, StepsSkippedOneAfterTheOtherAreDiagnosedOnce) {
+TEST(Overflow, ConsecutiveSkippedStepsAreDiagnosedOnce) {
   const test::TemporaryFolder folder;
   RunConfig c = test::small_run(true);
   c.run.dir = (folder.path / "run").string();
   c.run.precision = Precision::fp16;
-  c.optim.loss_scale = 1e12;  // far above what 16 bits hold: it comes down by halves
+  c.optim.loss_scale = 1e12;  // far above the range of 16 bits: it is halved until it fits
   c.train.steps = 40;
   c.train.epochs = 20;
   const std::string text = words_of(c, Exit::ok);
-  const auto first = text.find("warning: overflow in 8 steps one after the other: the gradient is not finite from ");
+  const auto first = text.find("warning: overflow in 8 consecutive steps: the gradient is not finite in ");
   ASSERT_NE(first, text.npos) << text;
-  EXPECT_EQ(text.find("steps one after the other", first + 60), text.npos) << text;
+  EXPECT_EQ(text.find("consecutive steps", first + 60), text.npos) << text;
   EXPECT_NE(text.find("run.precision = bf16", first), text.npos) << text;
 }
 
-TEST(Overflow, WithZeroItIsTheGradientOfAllRanks) {
+TEST(Overflow, WithZeroTheGradientOfAllRanksIsExamined) {
   std::string texts[2];
   for (const int zero : {0, 1}) {
     const test::TemporaryFolder folder;
@@ -109,7 +109,7 @@ TEST(Overflow, WithZeroItIsTheGradientOfAllRanks) {
     c.train.steps = 9;
     c.train.epochs = 20;
     const std::string text = words_of(c, Exit::ok, 2);
-    const auto begin = text.find("warning: overflow in 8 steps");
+    const auto begin = text.find("warning: overflow in 8 consecutive steps");
     ASSERT_NE(begin, text.npos) << text;
     texts[zero] = text.substr(begin, text.find('\n', begin) - begin);
   }
@@ -124,10 +124,10 @@ TEST(Overflow, ADivergedRunNamesItsLayer) {
   c.optim.warmup = 0;
   c.optim.schedule = LrSchedule::constant;
   const std::string text = words_of(c, Exit::diverged);
-  EXPECT_NE(text.find("the gradient is not finite from "), text.npos) << text;
+  EXPECT_NE(text.find("the gradient is not finite in "), text.npos) << text;
 }
 
-TEST(Overflow, ADivergedRunNamesTheSampleThatIsNoNumber) {
+TEST(Overflow, ADivergedRunNamesTheSampleWithANaN) {
   const test::TemporaryFolder folder;
   const std::string path = folder.path / "set.h5";
   std::vector<float> x(64 * 4, 0.5f), y(64, 1);
@@ -151,7 +151,7 @@ TEST(Overflow, ADivergedRunNamesTheSampleThatIsNoNumber) {
   c.train.global_batch = 8;
   c.train.micro_batch = 0;
   const std::string text = words_of(c, Exit::diverged, 2);
-  EXPECT_NE(text.find("sample 13 of the data, in " + path + ", has a target that is not finite. mend the data"),
+  EXPECT_NE(text.find("sample 13 of the data, in " + path + ", has a target that is not finite. fix the data"),
             text.npos)
       << text;
 }

@@ -27,7 +27,7 @@ TEST(Buckets, CoverAllElementsOnceLastFirst) {
     }
 }
 
-TEST(Reducer, RefusesToFinishWhenARangeWasNeverAnnounced) {
+TEST(Reducer, RefusesToFinishIfARangeWasNeverAnnounced) {
   const auto world = solo_world();
   const ExecutionContext compute = make_cpu_context(*world, {});
   const SharedRegion gradient = compute.collective->allocate(6400 * 4);
@@ -36,10 +36,10 @@ TEST(Reducer, RefusesToFinishWhenARangeWasNeverAnnounced) {
   EXPECT_THROW(reducer.finish(), Error);
 }
 
-// A backward pass that takes 20 ms a block, and sums slowed to half of that: the first bucket starts long before the
-// end, and most of the sums' time is hidden behind the blocks still to come. The best of a few tries: a busy machine
-// holds up one rank, and the other waits for it.
-TEST(Reducer, SumsHideBehindBackward) {
+// A backward pass takes 20 ms for each block, and all-reduces are slowed to half of that. The first all-reduce starts
+// long before the end, so most of their time overlaps the later blocks. The best of a few tries counts, because a busy
+// machine can delay one rank and the other then waits for it.
+TEST(Reducer, AllReducesOverlapTheBackwardPass) {
   run_thread_world(2, [](World& world) {
     ExecutionOptions options;
     options.collective.progress = CollectiveOptions::Progress::thread;
@@ -53,7 +53,7 @@ TEST(Reducer, SumsHideBehindBackward) {
     const auto seconds = [](Clock::time_point t) {
       return std::chrono::duration<double>(t.time_since_epoch()).count();
     };
-    double best = 1;  // part of the sums' time that is not hidden, on the rank that waits longer
+    double best = 1;  // exposed part of the all-reduce time, on the rank that waits longer
     for (int attempt = 0; attempt < 5 && best >= 0.3; ++attempt) {
       world.barrier();
       for (std::int64_t b = blocks; b-- > 0;) {
@@ -98,7 +98,7 @@ TEST(Metrics, LinesPastTheCheckpointAndHalfLinesAreCutOff) {
   EXPECT_EQ(lines, 3);
 }
 
-TEST(Metrics, AnEvaluationStandsOnce) {
+TEST(Metrics, AnEvaluationIsWrittenOnce) {
   const test::TemporaryFolder folder;
   const auto path = folder.path / "validation.jsonl";
   for (int start = 0; start < 2; ++start) {

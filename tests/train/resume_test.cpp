@@ -53,7 +53,7 @@ TEST(Resume, AnotherGlobalBatchInTheMiddleOfAnEpochIsRefused) {
   run.stop_after(4);  // three steps are an epoch
   run.config.train.global_batch = 48;
   for (const int ranks : {1, 2})
-    test::expect_error(Exit::config, "with train.global_batch 32, now 48", [&] { run.train(ranks); });
+    test::expect_error(Exit::config, "another train.global_batch (32 then, 48 now)", [&] { run.train(ranks); });
   EXPECT_EQ(run.lines().size(), 4u);  // no line is lost
   run.config.train.global_batch = 32;
   run.train();

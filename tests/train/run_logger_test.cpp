@@ -169,7 +169,7 @@ TEST(RunLogger, ThePrometheusFileSaysWhyTheRunEnded) {
   EXPECT_EQ(run.shown().at("train/loss").size(), 2u);
 }
 
-TEST(RunLogger, TrainingGoesOnWithOneWarningWhenTheyCannotBeWritten) {
+TEST(RunLogger, TrainingContinuesWithOneWarningIfTheyCannotBeWritten) {
   Watched run;
   run.config.log.prometheus = (run.path / "none/run.prom").string();
   fs::create_directories(run.path / "run");
@@ -185,7 +185,7 @@ TEST(RunLogger, TrainingGoesOnWithOneWarningWhenTheyCannotBeWritten) {
   for (const auto& [what, count] : times) EXPECT_EQ(count, 1) << what;
 }
 
-TEST(RunLogger, ANewRunRemovesTheFilesOfTheOldOnesEnd) {
+TEST(RunLogger, ANewRunRemovesTheSummaryOfTheOldRun) {
   Watched run;
   run.train(7);
   const fs::path dir = run.path / "run";
@@ -204,7 +204,7 @@ TEST(RunLogger, ANewRunRemovesTheFilesOfTheOldOnesEnd) {
   EXPECT_TRUE(fs::exists(dir / "mine.txt"));
 }
 
-TEST(RunLogger, PathsThatAreNotUtf8DoNotEndARun) {
+TEST(RunLogger, ARunContinuesIfItsPathsAreNotUtf8) {
   Watched run;
   run.config.run.dir = (run.path / "caf\xe9").string();  // Latin-1
   ::setenv("SLURM_JOB_NAME", "\xe9t\xe9", 1);
@@ -269,7 +269,7 @@ TEST(Metrics, LinesReadBack) {
 }
 
 // Uses a small file system in a mount namespace of this thread, so that no other process is affected.
-TEST(Metrics, OnAFullDiskLinesWaitAndNoneIsTruncated) {
+TEST(Metrics, OnAFullDiskLinesAreKeptAndNoneIsTruncated) {
   constexpr int before = 30, meanwhile = 20000, after = 10;
   const test::TemporaryFolder folder;
   const fs::path path = folder.path / "metrics.jsonl";

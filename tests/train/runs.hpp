@@ -14,7 +14,7 @@
 
 namespace millrace::test {
 
-// A small network with batch norm, or without any statistics.
+// A small network, with or without batch norm.
 inline RunConfig small_run(bool batch_norm, const std::string& rows = "131") {
   RunConfig c;
   c.data.train = {"synthetic:images:rows=" + rows + ",shape=9x8x3,classes=4"};
@@ -31,7 +31,7 @@ inline RunConfig small_run(bool batch_norm, const std::string& rows = "131") {
   return c;
 }
 
-// Two norms that share their sums with the convolutions around them, in both directions.
+// Two batch norms whose sums are fused into the neighbouring convolutions, forward and backward.
 inline RunConfig fused_run() {
   RunConfig c = small_run(true);
   c.model.layers.insert(c.model.layers.begin() + 3, {"conv 8 3 pad=same bias=off", "batchnorm", "relu"});

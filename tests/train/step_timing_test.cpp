@@ -1,4 +1,4 @@
-// What a run records for predictions, with computing that takes time alone.
+// What a run records for predictions, with simulated compute that only takes time.
 #include <gtest/gtest.h>
 
 #include "millrace/advisor/rules/scaling_model.hpp"
@@ -17,7 +17,7 @@ Account account_of(RunConfig c, int ranks) {
   return Account::from_json(nlohmann::json::parse(read_file(folder.path / "run/summary.json")).at("account").dump());
 }
 
-// 13 steps, the last of an epoch short; two micro-batches of four samples a rank.
+// 13 steps; the last step of an epoch is short. Each rank has two micro-batches of four samples.
 RunConfig pretending(int ranks) {
   RunConfig c = test::small_run(true, std::to_string(8 * ranks * 6 + 1));
   c.model.name = ModelName::mlp;
@@ -32,8 +32,8 @@ RunConfig pretending(int ranks) {
   return c;
 }
 
-// A busy machine makes sleeps longer, never shorter: bounds are from below, or to each other.
-TEST(Pace, StepsTellWhenBucketsCameAndWhatTheRanksWaitedFor) {
+// A busy machine makes sleeps longer, never shorter. So times are compared with lower bounds or with each other.
+TEST(Pace, ReportsWhenBucketsWereReadyAndWhatRanksWaitedFor) {
   for (const int ranks : {1, 2}) {
     const Account account = account_of(pretending(ranks), ranks);
     const StepProfile s = step_profile_of(account);
@@ -42,7 +42,7 @@ TEST(Pace, StepsTellWhenBucketsCameAndWhatTheRanksWaitedFor) {
     EXPECT_EQ(s.samples, 8 * ranks);
     EXPECT_EQ(account.ranks[0].pace.steps, 13u - 4 - 1) << "but for the first ones and the short one";
     EXPECT_GE(s.forward, 8 * a_sample / 3);
-    const double pass = 0.98 * 4 * a_sample * 2 / 3;  // padding between parameters is announced by nobody
+    const double pass = 0.98 * 4 * a_sample * 2 / 3;  // padding between parameters is never announced
     EXPECT_GE(s.last_backward, pass);
     EXPECT_GE(s.backward, s.last_backward + pass);
     ASSERT_GE(s.ready.size(), 3u);
@@ -62,7 +62,7 @@ TEST(Pace, StepsTellWhenBucketsCameAndWhatTheRanksWaitedFor) {
   }
 }
 
-TEST(Pace, StepsTellWhatASampleOfTheInputPassTakes) {
+TEST(Pace, ReportsTheTimeOfTheInputPassPerSample) {
   for (const bool augments : {false, true}) {
     RunConfig c = pretending(2);
     c.data.augment = augments;
@@ -75,7 +75,7 @@ TEST(Pace, StepsTellWhatASampleOfTheInputPassTakes) {
   }
 }
 
-TEST(Pace, TheMarksOfAStepHoldWhatTheLoaderAndEverySumReadOfTheClock) {
+TEST(Pace, TimestampsOfAStepIncludeLoaderAndAllReduces) {
   RunConfig c = pretending(2);
   c.comm.bucket_size = 4 << 10;
   c.test.compute_delay = 0;
@@ -88,7 +88,7 @@ TEST(Pace, TheMarksOfAStepHoldWhatTheLoaderAndEverySumReadOfTheClock) {
   }
 }
 
-TEST(Pace, OneMicroBatchARankHasManyBucketsInFewMilestones) {
+TEST(Pace, OneMicroBatchHasFewMilestonesForManyBuckets) {
   RunConfig c = pretending(1);
   c.train.micro_batch = 0;
   c.comm.bucket_size = 1024;

@@ -1,4 +1,4 @@
-// ZeRO stage 1 changes who keeps and updates what, and no bit of what comes out.
+// ZeRO stage 1 changes which rank keeps and updates a parameter, but no bit of the results.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -21,7 +21,7 @@ struct Outcome {
   std::map<std::string, std::vector<float>> tensors;
 };
 
-// 20 thousand parameters: several buckets, each with parts for several ranks, and padding behind the last.
+// 20 thousand parameters: several buckets, each with shards for several ranks, and padding after the last one.
 RunConfig wide_run() {
   RunConfig c = test::small_run(true);
   c.model.layers = {"conv 32 3x3", "batchnorm", "relu",       "conv 64 3x3",
@@ -79,7 +79,7 @@ void expect_same(const Outcome& a, const Outcome& b, const std::string& what) {
   }
 }
 
-TEST(Zero, EveryOptimizerGivesTheSameBitsAsWithout) {
+TEST(Zero, EveryOptimizerGivesTheSameBitsAsWithoutZero) {
   for (const char* optimizer : {"sgd", "adamw", "lars", "lamb"})
     for (const int ranks : {1, 2, 3}) {  // 4, 2 and uneven numbers of micro-batches
       RunConfig c = wide_run();
@@ -105,7 +105,7 @@ TEST(Zero, SixteenBitsAndOverflowsGiveTheSameBits) {
     }
 }
 
-TEST(Zero, AnOverflowThatOneRankSeesInItsPartIsAllRanks) {
+TEST(Zero, AnOverflowInOneRanksShardCountsForAllRanks) {
   RunConfig c = wide_run();
   c.run.precision = Precision::fp16;
   c.optim.loss_scale = 1e9;
@@ -123,7 +123,7 @@ TEST(Zero, TailsAndRanksWithoutRowsTakePart) {
   expect_same(outcome(c, 0, 3), outcome(c, 1, 3), "3 ranks, rows for one");
 }
 
-TEST(Zero, OverlapProgressAndBucketsChangeNoBit) {
+TEST(Zero, OverlapProgressAndBucketSizeChangeNoBit) {
   RunConfig c = wide_run();
   c.optim.name = OptimizerName::adamw;
   c.optim.lr = 0.001;
@@ -137,8 +137,8 @@ TEST(Zero, OverlapProgressAndBucketsChangeNoBit) {
     }
 }
 
-// Three steps one way, three the other.
-TEST(Zero, ACheckpointGoesOnWithOrWithoutAndOnOtherRanks) {
+// Three steps with ZeRO and three without, in both orders.
+TEST(Zero, ACheckpointResumesWithOrWithoutZeroOnAnyRanks) {
   struct Half {
     int zero, ranks;
   };
@@ -181,9 +181,9 @@ TEST(Zero, BucketsDivideEvenlyAmongTheRanks) {
       }
 }
 
-// Blocks of a forward pass that take 20 ms each, and gathers slowed to half of that: all but the first hide. The best
-// of a few tries, as a busy machine may hold up a rank.
-TEST(Zero, GathersHideBehindForward) {
+// Each block of the forward pass takes 20 ms, and all-gathers are slowed to half of that. All but the first overlap the
+// forward pass. The best of a few tries counts, because a busy machine can delay a rank.
+TEST(Zero, AllGathersOverlapTheForwardPass) {
   run_thread_world(2, [](World& world) {
     ExecutionOptions options;
     options.collective.progress = CollectiveOptions::Progress::thread;
@@ -195,7 +195,7 @@ TEST(Zero, GathersHideBehindForward) {
     auto* data = static_cast<float*>(master.data);
     WeightAllGather weight_all_gather(*compute.collective, *compute.backend, buckets, blocks * block, master, nullptr,
                                       DType::f32);
-    double best = 1;  // part of the gathers' time that the forward pass waits
+    double best = 1;  // exposed part of the all-gather time
     for (int attempt = 0; attempt < 5 && best >= 0.3; ++attempt) {
       for (const OptimizerShard& s : buckets.shards(blocks * block))
         for (std::int64_t i = s.begin; i < s.begin + s.count; ++i) data[i] = float(attempt + 1);

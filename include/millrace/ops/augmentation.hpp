@@ -1,5 +1,6 @@
-// What the input pass does to a sample: in training drawn from the sample's id and the epoch alone, by one piece of
-// code for every backend. Axes are depth, height, width; a sample of fewer has extents of 1 in front.
+// Data augmentation of the input pass. In training, the augmentation of a sample depends only on its id and the epoch.
+// All backends share this code, so they draw the same values. Axes are depth, height and width. Samples of fewer
+// dimensions have an extent of 1 along the missing leading axes.
 #pragma once
 #include <array>
 #include <cmath>
@@ -23,7 +24,7 @@ inline std::array<std::int64_t, 3> spatial_extents(const Shape& shape) {
   return out;
 }
 
-// Calls body(T{}) with the type of stored samples: any but int64, which input_channels() rejects.
+// Calls body(T{}) with the C++ type of the stored samples. int64 is not supported; input_channels() rejects it.
 template <class Body>
 void dispatch_sample_dtype(DType raw, const Body& body) {
   dispatch_any_dtype(raw, [&](auto zero) {
@@ -34,23 +35,26 @@ void dispatch_sample_dtype(DType raw, const Body& body) {
   });
 }
 
+// The augmentation of one sample.
 struct Augmentation {
-  std::int64_t by[3] = {0, 0, 0};  // dst position p comes from p + by, after the flip within dst
+  std::int64_t by[3] = {0, 0, 0};  // dst position p, after the flip within dst, is read from src position p + by
   bool flip[3] = {false, false, false};
-  std::int64_t cut_begin[3] = {0, 0, 0}, cut_end[3] = {0, 0, 0};  // of dst: there the normalised value is 0
-  // With zoom, after the flip, position p of height (0) or width (1) comes from (p + 0.5) * part + begin - 0.5.
+  std::int64_t cut_begin[3] = {0, 0, 0}, cut_end[3] = {0, 0, 0};  // cutout: normalised values in this box of dst are 0
+  // With a random resized crop, dst position p, after the flip, is read from (p + 0.5) * part + begin - 0.5. Index 0 is
+  // the height, index 1 the width.
   bool random_resized_crop = false;
   float begin[2] = {0, 0}, part[2] = {1, 1};
-  float saturation_cos = 1, saturation_sin = 0;  // of colours: see ColourMix
-  float gain = 1, lift = 0;                      // normalised value -> value * gain + offset[c] * lift
+  // Saturation factor times the cosine and the sine of the hue angle; see ColorJitter.
+  float saturation_cos = 1, saturation_sin = 0;
+  float gain = 1, lift = 0;  // brightness and contrast: normalised value -> value * gain + shift of its channel * lift
 
   MR_HOST_DEVICE bool has_color_jitter() const { return saturation_cos != 1 || saturation_sin != 0; }
 
-  // The position that dst position p of an axis had before the flip. extent: of dst along the axis.
+  // The position that dst position p of an axis had before the flip. extent: the extent of dst along the axis.
   MR_HOST_DEVICE std::int64_t unflipped(int axis, std::int64_t p, std::int64_t extent) const {
     return flip[axis] ? extent - 1 - p : p;
   }
-  // The position in src that dst position p of an axis comes from; outside of [0, extent of src) it is padding.
+  // The src position from which dst position p of an axis is read. Positions outside of src are padding.
   MR_HOST_DEVICE std::int64_t source_position(int axis, std::int64_t p, std::int64_t extent) const {
     return unflipped(axis, p, extent) + by[axis];
   }
@@ -65,10 +69,10 @@ struct Augmentation {
     const float last = float(extent - 1), place = (float(p) + 0.5f) * part[axis] + begin[axis] - 0.5f;
     const float at = place < 0 ? 0 : place > last ? last : place;
     std::int64_t first = std::int64_t(at);
-    if (first > extent - 2 && first > 0) first = extent - 2;  // so that there is one after it
+    if (first > extent - 2 && first > 0) first = extent - 2;  // so that a pixel follows
     return {first, extent > 1 ? at - float(first) : 0};
   }
-  // Bilinear interpolation between four pixels; row and column: the point along the height and along the width.
+  // Bilinear interpolation between four pixels. row, column: the interpolation point along the height and the width.
   MR_HOST_DEVICE static float interpolate(const InterpolationPoint& row, const InterpolationPoint& column,
                                           float upper_left, float upper_right, float lower_left, float lower_right) {
     const float above = upper_left * (1 - column.share) + upper_right * column.share;
@@ -82,10 +86,10 @@ struct Augmentation {
   }
 };
 
-// What saturation and hue make of the normalised values y of a sample's pixels, of three channels: by * y + plus.
+// Saturation and hue of a sample of three channels. They map the normalised values y of a pixel to by * y + plus.
 struct ColorMatrix {
   float by[3][3], plus[3];
-  // Of channel c. Not by[c]: an index that is not known would put the matrix into memory on a GPU.
+  // The new value of channel c. It avoids by[c], because a dynamic index would move the matrix to memory on a GPU.
   MR_HOST_DEVICE float of(int c, const float (&y)[3]) const {
     const float r = c == 0   ? by[0][0]
                     : c == 1 ? by[1][0]
@@ -103,6 +107,7 @@ struct ColorMatrix {
   }
 };
 
+// Makes the ColorMatrix of a sample.
 class ColorJitter {
  public:
   explicit ColorJitter(const std::vector<InputChannel>& channels) {
@@ -111,7 +116,8 @@ class ColorJitter {
       shift_[c] = channels[c].shift;
     }
   }
-  // The matrices of the standard are of values; these are of (value - mean) / std.
+  // The matrices saturate and hueRotate of feColorMatrix (W3C Filter Effects), converted from values to normalised
+  // values, (value - mean) / std.
   MR_HOST_DEVICE ColorMatrix mix(const Augmentation& move) const {
     const float luminance[3] = {0.213f, 0.715f, 0.072f};
     const float turn[3][3] = {{-0.213f, -0.715f, 0.928f}, {0.143f, 0.140f, -0.283f}, {-0.787f, 0.715f, 0.072f}};
@@ -133,6 +139,7 @@ class ColorJitter {
   float unit_[3] = {1, 1, 1}, shift_[3] = {0, 0, 0};
 };
 
+// Draws the Augmentation of each sample.
 class Augmenter {
  public:
   explicit Augmenter(const InputSpec& s)
@@ -160,8 +167,8 @@ class Augmenter {
     if (s.flip)
       for (const std::int64_t axis : s.flip_axes) flips_ |= 1u << (3 - spatial_ + int(axis));
     if (random_resized_crop_ > 0 && (spatial_ != 2 || random_resized_crop_ > 1 || !s.subvolume.empty()))
-      fail(Exit::config, "input: zoom needs whole images and a share of at most 1, not ", random_resized_crop_, " of ",
-           s.src.str());
+      fail(Exit::config, "input: random_resized_crop = ", random_resized_crop_, " is not possible for samples ",
+           s.src.str(), " (it needs images without a subvolume, and a share of at most 1)");
     moves_ = moves_ && room_[0] + room_[1] + room_[2] > 0;
     on_ = s.mode == Mode::train && spatial_ > 0 &&
           (crop_pad_ > 0 || flips_ || cutout_ > 0 || jitters() || has_random_resized_crop() || moves_);
@@ -170,14 +177,14 @@ class Augmenter {
   MR_HOST_DEVICE bool on() const { return on_; }
   bool has_random_resized_crop() const { return random_resized_crop_ > 0; }
 
-  // What every sample has: the subvolume in the middle.
+  // The augmentation without random draws: the subvolume is in the middle of the sample.
   MR_HOST_DEVICE Augmentation without_randomness() const {
     Augmentation out;
     for (int a = 0; a < 3; ++a) out.by[a] = room_[a] / 2;
     return out;
   }
 
-  // The augmentation of one row of a batch. ids, state: read only where a random augmentation is on.
+  // The augmentation of one row of a batch. Reads ids and state only if a random augmentation is on.
   MR_HOST_DEVICE Augmentation of_row(const StepState* state, const std::int64_t* ids, std::int64_t row) const {
     return on_ ? sample(state->epoch, ids[row]) : without_randomness();
   }
@@ -211,7 +218,7 @@ class Augmenter {
     if (random_resized_crop_ > 0) {
       const Random4 r = philox(resized_crop_key_, epoch, std::uint64_t(id));
       const float area = random_resized_crop_ + (1 - random_resized_crop_) * uniform01(r.v[0]),
-                  shape = 0.75f + 0.25f * uniform01(r.v[1] << 1);  // the shorter side by the longer
+                  shape = 0.75f + 0.25f * uniform01(r.v[1] << 1);  // shorter side divided by longer side
       const float longer = sqrtf(area / shape), shorter = sqrtf(area * shape);
       const bool wide = r.v[1] >> 31;
       out.random_resized_crop = true;
@@ -236,17 +243,18 @@ class Augmenter {
   }
 
  private:
-  // Not r.v[axis]: an index that is not known would put the words into memory on a GPU.
+  // r.v[axis], without a dynamic index, which would move the words to memory on a GPU.
   MR_HOST_DEVICE static std::uint32_t word(const Random4& r, int axis) {
     return axis == 0 ? r.v[0] : axis == 1 ? r.v[1] : r.v[2];
   }
   MR_HOST_DEVICE bool jitters() const { return brightness_ > 0 || contrast_ > 0 || saturation_ > 0 || hue_ > 0; }
 
   std::uint64_t crop_key_, cut_key_, jitter_key_, resized_crop_key_, subvolume_key_;
-  std::int64_t crop_pad_, cutout_, extent_[3] = {1, 1, 1}, room_[3] = {0, 0, 0};  // of dst; what src has more
+  std::int64_t crop_pad_, cutout_;
+  std::int64_t extent_[3] = {1, 1, 1}, room_[3] = {0, 0, 0};  // extents of dst; extents of src minus those of dst
   float brightness_, contrast_, saturation_, hue_, random_resized_crop_;
   int spatial_;
-  std::uint32_t flips_ = 0;  // bit a: of axis a
+  std::uint32_t flips_ = 0;  // bit a: axis a may be flipped
   bool moves_, on_ = false;
 };
 

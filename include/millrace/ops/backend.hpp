@@ -1,5 +1,5 @@
-// Backend: the factory of operations. `Spec` lists every operation there is: adding one adds its files and one line
-// here and in the backends.
+// Backend: makes the operations of a network. `Spec` lists all operations. A new operation needs its own files, and one
+// line here and in each backend.
 #pragma once
 #include <memory>
 #include <variant>
@@ -20,19 +20,20 @@ namespace millrace {
 using Spec = std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, ActivationSpec, AddSpec, DropoutSpec,
                           InputSpec, CrossEntropySpec, MseSpec, EmbeddingSpec>;
 const char* name_of(const Spec&);  // "conv", "linear", ...
-double flops_of(const Spec&);      // forward; 0 for what is bound by memory
+double flops_of(const Spec&);      // of the forward pass; 0 for operations bound by memory bandwidth
 
-// The least that an operation must do: what its rooflines are made of. Bytes count every tensor once for each pass that
-// must see all of it before the next can begin (a norm reads its source twice).
+// The minimal work of an operation, from which its roofline is computed. `bytes` counts a tensor once for each pass
+// that must read or write all of it before the next pass can begin. For example, a batch norm reads its source twice.
 struct Cost {
   double flops = 0, bytes = 0;
 };
 Cost forward_cost(const Spec&);
 Cost backward_cost(const Spec&);
 
-// Rewrites that a backend may support; the fusion level says up to which of them is used (0 = none). Level 1 folds
-// nodes into one. At level 2 nodes do work of their neighbours and share values for it: the convolutions around a batch
-// norm do its sums, in both directions; a linear layer does the way back through the activation before it.
+// Graph rewrites that a backend may support, with the fusion level from which each one is used. Level 0 uses none.
+// Level 1 merges nodes. At level 2, nodes also compute parts of their neighbours and share values with them: the
+// convolutions around a batch norm compute its sums in the forward and in the backward pass, and a linear layer
+// computes the gradient of the activation before it.
 enum class Fusion {
   batch_norm_relu = 1,
   batch_norm_add_relu = 1,
@@ -47,23 +48,24 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual Device& device() = 0;
-  // Error(config) with the reason when this backend cannot do it.
+  // Throws Error(config), with the reason, if this backend does not support the Spec. It may time kernels and agree on
+  // the choice with the other ranks; then all ranks must call it with the same Specs in the same order.
   virtual std::unique_ptr<Op> make(const Spec&) = 0;
   virtual std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&) = 0;
-  // dst <- src, count elements between f32, bf16 and f16 (any pair), on the compute lane.
+  // Converts `count` elements between any two of f32, bf16 and f16, on the compute stream.
   virtual void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) = 0;
   virtual int max_fusion_level() const = 0;
-  virtual int default_fusion_level() const { return max_fusion_level(); }  // when none is asked for
-  // Level 1, of a convolution of images that has no diff_src: how many channels of zeros behind theirs make it faster.
-  // Collective where make() is.
+  virtual int default_fusion_level() const { return max_fusion_level(); }  // used if the user sets none
+  // Fusion level 1, for a convolution of images without diff_src: how many channels of zeros, appended to the images,
+  // make it faster. Collective like make().
   virtual std::int64_t padded_channels(const ConvSpec&) { return 0; }
-  // Level 2, of a Spec that makes or takes what level 2 shares: "" where make() takes it and it is worth it, else why
-  // it is not. Collective where make() is.
+  // Fusion level 2, for a Spec that produces or consumes shared values: "" if make() supports it and it is faster,
+  // otherwise the reason why not. Collective like make().
   virtual std::string why_not_fused(const Spec&) { return ""; }
-  // false: operations made from now on are asked for their Needs alone, and no kernels are timed for them.
+  // false: make() times no kernels from now on. For operations that are made only to query their memory requirements.
   virtual void set_kernel_timing(bool) {}
-  virtual std::string precision_note(
-      DType) const = 0;  // "" when native, else why it is slow ("bf16 is emulated: no AMX or AVX512-BF16")
+  // "" if the dtype is native, otherwise why it is slow ("fp16 is emulated in float32 ...").
+  virtual std::string precision_note(DType) const = 0;
 };
 
 }  // namespace millrace

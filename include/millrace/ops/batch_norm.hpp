@@ -1,10 +1,13 @@
-// Batch norm over all axes but the last, with an optional residual and ReLU fused behind it: dst = act(norm(src[0]) +
-// src[1]). Ioffe & Szegedy 2015; running variance unbiased as in PyTorch (biased when there is one value a channel).
-// weight[0] gamma, weight[1] beta, weight[2] running mean, weight[3] running variance: (C) float32, the last two read
-// in Mode::infer only. In Mode::train, forward writes or adds (stats_mode) to stats (2, C) this micro-batch's rows *
-// state->row_weight * (mean, variance); the optimizer folds the sum over micro-batches and ranks into the running
-// values, once a step. saved: batch mean, 1/std, ReLU bits. dtype: of src, dst and their gradients. Statistics and
-// arithmetic are float32.
+// Batch norm (Ioffe & Szegedy 2015) over all axes but the last, optionally followed by a residual and a ReLU:
+// dst = act(norm(src[0]) + src[1]).
+//
+//   weight   [0] gamma, [1] beta, [2] running mean, [3] running variance; each (C) float32. The last two are read only
+//            in Mode::infer. The running variance is unbiased as in PyTorch (biased if a channel has only one value).
+//   stats    (2, C) float32. In Mode::train, forward writes or adds (stats_mode) N * state->row_weight * (mean,
+//            variance) of this micro-batch of N samples. Once per step, the optimizer updates the running values with
+//            the sum over micro-batches and ranks.
+//   saved    batch mean, 1/std, and one bit per element that says whether the ReLU let it pass
+//   dtype    type of src, dst and their gradients; statistics and arithmetic are float32
 #pragma once
 #include "millrace/ops/op.hpp"
 
@@ -17,12 +20,12 @@ struct BatchNormSpec {
   Activation activation = Activation::none;  // none or relu
   DType dtype = DType::f32;
   Mode mode = Mode::train;
-  // Fusion level 2, in Mode::train (conv.hpp has the other side).
-  // forward reads args.sums in place of a pass over src. The variance is then a difference of float32 sums: of its
-  // relative precision the factor (mean / std)^2 is lost.
+  // Fusion level 2, in Mode::train; ConvSpec has the matching producers.
+  // forward reads args.sums instead of making a pass over src. The variance is then a difference of float32 sums, so
+  // its relative error grows by a factor of (mean / std)^2.
   bool consumes_sums = false;
-  // forward writes args.moments and keeps no ReLU bits; backward is given a diff_dst that has passed the ReLU, and
-  // args.diff_sums in place of a pass over diff_dst and src.
+  // forward writes args.moments and saves no ReLU bits. backward gets a diff_dst to which the ReLU was already applied,
+  // and reads args.diff_sums instead of making a pass over diff_dst and src.
   bool consumes_diff_sums = false;
 
   Shape dst() const { return src; }

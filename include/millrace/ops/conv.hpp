@@ -1,6 +1,10 @@
-// Convolution (cross-correlation, as in every deep-learning library), 1-D to 3-D, with stride, padding, dilation,
-// groups and bias. src[0] (N, spatial..., C), dst (N, spatial'..., K); weight[0] (K, kernel..., C/groups) in `dtype`;
-// weight[1] (K) float32 when bias. With zero_channels C is, for weight[0], less by them.
+// Convolution (a cross-correlation, as in all deep-learning libraries) in one to three dimensions, with stride,
+// padding, dilation, groups and bias.
+//
+//   src[0]      (N, spatial..., C)
+//   dst         (N, spatial'..., K)
+//   weight[0]   (K, kernel..., (C - padded_channels) / groups), in `dtype`
+//   weight[1]   (K) float32, if bias
 #pragma once
 #include "millrace/ops/op.hpp"
 #include "millrace/ops/spatial.hpp"
@@ -15,18 +19,20 @@ struct ConvSpec {
   bool need_diff_src = true;  // false for the first layer
   DType dtype = DType::f32;
   Mode mode = Mode::train;
-  // Fusion level 1: the last channels of src, all zero, which have no weights. Without groups and need_diff_src.
+  // Fusion level 1: this many of the last channels of src are zero and have no weights. Requires groups = 1 and
+  // need_diff_src = false.
   std::int64_t padded_channels = 0;
-  // Fusion level 2, in Mode::train (batch_norm.hpp has the other side).
-  bool produces_sums = false;  // forward writes args.sums of dst, as it is in float32 or rounded to dtype
-  // src is relu(norm(x)), and nobody else reads it: backward writes to diff_src what that ReLU lets pass of the
-  // gradient, and args.diff_sums of it. Reads args.norm_src (x), args.moments, weight[2] gamma and weight[3] beta (C)
-  // float32.
+  // Fusion level 2, in Mode::train; BatchNormSpec has the matching consumers.
+  // forward writes args.sums of dst, either of the float32 values or of the values rounded to dtype.
+  bool produces_sums = false;
+  // src is relu(norm(x)), and no other operation reads it. backward applies the gradient of that ReLU before it writes
+  // diff_src, and writes args.diff_sums of the result. It reads args.norm_src (x), args.moments, and gamma and beta as
+  // weight[2] and weight[3], (C) float32.
   bool produces_diff_sums = false;
 
   Shape dst() const;
   Shape weight() const;
-  double flops() const;  // of one forward pass; multiply and add count as two
+  double flops() const;  // of one forward pass; a multiplication and an addition count as two
   static constexpr bool keeps_src = true, keeps_dst = false;
 };
 

@@ -1,6 +1,12 @@
-// Embedding: dst (N, T, width) = the rows of weight[0] (vocabulary, width), in `dtype`, that src[0] (N, T) numbers:
-// tokens as stored, u8, u16 or i32, all below the vocabulary, which who reads them has checked. Backward reads src
-// again; diff_weight[0] is the sum, for each token of the vocabulary, of the diff_dst at its places, in their order.
+// Embedding: looks up one row of a table for each token.
+//
+//   src[0]      tokens, (N, T), in the stored type: u8, u16 or i32. They must be smaller than `vocabulary`; the reader
+//               of the data checks that.
+//   weight[0]   the table, (vocabulary, width), in `dtype`
+//   dst         (N, T, width)
+//
+// Backward reads src again. Row t of diff_weight[0] is the sum of diff_dst over all positions of token t, added in the
+// order of the positions.
 #pragma once
 #include "millrace/ops/op.hpp"
 
@@ -8,7 +14,7 @@ namespace millrace {
 
 struct EmbeddingSpec {
   Shape src;
-  DType raw = DType::u8;  // of src
+  DType raw = DType::u8;  // type of src
   std::int64_t vocabulary = 0, width = 0;
   DType dtype = DType::f32;
   Mode mode = Mode::train;

@@ -1,6 +1,10 @@
-// Linear: dst = activation(src * weight^T + bias). src[0] (N, ...) flattened to (N, in); weight[0] (out, in) in
-// `dtype`; weight[1] (out) float32 when bias. The pre-activation is kept in `saved` where
-// backward_reads_src.
+// Linear layer: dst = activation(src * weight^T + bias).
+//
+//   src[0]      (N, ...), flattened to (N, in)
+//   weight[0]   (out, in) in `dtype`
+//   weight[1]   (out) float32, if bias
+//   dst         (N, out)
+//   saved       the value before the activation, if backward_reads_src(activation)
 #pragma once
 #include "millrace/ops/op.hpp"
 
@@ -14,12 +18,17 @@ struct LinearSpec {
   bool need_diff_src = true;
   DType dtype = DType::f32;
   Mode mode = Mode::train;
-  // Fusion level 2, in Mode::train: a layer with an activation, and the linear layer behind it that alone reads its
-  // dst, whose product makes the gradient before the activation ("pre") and, where the first has a bias, that one's
-  // too. At the layer before: diff_dst is the gradient before the activation already; args.diff_bias is given.
+  // Fusion level 2, in Mode::train, for a pair of layers: a linear layer with an activation, and a linear layer that is
+  // the only reader of its result. In backward, the matrix product of the second layer also computes the gradient
+  // before the activation of the first layer ("diff_pre") and, if the first layer has a bias, the gradient of that
+  // bias.
+  //
+  // Set on the first layer. consumes_diff_pre: diff_dst is already the gradient before the activation.
+  // consumes_diff_bias: the gradient of the bias is read from args.diff_bias.
   bool consumes_diff_pre = false, consumes_diff_bias = false;
-  // At the layer behind, the other's activation: src is its result, backward writes to diff_src the gradient before it,
-  // with args.src_saved, and its sums over the rows to args.src_diff_bias.
+  // Set on the second layer. produces_diff_pre: the activation of the first layer; backward writes the gradient before
+  // it to diff_src, and reads args.src_saved. produces_diff_bias: backward writes the sums of that gradient over the
+  // rows to args.src_diff_bias.
   Activation produces_diff_pre = Activation::none;
   bool produces_diff_bias = false;
 

@@ -1,6 +1,6 @@
-// Op: one prepared operation. Made from a Spec by a Backend (this may fail and allocate); afterwards forward, backward
-// and refresh only enqueue work on the compute lane. Every Spec's header says what src, dst, weight, saved and stats
-// mean for it.
+// Op: one prepared operation. A Backend makes it from a Spec; only this step may allocate or fail. Afterwards,
+// forward(), backward() and repack() only enqueue work on the compute stream. The header of each Spec describes its
+// src, dst, weight, saved and stats.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -12,45 +12,64 @@
 namespace millrace {
 
 enum class Mode { train, infer };
-// gelu: the exact one, x * Phi(x). gelu_tanh: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), which is all of gelu
-// that some libraries know (Hendrycks & Gimpel 2016).
+// gelu: the exact function, x * Phi(x). gelu_tanh: the approximation 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+// of Hendrycks & Gimpel 2016, the only form that some libraries have.
 enum class Activation { none, relu, gelu, gelu_tanh, tanh };
-// Backward reads what the function was taken of, not its result.
-inline bool backward_reads_src(Activation kind) { return kind == Activation::gelu || kind == Activation::gelu_tanh; }
-const char* name_of(Activation);
+
+struct ActivationTraits {
+  Activation kind;
+  const char* name;         // in configurations
+  bool backward_reads_src;  // the slope is computed from the argument of the function; otherwise from its result
+};
+// In the order of Activation. A slope that is a simple function of the result should be computed from it, because the
+// argument then need not be kept.
+inline constexpr ActivationTraits activations[] = {{Activation::none, "none", false},
+                                                   {Activation::relu, "relu", false},
+                                                   {Activation::gelu, "gelu", true},
+                                                   {Activation::gelu_tanh, "gelu_tanh", true},
+                                                   {Activation::tanh, "tanh", false}};
+constexpr bool backward_reads_src(Activation kind) { return activations[int(kind)].backward_reads_src; }
+constexpr const char* name_of(Activation kind) { return activations[int(kind)].name; }
+// The activation with this name, other than none. Null: there is none.
+const ActivationTraits* find_activation(std::string_view name);
+// The names of all activations but none, "relu, gelu, ...".
+std::string activation_names();
+// Error(config) if no activation has this name.
 Activation activation_from(std::string_view name);
 
-// How a parameter gradient meets memory: write (first toucher in the first micro-batch, so no zero-fill pass) or add
-// (all others).
+// How a parameter gradient is stored. The first operation that computes a gradient in the first micro-batch writes it,
+// so that it needs no zero-fill; all later ones add to it.
 enum class GradMode { write, add };
 
-// Bytes that the memory plan must reserve for one op. All regions are 64-byte aligned.
+// Bytes that the memory plan must reserve for one operation. All regions are aligned to 64 bytes.
 struct MemoryRequirements {
-  std::size_t workspace = 0;  // scratch during one call, shared by all ops
-  std::size_t saved = 0;  // kept from forward to backward of the same micro-batch (masks, argmax, batch mean and 1/std)
-  std::size_t packed_weights = 0;  // weight copies in the backend's own layout, filled by refresh()
+  std::size_t workspace = 0;  // scratch memory during one call, shared by all operations
+  std::size_t saved = 0;      // kept from forward to backward of a micro-batch (masks, argmax, batch mean and 1/std)
+  std::size_t packed_weights = 0;  // copies of the weights in a layout of the backend, filled by repack()
 };
 
 struct OpArgs {
   static constexpr int max_src = 3, max_weight = 4;
-  std::array<Tensor, max_src> src;  // activations in the program's precision
+  std::array<Tensor, max_src> src;  // activations in the precision of the program
   Tensor dst;
-  std::array<Tensor, max_src> diff_src;        // null data: this gradient is not wanted
-  Tensor diff_dst;                             // activation gradients are written, never added to
-  std::array<Tensor, max_weight> weight;       // in the dtype the Spec's header names
-  std::array<Tensor, max_weight> diff_weight;  // float32, views of the flat gradient; null: not wanted (frozen)
+  std::array<Tensor, max_src> diff_src;  // written, never added to; null data: this gradient is not requested
+  Tensor diff_dst;
+  std::array<Tensor, max_weight> weight;       // in the dtype that the header of the Spec states
+  std::array<Tensor, max_weight> diff_weight;  // float32, views of the flat gradient; null: not requested (frozen)
   std::array<GradMode, max_weight> mode{};
   Tensor stats;  // float32 sums for running statistics (batch norm); null otherwise
   GradMode stats_mode = GradMode::write;
-  // What a batch norm shares with the convolutions around it (fusion level 2): float32 (2, channels); null otherwise.
-  Tensor sums;       // of the values that are normalised, and of their squares
-  Tensor moments;    // batch mean, 1/std
-  Tensor diff_sums;  // of g * (x - mean) / std and of g, the gradient behind the norm: those of gamma and beta
-  Tensor norm_src;   // x, for the convolution that makes diff_sums
-  // What a linear layer shares with the one behind it (fusion level 2); null otherwise. Gradients of a bias in the
-  // program's precision: (out) of this layer, made behind it, and (in) of the layer before, made here.
-  Tensor diff_bias, src_diff_bias;
-  const void* src_saved = nullptr;  // `saved` of the layer before
+  // Values that a batch norm shares with the convolutions around it at fusion level 2, float32 (2, channels); null
+  // otherwise. x is the source of the norm, and g the gradient of its result, after the gradient of the ReLU.
+  Tensor sums;       // sums of x and of x^2
+  Tensor moments;    // batch mean and 1/std
+  Tensor diff_sums;  // sums of g * (x - mean) / std and of g: the gradients of gamma and beta
+  Tensor norm_src;   // x itself, in the precision of the program, for the convolution that computes diff_sums
+  // Values that a linear layer shares with the next or the previous one at fusion level 2; null otherwise. Both bias
+  // gradients are in the precision of the program.
+  Tensor diff_bias;                 // (out): gradient of the bias of this layer, computed by the next layer
+  Tensor src_diff_bias;             // (in): gradient of the bias of the previous layer, computed by this layer
+  const void* src_saved = nullptr;  // `saved` of the previous layer
   void* saved = nullptr;
   void* packed_weights = nullptr;
   void* workspace = nullptr;
@@ -63,8 +82,8 @@ class Op {
   virtual MemoryRequirements memory_requirements() const = 0;
   virtual void forward(const OpArgs&) = 0;
   virtual void backward(const OpArgs&) = 0;
-  virtual void repack(const OpArgs&) {}            // after an optimizer step: weight -> derived
-  virtual std::string implementation() const = 0;  // what runs, for plan and bench: "onednn brgconv:avx512_core"
+  virtual void repack(const OpArgs&) {}  // fills packed_weights from weight; called after each change of the weights
+  virtual std::string implementation() const = 0;  // shown by plan and bench: "onednn brgconv:avx512_core"
 };
 
 }  // namespace millrace

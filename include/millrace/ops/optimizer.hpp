@@ -1,6 +1,7 @@
-// The optimizer as one prepared operation over flat buffers: global norm and overflow test, then unscale, clip, decay
-// by segment, update of the master and of the 16-bit weights, running statistics, loss scale. An overflow (scale_on)
-// leaves weights, moments and running values untouched; all of it is decided on the device from the StepState.
+// The optimizer as one prepared operation over flat buffers. A step computes the global norm of the gradient and tests
+// it for overflow. Then it unscales and clips the gradient, applies weight decay by segment, and updates the master
+// weights, the 16-bit weights, the running statistics and the loss scale. After an overflow, weights, moments and
+// running values are unchanged. All decisions are made on the device, from the StepState.
 #pragma once
 #include <vector>
 
@@ -8,40 +9,43 @@
 
 namespace millrace {
 
+// Elements [begin, begin + count) of the flat buffers with the same weight decay. Segments are in order and do not
+// overlap. `begin` is a multiple of 4.
 struct OptimizerSegment {
-  std::int64_t begin = 0, count = 0;  // elements of the flat buffers, in order, not overlapping; begin: a multiple of 4
+  std::int64_t begin = 0, count = 0;
   float weight_decay = 0;
 };
 
-// ZeRO stage 1 (Rajbhandari et al. 2020): elements that this rank updates, and whose moments it alone keeps.
+// ZeRO stage 1 (Rajbhandari et al. 2020): elements that only this rank updates, and whose moments only it stores.
 struct OptimizerShard {
   std::int64_t begin = 0, count = 0;  // multiples of OptimizerSpec::chunk_size
 };
 
 struct OptimizerSpec {
-  // What the work is cut into: no piece crosses a multiple of this many elements. Sums of squares are made by piece and
-  // added in the pieces' order, so slices change no bit.
+  // The work is divided into chunks; no chunk crosses a multiple of this many elements. Sums of squares are computed
+  // for each chunk and added in the order of the chunks. So sharding does not change a bit of the result.
   static constexpr std::int64_t chunk_size = 4096;
-  // lars and lamb give each segment a step in proportion to its weights; a segment is then one parameter. With wd the
-  // segment's weight_decay, |.| the norm over the segment, and a ratio of 1 where wd or either norm is 0 (biases,
-  // norms):
-  //   lars (You et al. 2017): as sgd, with ratio * (g + wd * w) in place of g + wd * w;
+  // lars and lamb scale the step of each segment in proportion to the norm of its weights; a segment is then one
+  // parameter. Below, wd is the weight_decay of the segment, and |.| the norm over the segment. The ratio is 1 if wd or
+  // one of the norms is 0, as for biases and the parameters of norms.
+  //   lars (You et al. 2017): like sgd, with ratio * (g + wd * w) instead of g + wd * w;
   //                           ratio = trust_coefficient * |w| / (|g| + wd * |w| + epsilon)
   //   lamb (You et al. 2020): u = m' / (sqrt(v') + epsilon) + wd * w, with Adam's corrected moments m' and v';
   //                           w <- w - rate * ratio * u; ratio = |w| / |u|
   enum class Kind { sgd, adamw, lars, lamb };
   Kind kind = Kind::sgd;
-  std::int64_t count = 0;  // elements of master, weights, gradient and moments, padding included (padding stays zero)
+  std::int64_t count = 0;  // elements of master, weights, gradient and moments, including padding (which stays zero)
   std::int64_t stats_count = 0;  // elements of running and stats
   std::vector<OptimizerSegment> segments;
-  std::vector<OptimizerShard> shards;  // in order; empty: all. Else moments hold these alone, one after the other
-  float momentum = 0.9f;               // sgd, lars; PyTorch's form: v = momentum * v + g; first step v = g
+  // In order; empty: all elements. Otherwise the moments hold only the elements of the shards, one shard after another.
+  std::vector<OptimizerShard> shards;
+  float momentum = 0.9f;  // sgd and lars; as in PyTorch, v = momentum * v + g, and v = g in the first step
   bool nesterov = false;
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // adamw: decoupled decay, bias correction with t = applied + 1
   float trust_coefficient = 0.001f;                     // lars
   float clip = 0;                   // > 0: the unscaled gradient is multiplied by min(1, clip / (norm + 1e-6))
   float stats_momentum = 0.1f;      // running <- (1 - m) * running + m * stats
-  DType weight_dtype = DType::f32;  // of `weights`; f32: weights is null, the master serves
+  DType weight_dtype = DType::f32;  // type of `weights`; f32: weights is null, and the master weights are used
 
   bool by_segment() const { return kind == Kind::lars || kind == Kind::lamb; }
   int moment_count() const { return kind == Kind::adamw || kind == Kind::lamb ? 2 : momentum != 0 ? 1 : 0; }
@@ -56,35 +60,39 @@ struct OptimizerArgs {
   float* running = nullptr;
   const float* stats = nullptr;  // summed over ranks
   StepState* state = nullptr;
-  double* sums = nullptr;  // square_sums(spec) of them, for a step in slices; else null
+  double* sums = nullptr;  // square_sum_count(spec) values if the spec has shards; null otherwise
 };
 
-// A step is its parts in order; each only enqueues. With slices, a part leaves in args.sums what the ranks must add up
-// before the next part: its own pieces' sums of squares, and zeros for those of others. Bitwise the same for any slices
-// and thread count (CUDA: any slices).
+// A step consists of phases() calls of run(), in order; each only enqueues work. With shards, a phase writes to
+// args.sums the sums of squares of its own chunks, and zeros for the chunks of other ranks. The caller must all-reduce
+// args.sums before the next phase. The result is bitwise the same for any shards and, on the CPU, for any number of
+// threads.
 class OptimizerOp {
  public:
   virtual ~OptimizerOp() = default;
   virtual int phases() const = 0;
-  virtual void run(int part, const OptimizerArgs&) = 0;
+  virtual void run(int phase, const OptimizerArgs&) = 0;
   void step(const OptimizerArgs& args) {
-    for (int part = 0; part < phases(); ++part) run(part, args);
+    for (int phase = 0; phase < phases(); ++phase) run(phase, args);
   }
 };
 
+// For backends: a part of one segment that does not cross a multiple of OptimizerSpec::chunk_size.
 struct OptimizerChunk {
-  std::int64_t begin = 0, moments = 0;  // in the flat buffers, in the moments
+  std::int64_t begin = 0, moments = 0;  // first element in the flat buffers and in the moments
   std::int32_t count = 0, segment = 0;
-  std::int32_t number = 0;  // among the pieces of all slices
+  std::int32_t number = 0;  // index among the chunks of all shards
   float weight_decay = 0;
 };
 struct OptimizerChunks {
   std::vector<OptimizerChunk> owned;
-  std::vector<std::int64_t> first;  // by segment: number of its first piece; then the number of all pieces
+  std::vector<std::int64_t> first;  // for each segment, the number of its first chunk; then the count of all chunks
   std::int64_t all() const { return first.back(); }
 };
-// Error(internal) when segments or slices overlap, begin at no multiple of 4 (slices: of a piece) or end beyond count.
+// Throws Error(internal) if segments or shards overlap, end beyond count, or are not aligned: segments begin at a
+// multiple of 4, shards at a multiple of chunk_size.
 OptimizerChunks split_into_chunks(const OptimizerSpec&);
+// Number of values in OptimizerArgs::sums: one for each chunk of all shards, two for lars and lamb.
 std::int64_t square_sum_count(const OptimizerSpec&);
 
 }  // namespace millrace

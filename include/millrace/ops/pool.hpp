@@ -1,5 +1,6 @@
-// Max, average and global average pooling. src[0] (N, spatial..., C) -> dst (N, spatial'..., C); global: dst (N, C).
-// Average counts the padding (PyTorch's default). Max keeps the position of the first maximum in `saved`.
+// Max, average and global average pooling. src[0]: (N, spatial..., C). dst: (N, spatial'..., C); global: (N, C).
+// Average pooling counts the padding, which is the default of PyTorch. Max pooling saves the position of the first
+// maximum in `saved`.
 #pragma once
 #include "millrace/ops/op.hpp"
 #include "millrace/ops/spatial.hpp"

@@ -1,4 +1,4 @@
-// What the program can do with a RunConfig: the entries that src/app calls.
+// The entry points of training: the functions that the commands in src/app call with a RunConfig.
 #pragma once
 #include <string>
 
@@ -9,12 +9,16 @@
 
 namespace millrace {
 
-// Trains to the end or to a request to stop; Exit::ok or Exit::stopped. The account counts from `begun` on; evidence
-// becomes what it says for the verdict. Collective.
+// Trains until the last step (returns Exit::ok) or until a stop is requested (returns Exit::stopped). The account
+// measures time from `begun` on. If `evidence` is given, it receives the metrics on which the verdict is based.
+// Collective.
 Exit train(World&, const RunConfig&, Timeline::Clock::time_point begun = Timeline::Clock::now(),
            BottleneckMetrics* evidence = nullptr);
-// Evaluates a checkpoint (path, or "" for the newest valid one of run.dir) on data.valid; prints loss, top-1, top-5.
+// Evaluates a checkpoint on data.valid and prints loss, top-1 and top-5 accuracy. checkpoint: a path, or "" for the
+// newest intact checkpoint in run.dir. Error(data) if there is none. Collective.
 Exit evaluate(World&, const RunConfig&, const std::string& checkpoint);
-// No training: network layer by layer, memory plan, buckets, steps per epoch, as text for rank 0.
+// Describes a run without training: the network layer by layer, the memory plan, the buckets and the steps per epoch.
+// Collective.
 std::string describe_plan(World&, const RunConfig&);
+
 }  // namespace millrace

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <mutex>
 #include <numeric>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/median.hpp"
 #include "millrace/bench/collective.hpp"
@@ -22,8 +22,6 @@
 
 namespace millrace {
 namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Reads each slot of the loader once; afterwards its samples stay.
 class ResidentSource : public Source {
@@ -146,7 +144,7 @@ class StepLoop {
  private:
   bool is_enough(std::int64_t collected) const {
     const std::size_t steps = out_.seconds.size();
-    const double elapsed = now() - began_;
+    const double elapsed = steady_seconds() - began_;
     const bool hopeless = total_ > budget_.slowest * double(steps) || stop_signal() != 0;
     return (hopeless && steps >= 2) || (elapsed > budget_.seconds && steps >= 8) ||
            (elapsed > 4 * budget_.seconds && (steps >= 2 || collected - budget_.warm_up >= 8));
@@ -172,7 +170,7 @@ class StepLoop {
   Session& s_;
   StepRunner& runner_;
   const StepBudget budget_;
-  const double began_ = now();
+  const double began_ = steady_seconds();
   TimedSteps out_;
   double total_ = 0;  // seconds of the counted steps
   std::size_t split_ = 0;
@@ -227,7 +225,7 @@ StepProbe probe_steps(World& world, const RunConfig& config, Ablation ablation, 
   const std::int64_t warm_up = first_step + std::max(4 + steps_in_flight(*s.compute.device), config.data.prefetch);
   const std::int64_t full = s.batching.train_order->rows_of_step(0);
   const ProcessStats before = process_stats();
-  const double began = now();
+  const double began = steady_seconds();
   const TimedSteps timed = StepLoop(s, runner, {warm_up, full, seconds, slowest}).run(first_step);
   out.batch = full;
   out.next_step = timed.issued;
@@ -235,7 +233,7 @@ StepProbe probe_steps(World& world, const RunConfig& config, Ablation ablation, 
   out.seconds = timed.seconds.empty() ? 0 : typical_seconds(timed.seconds);
   out.rank.steps = timed.seconds.size();
   out.rank.seconds = timed.phase_seconds;
-  out.rank.wall_seconds = now() - began;
+  out.rank.wall_seconds = steady_seconds() - began;
   out.rank.process = process_stats().since(before);
   out.rank.loader = loader->stats();
   if (DeviceHealth health; s.compute.device->read_health(health)) out.rank.health.add(health);
@@ -260,14 +258,14 @@ PartsProbe probe_parts(World& world, const RunConfig& config, std::int64_t first
                 s.micro_batches(first_step, endless));
   for (int i = 0; i < std::max(4, config.data.prefetch); ++i) loader.next();  // uses up what was read ahead
   world.barrier();
-  const double began = now();
+  const double began = steady_seconds();
   double rows = 0;
-  while (now() - began < seconds) {
+  while (steady_seconds() - began < seconds) {
     const Batch* batch = loader.next();
     if (!batch) break;
     rows += double(batch->item.rows);
   }
-  double rate[] = {rows / (now() - began)};
+  double rate[] = {rows / (steady_seconds() - began)};
   world.all_reduce(rate, World::Reduce::sum);
   out.loader_rate = rate[0];
   out.decoding_share = loader.stats().decoding();

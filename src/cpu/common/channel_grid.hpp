@@ -1,13 +1,14 @@
-// How batch norm walks a channels-last tensor: (rows, channels) cut into blocks that stay in cache. Few channels:
-// several rows are taken as one, so that inner loops are long (parameters are repeated to match). Many channels: they
-// are cut into slabs, so that rows of a block stay short. The cut depends on the shape alone: sums by block, combined
-// in order, are the same for every thread count.
+// How batch norm divides a channels-last tensor of (rows, channels) into blocks that stay in the cache.
+//   Few channels: several rows are joined into one, so that inner loops are long. The parameters are repeated to match.
+//   Many channels: the channels are divided into slabs, so that the rows of a block are short.
+// The blocks depend only on the shape. So sums over blocks, added in order, are the same for every number of threads.
 #pragma once
 #include "cpu/common/tile.hpp"
 
 namespace millrace::cpu {
 
-// rows x width floats, `stride` apart, then `tail` more (an incomplete last row; contiguous blocks only).
+// `rows` rows of `width` floats, `stride` floats apart, and then `tail` floats of an incomplete last row, which only
+// contiguous blocks have.
 struct Block {
   std::int64_t index = 0, slab = 0, begin = 0, rows = 0, width = 0, stride = 0, tail = 0;
   bool contiguous() const { return stride == width; }
@@ -27,10 +28,10 @@ struct ChannelGrid {
         slab_blocks((line_count() + block_rows - 1) / block_rows),
         chunks(std::clamp<std::int64_t>(slab_blocks / 8, 1, 128)),
         chunk_blocks(std::max<std::int64_t>(1, (slab_blocks + chunks - 1) / chunks)) {
-    chunks = (slab_blocks + chunk_blocks - 1) / chunk_blocks;  // none is empty
+    chunks = (slab_blocks + chunk_blocks - 1) / chunk_blocks;  // without empty chunks
   }
 
-  std::int64_t line_count() const { return (rows + repeat - 1) / repeat; }  // rows, several taken as one
+  std::int64_t line_count() const { return (rows + repeat - 1) / repeat; }  // lines of `repeat` rows each
   std::int64_t block_count() const { return slabs * slab_blocks; }
   std::int64_t channel_of(std::int64_t slab) const { return slab * width; }
   std::int64_t channels_in(std::int64_t slab) const { return std::min(width / repeat, channels - slab * width); }
@@ -52,7 +53,7 @@ struct ChannelGrid {
     return b;
   }
 
-  // One value a channel -> one a lane of the slab's blocks.
+  // Copies one value per channel to one value per lane of the blocks of a slab.
   void spread(float* lanes, const float* values, std::int64_t slab) const {
     const std::int64_t n = channels_in(slab);
     for (std::int64_t r = 0; r < repeat; ++r) std::copy_n(values + channel_of(slab), n, lanes + r * n);

@@ -1,6 +1,6 @@
-// The CPU's operations, one maker per Spec; backend.cpp is the only caller. Each takes every dtype it can (f32, bf16,
-// f16) and throws Error(config) with the reason otherwise. An op must run with the same number of OpenMP threads as it
-// was made with.
+// Factories of the operations of the CPU, one for each Spec. backend.cpp is the main caller. They support f32, bf16 and
+// f16 unless stated otherwise, and throw Error(config), with the reason, for an unsupported Spec. An op must run with
+// the number of OpenMP threads that was set when it was made.
 #pragma once
 #include <memory>
 
@@ -9,18 +9,20 @@
 namespace millrace::cpu {
 
 std::unique_ptr<Op> make_conv(const ConvSpec&);
+// Whether make_strided_pointwise() must be used instead of make_conv(); see strided_pointwise.cpp.
 bool wants_strided_pointwise(const ConvSpec&);
 std::unique_ptr<Op> make_strided_pointwise(const ConvSpec&);
-// What a spec with makes_sums or makes_diff_sums adds, around the op of the spec without.
+// Adds produces_sums and produces_diff_sums to `conv`, the op of the same Spec without them.
 std::unique_ptr<Op> make_conv_sums(const ConvSpec&, std::unique_ptr<Op> conv);
-// What zero_channels change, around the op of the spec without, whose src is the narrow one.
+// Add padded_channels to `conv` or `input`, the op of the same Spec without them.
 std::unique_ptr<Op> make_conv_without_padding_channels(const ConvSpec&, std::unique_ptr<Op> conv);
 std::unique_ptr<Op> make_input_with_padding_channels(const InputSpec&, std::unique_ptr<Op> input);
 std::unique_ptr<Op> make_linear(const LinearSpec&);
+// Whether make_narrow_linear() is faster than oneDNN: few outputs and no activation.
 bool wants_narrow_linear(const LinearSpec&);
-std::unique_ptr<Op> make_narrow_linear(const LinearSpec&);  // float32
-// Backend::why_not_fused of every linear layer, which make_linear refuses at level 2.
-inline constexpr const char* linear_fusion_rejection = "oneDNN's products have no gradients of activations";
+std::unique_ptr<Op> make_narrow_linear(const LinearSpec&);  // float32 only
+// The result of Backend::why_not_fused() for linear layers. make_linear() supports no fusion at level 2.
+inline constexpr const char* linear_fusion_rejection = "oneDNN's matmul cannot fuse the gradient of an activation";
 std::unique_ptr<Op> make_batch_norm(const BatchNormSpec&);
 std::unique_ptr<Op> make_pool(const PoolSpec&);
 std::unique_ptr<Op> make_activation(const ActivationSpec&);

@@ -1,5 +1,5 @@
-// Loops over ranges, cut the same way for the same thread count: so that sums are bitwise reproducible. Compiled
-// without OpenMP (the thread sanitizer's build) everything runs on the caller.
+// Parallel loops over ranges. The ranges depend only on the size and the number of threads, so sums are bitwise
+// reproducible. Without OpenMP, as in the build for the thread sanitizer, loops run on the calling thread.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include <omp.h>
 #endif
 
+#include "millrace/base/align.hpp"
 #include "millrace/base/target_clones.hpp"
 
 namespace millrace::cpu {
@@ -20,10 +21,8 @@ inline int thread_count() { return 1; }
 inline void set_thread_count(int) {}
 #endif
 
-inline std::size_t align64(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-// body(begin, end) over [0, count) in at most thread_count() contiguous ranges; ranges begin at multiples of `grain`
-// and hold at least one grain, so small loops stay on the caller. `body` must not throw.
+// Calls body(begin, end) for at most thread_count() contiguous ranges that cover [0, count). Ranges begin at multiples
+// of `grain`. A loop of at most one grain runs on the calling thread. `body` must not throw.
 template <class Body>
 void parallel_ranges(std::int64_t count, std::int64_t grain, const Body& body) {
   const std::int64_t grains = (count + grain - 1) / grain;

@@ -1,4 +1,5 @@
-// What a loss knows of one row, and their sum in row order: the same for every number of threads.
+// The loss and the hits of one row. Rows are added in their order, so the sums are the same for every number of
+// threads.
 #pragma once
 #include <cstddef>
 #include <cstdint>

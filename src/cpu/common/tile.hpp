@@ -1,6 +1,6 @@
-// Arithmetic is float whatever the storage. Loops run over tiles that stay in the first-level cache: float32 tensors
-// are used where they lie, 16-bit ones are converted through a tile. So kernels are plain functions over floats, which
-// MR_CLONES can compile for several instruction sets.
+// Arithmetic is in float for every storage type. Loops run over tiles that stay in the first-level cache. float32
+// tensors are used in place, and 16-bit tensors are converted through a tile. So kernels are plain functions over
+// floats, which MR_TARGET_CLONES compiles for several instruction sets.
 #pragma once
 #include "cpu/common/half.hpp"
 #include "cpu/common/parallel.hpp"
@@ -18,14 +18,14 @@ inline std::byte* element(const Tensor& t, std::int64_t index) {
   return t.as<std::byte>() + std::size_t(index) * size_of(t.dtype);
 }
 
-// `count` elements from `begin` as floats: in place, or converted into `tile`.
+// `count` elements from `begin` on, as floats: in place, or converted into `tile`.
 inline const float* read_floats(const Tensor& t, std::int64_t begin, std::int64_t count, float* tile) {
   if (t.dtype == DType::f32) return t.as<float>() + begin;
   to_float(tile, element(t, begin), t.dtype, count);
   return tile;
 }
 
-// Where to compute a result: in place, or in `tile`, which write_floats() then stores.
+// Where to compute a result: in place, or in `tile`, which write_floats() stores afterwards.
 inline float* float_target(const Tensor& t, std::int64_t begin, float* tile) {
   return t.dtype == DType::f32 ? t.as<float>() + begin : tile;
 }
@@ -33,7 +33,7 @@ inline void write_floats(const Tensor& t, std::int64_t begin, std::int64_t count
   if (t.dtype != DType::f32) from_float(element(t, begin), t.dtype, tile, count);
 }
 
-// body(begin, count) over [0, count) in tiles, on all threads. Tiles begin at multiples of tile_count.
+// Calls body(begin, n) for each tile of [0, count), on all threads. Tiles begin at multiples of tile_count.
 template <class Body>
 void parallel_tiles(std::int64_t count, const Body& body) {
   parallel_ranges(count, 8 * tile_count, [&](std::int64_t begin, std::int64_t end) {

@@ -1,6 +1,6 @@
-// exp, tanh, the normal distribution and its approximation in float arithmetic without calls, so that loops over them
-// vectorise. Choices are between constants, or bit operations: the compiler would make a branch of a choice between two
-// computations. NaN in, NaN out.
+// exp, tanh, the normal distribution and its tanh approximation in float, without function calls, so that the compiler
+// vectorises loops over them. Conditionals select between constants or are bit operations, because the compiler would
+// turn a choice between two computations into a branch. The result for a NaN is a NaN.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -16,8 +16,8 @@ __attribute__((always_inline)) inline float power_of_two(std::int32_t n) {
   return with_bits(std::uint32_t(n + 127) << 23);
 }
 
-// Bounds of exp's argument, made before a loop. Hidden from the optimizer, which would follow the constant and make a
-// branch of the clamp.
+// Bounds of the argument of exp. Make one before a loop. The values are hidden from the compiler, which would otherwise
+// propagate the constants and turn the clamp into a branch.
 struct ExpBounds {
   float low = -104, high = 40;
   __attribute__((always_inline)) ExpBounds() { asm("" : "+m"(low), "+m"(high)); }
@@ -28,7 +28,7 @@ struct ExpParts {
   float fraction;  // e^x = 2^n * (1 + fraction)
 };
 
-// Error about one unit in the last place. Taylor to r^7, |r| <= ln(2) / 2.
+// The error is about one unit in the last place. Taylor series up to r^7, with |r| <= ln(2) / 2.
 __attribute__((always_inline)) inline ExpParts exp_parts(float x) {
   const float shifter = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
   const float shifted = x * 1.44269504f + shifter, n = shifted - shifter;
@@ -42,7 +42,7 @@ __attribute__((always_inline)) inline ExpParts exp_parts(float x) {
   return {std::int32_t(bits_of(shifted) - bits_of(shifter)), p * r * r + r};
 }
 
-// e^x for x <= 88; in two factors, so that it ends in 0 below -104.
+// e^x for x <= 88. Two factors for 2^n let the result become denormal, and 0 below -104.
 __attribute__((always_inline)) inline float fast_exp(float x, const ExpBounds& bounds) {
   const ExpParts e = exp_parts(x < bounds.low ? bounds.low : x);
   const float half = power_of_two(e.n >> 1), rest = power_of_two(e.n - (e.n >> 1));
@@ -60,7 +60,7 @@ struct Normal {
   float cumulative, density;
 };
 
-// Abramowitz and Stegun 7.1.26: the cumulative to 1e-7.
+// Abramowitz and Stegun 7.1.26; the error of the cumulative is below 1e-7.
 __attribute__((always_inline)) inline Normal fast_normal(float x, const ExpBounds& bounds) {
   const float z = with_bits(bits_of(x) & ~sign_bit) * 0.70710678f, t = 1 / (1 + 0.3275911f * z);
   const float e = fast_exp(-0.5f * x * x, bounds);
@@ -71,12 +71,12 @@ __attribute__((always_inline)) inline Normal fast_normal(float x, const ExpBound
   p = p * t + 0.254829592f;
   const float tail = 0.5f * p * t * e;
   const std::uint32_t positive = ~std::uint32_t(std::int32_t(bits_of(x)) >> 31);
-  const float one = with_bits(0x3f800000u & positive);  // the cumulative is the tail, or 1 - tail
+  const float one = with_bits(0x3f800000u & positive);  // the cumulative is tail for x < 0, otherwise 1 - tail
   return {one + with_bits(bits_of(tail) ^ (sign_bit & positive)), 0.39894228f * e};
 }
 
-// What gelu_tanh takes for the normal distribution: 1 / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3). From |x| up
-// to 40, where it is 0 or 1.
+// The approximation of the normal distribution that gelu_tanh uses: 1 / (1 + e^-2u) with
+// u = sqrt(2 / pi) (x + 0.044715 x^3). |x| is clamped to 40, where the result is 0 or 1.
 __attribute__((always_inline)) inline Normal fast_tanh_normal(float x, const ExpBounds& bounds) {
   const float size = with_bits(bits_of(x) & ~sign_bit), a = size > bounds.high ? bounds.high : size;
   const float square = 0.044715f * a * a, t = fast_exp(-1.59576912f * a * (1 + square), bounds), part = 1 / (1 + t);

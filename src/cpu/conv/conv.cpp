@@ -1,7 +1,8 @@
-// Convolution by oneDNN. Activations stay channels-last; weights are canonical outside and in oneDNN's own layouts
-// inside: `derived` holds one copy for forward and one for backward-data, since plain weights fall to reference code.
-// The weight gradient appears in oneDNN's layout in the workspace and goes home in one reorder that writes or adds.
-// Where images are small, matrix products do all that faster (tap_gradient.hpp, tap_sum.hpp).
+// Convolution with oneDNN. Activations are channels-last. Parameters have the canonical layout (K, kernel...,
+// C/groups). packed_weights holds copies of them in layouts of oneDNN, one for forward and one for backward-data,
+// because oneDNN computes with plain weights only in slow reference code. The weight gradient is computed in a layout
+// of oneDNN in the workspace; then one reorder writes or adds it to the canonical gradient. For small images, matrix
+// products are faster (kn2row_conv.hpp, kn2row_weight_gradient.hpp).
 #include <algorithm>
 #include <optional>
 
@@ -15,7 +16,7 @@ namespace {
 
 using onednn::Call, onednn::desc, onednn::dims;
 
-// (N, spatial..., C) in memory, (N, C, spatial...) to oneDNN.
+// A tensor that is (N, spatial..., C) in memory, described to oneDNN as (N, C, spatial...).
 desc channels_last(const Shape& shape, DType dtype) {
   dims d{shape[0], shape[-1]}, strides{shape.row_count(), 1};
   std::int64_t stride = shape.row_count();
@@ -34,7 +35,7 @@ dims weight_dims(const ConvSpec& s) {
   return d;
 }
 
-// (K, kernel..., C/groups) in memory.
+// A weight that is (K, kernel..., C/groups) in memory.
 desc canonical_weight(const ConvSpec& s, DType dtype) {
   const std::int64_t filter = s.weight().row_count();
   dims strides{filter, 1};
@@ -71,23 +72,23 @@ class Conv : public Op {
                      {DNNL_ARG_BIAS, shape.bias},
                      {DNNL_ARG_DST, shape.dst}});
     if (Kn2rowConv::is_faster(s, Kn2rowConv::Of::forward))
-      tap_forward_.emplace(s, Kn2rowConv::Of::forward, needs_);
+      kn2row_forward_.emplace(s, Kn2rowConv::Of::forward, needs_);
     else
       forward_weight_ = PackedWeight(canonical, forward.weights_desc(), needs_);
 
     if (s.mode == Mode::train) {
       if (s.need_diff_src && Kn2rowConv::is_faster(s, Kn2rowConv::Of::data)) {
-        tap_data_.emplace(s, Kn2rowConv::Of::data, needs_);
+        kn2row_data_.emplace(s, Kn2rowConv::Of::data, needs_);
       } else if (s.need_diff_src) {
         const auto data = onednn::conv_backward_data(shape, forward);
         backward_data_ = Call(
             data, dnnl::convolution_backward_data(data),
             {{DNNL_ARG_DIFF_DST, shape.dst}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DIFF_SRC, shape.src}});
-        shares_copy_ = !tap_forward_ && data.weights_desc() == forward.weights_desc();
+        shares_copy_ = !kn2row_forward_ && data.weights_desc() == forward.weights_desc();
         if (!shares_copy_) backward_weight_ = PackedWeight(canonical, data.weights_desc(), needs_);
       }
       if (Kn2rowWeightGradient::is_faster(s))
-        tap_gradient_.emplace(s);
+        kn2row_weights_.emplace(s);
       else
         prepare_backward_weights(s, shape, forward, canonical_diff);
     }
@@ -96,23 +97,23 @@ class Conv : public Op {
 
   MemoryRequirements memory_requirements() const override { return needs_; }
   std::string implementation() const override {
-    std::string text = "onednn " + (tap_forward_ ? tap_forward_->implementation() : forward_.name());
+    std::string text = "onednn " + (kn2row_forward_ ? kn2row_forward_->implementation() : forward_.name());
     if (backward_data_) text += ", backward data " + backward_data_.name();
-    if (tap_data_) text += ", backward data " + tap_data_->implementation();
+    if (kn2row_data_) text += ", backward data " + kn2row_data_->implementation();
     if (backward_weights_) text += ", backward weights " + backward_weights_.name();
-    if (tap_gradient_) text += ", backward weights " + tap_gradient_->implementation();
+    if (kn2row_weights_) text += ", backward weights " + kn2row_weights_->implementation();
     return text;
   }
 
   void repack(const OpArgs& args) override {
     forward_weight_.repack(args);
-    if (tap_forward_) tap_forward_->repack(args);
-    if (tap_data_) tap_data_->repack(args);
+    if (kn2row_forward_) kn2row_forward_->repack(args);
+    if (kn2row_data_) kn2row_data_->repack(args);
     if (backward_data_ && !shares_copy_) backward_weight_.repack(args);
   }
 
   void forward(const OpArgs& args) override {
-    if (tap_forward_) return tap_forward_->run(args);
+    if (kn2row_forward_) return kn2row_forward_->run(args);
     forward_.bind(DNNL_ARG_SRC, args.src[0].data);
     forward_.bind(DNNL_ARG_WEIGHTS, forward_weight_.data(args));
     forward_.bind(DNNL_ARG_BIAS, args.weight[1].data);
@@ -121,12 +122,12 @@ class Conv : public Op {
   }
 
   void backward(const OpArgs& args) override {
-    if (tap_gradient_ && args.diff_weight[0])
-      tap_gradient_->run(args);
+    if (kn2row_weights_ && args.diff_weight[0])
+      kn2row_weights_->run(args);
     else if (args.diff_weight[0] || args.diff_weight[1])
       backward_weights(args);
     if (!args.diff_src[0]) return;
-    if (tap_data_) return tap_data_->run(args);
+    if (kn2row_data_) return kn2row_data_->run(args);
     if (!backward_data_) return;
     backward_data_.bind(DNNL_ARG_DIFF_DST, args.diff_dst.data);
     backward_data_.bind(DNNL_ARG_WEIGHTS, (shares_copy_ ? forward_weight_ : backward_weight_).data(args));
@@ -146,21 +147,21 @@ class Conv : public Op {
     const desc& from = weights.diff_weights_desc();
     diff_is_canonical_ = from == canonical_diff;
     const auto write = onednn::reorder(from, canonical_diff), add = onednn::reorder(from, canonical_diff, true);
-    home_[0] = Call(write, dnnl::reorder(write), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, canonical_diff}});
-    home_[1] = Call(add, dnnl::reorder(add), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, canonical_diff}});
+    diff_reorder_[0] = Call(write, dnnl::reorder(write), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, canonical_diff}});
+    diff_reorder_[1] = Call(add, dnnl::reorder(add), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, canonical_diff}});
     diff_weight_bytes_ = from.get_size();
   }
 
-  // Workspace: oneDNN's scratch first, shared by the calls, then the gradients on their way home.
+  // workspace: the scratchpad of oneDNN, shared by all calls, then the gradients before the reorder.
   void plan() {
     std::size_t scratch = std::max(forward_weight_.scratch_bytes(), backward_weight_.scratch_bytes());
-    for (const Call* call : {&forward_, &backward_data_, &backward_weights_, &home_[0], &home_[1]})
+    for (const Call* call : {&forward_, &backward_data_, &backward_weights_, &diff_reorder_[0], &diff_reorder_[1]})
       scratch = std::max(scratch, call->scratch_bytes());
     diff_weight_at_ = align64(scratch);
     diff_bias_at_ = diff_weight_at_ + align64(diff_weight_bytes_);
     needs_.workspace = backward_weights_ ? diff_bias_at_ + align64(std::size_t(bias_count_) * sizeof(float)) : scratch;
-    if (tap_gradient_) needs_.workspace = std::max(needs_.workspace, tap_gradient_->workspace());
-    for (const auto* sum : {&tap_forward_, &tap_data_})
+    if (kn2row_weights_) needs_.workspace = std::max(needs_.workspace, kn2row_weights_->workspace());
+    for (const auto* sum : {&kn2row_forward_, &kn2row_data_})
       if (*sum) needs_.workspace = std::max(needs_.workspace, (*sum)->workspace());
   }
 
@@ -178,10 +179,10 @@ class Conv : public Op {
     run(backward_weights_, args);
 
     if (weight && !weight_direct) {
-      Call& home = home_[args.mode[0] == GradMode::add];
-      home.bind(DNNL_ARG_FROM, diff_weight);
-      home.bind(DNNL_ARG_TO, weight.data);
-      run(home, args);
+      Call& reorder = diff_reorder_[args.mode[0] == GradMode::add];
+      reorder.bind(DNNL_ARG_FROM, diff_weight);
+      reorder.bind(DNNL_ARG_TO, weight.data);
+      run(reorder, args);
     }
     if (bias && !bias_direct)
       for (std::int64_t k = 0; k < bias_count_; ++k) bias.as<float>()[k] += diff_bias[k];
@@ -191,10 +192,11 @@ class Conv : public Op {
   MemoryRequirements needs_;
   Call forward_, backward_data_, backward_weights_;
   PackedWeight forward_weight_, backward_weight_;
-  std::optional<Kn2rowConv> tap_forward_, tap_data_;  // in place of the calls above
-  std::optional<Kn2rowWeightGradient> tap_gradient_;
-  Call home_[2];  // gradient to its canonical place: write, add
-  std::size_t diff_weight_at_ = 0, diff_bias_at_ = 0, diff_weight_bytes_ = 0;  // in the workspace
+  // Used instead of the calls above where they are faster.
+  std::optional<Kn2rowConv> kn2row_forward_, kn2row_data_;
+  std::optional<Kn2rowWeightGradient> kn2row_weights_;
+  Call diff_reorder_[2];  // from the weight gradient in the workspace to the canonical one: write, add
+  std::size_t diff_weight_at_ = 0, diff_bias_at_ = 0, diff_weight_bytes_ = 0;  // offsets and size in the workspace
   bool shares_copy_ = false, diff_is_canonical_ = false;
 };
 

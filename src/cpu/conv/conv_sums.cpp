@@ -1,6 +1,6 @@
-// Fusion level 2 around a convolution, by passes of its own: nothing is gained by it on a processor, but it is what
-// fused kernels of other backends are compared with. Sums run over a fixed number of chunks of rows, in double, so that
-// they do not depend on the thread count.
+// Fusion level 2 for a convolution, with separate passes over memory. This is not faster on a CPU; tests compare the
+// fused kernels of other backends with it. Sums are computed in double over a fixed number of chunks of rows, so they
+// do not depend on the number of threads.
 #include "cpu/common/ops.hpp"
 #include "cpu/common/tile.hpp"
 
@@ -11,7 +11,8 @@ class ConvSums : public Op {
  public:
   ConvSums(const ConvSpec& spec, std::unique_ptr<Op> conv) : spec_(spec), conv_(std::move(conv)) {
     if (spec_.mode == Mode::infer || (spec_.produces_diff_sums && !spec_.need_diff_src))
-      fail(Exit::config, "conv ", spec_.src.str(), ": sums for a batch norm that there is no backward of");
+      fail(Exit::config, "conv ", spec_.src.str(),
+           ": cannot compute the sums of a batch norm without a backward pass. use fusion level 1");
   }
 
   MemoryRequirements memory_requirements() const override {
@@ -49,7 +50,7 @@ class ConvSums : public Op {
       float* passed = float_target(g, begin, g_tile);
       const std::int64_t c0 = begin % channels;
       for (std::int64_t i = 0; i < n; ++i) {
-        passed[i] = y[i] <= 0 ? 0.0f : all[i];  // a NaN passes
+        passed[i] = y[i] <= 0 ? 0.0f : all[i];  // passes the gradient if y is NaN
         product[i] += double(passed[i]) * ((double(x[i]) - double(mean[c0 + i])) * double(inverse[c0 + i]));
         sum[i] += double(passed[i]);
       }
@@ -60,7 +61,8 @@ class ConvSums : public Op {
  private:
   static constexpr std::int64_t chunks = 64;
 
-  // add(begin, n, a, b) for every piece of a row of `like`, with the sums of its channels; then both go to `to`.
+  // Calls add(begin, n, a, b) for each tile of a row of `like`; it adds to a and b, the two sums of each channel. Then
+  // stores the total of both sums in `to`.
   template <class Add>
   static void sum_columns(const OpArgs& args, const Tensor& to, const Tensor& like, const Add& add) {
     const std::int64_t channels = like.shape[-1], rows = like.count() / channels;

@@ -9,7 +9,7 @@ using Side = Kn2rowGeometry::Side;
 bool Kn2rowConv::is_faster(const ConvSpec& s, Of of) {
   const Kn2rowGeometry taps(s);
   const std::int64_t pixels = taps.pixels(Side::dst);
-  // In float32 oneDNN's gradient of src is as fast.
+  // In float32, oneDNN computes the gradient of src equally fast.
   return s.groups == 1 && !s.bias && taps.all.size() > 1 && s.src[-1] >= 64 && s.out_channels >= 64 && pixels <= 16 &&
          pixels * s.src[0] >= 256 && (of == Of::forward || s.dtype != DType::f32);
 }
@@ -21,22 +21,21 @@ Kn2rowConv::Kn2rowConv(const ConvSpec& s, Of of, MemoryRequirements& needs)
       to_(of == Of::forward ? Side::dst : Side::src) {
   const std::int64_t in = taps_.shape(from_)[-1], out = taps_.shape(to_)[-1];
   const std::int64_t channels = taps_.src[-1], filter = std::int64_t(taps_.all.size()) * channels;
-  // A tap's weights as (in, out), within the canonical (K, kernel..., C).
+  // The weights of one tap as (in, out), within the canonical weight (K, kernel..., C).
   const auto canonical =
       onednn::strided({in, out}, dtype_, of == Of::forward ? onednn::dims{1, filter} : onednn::dims{filter, 1});
   std::size_t scratch = 0;
-  onednn::desc is_faster;
+  onednn::desc packed;
   for (const std::int64_t rows : taps_.row_counts()) {
     const auto from = onednn::plain({rows, in}, dtype_), to = onednn::plain({rows, out}, DType::f32);
-    const auto pd = onednn::matmul(from, products_.empty() ? onednn::any({in, out}, dtype_) : is_faster, {}, to);
-    is_faster = pd.weights_desc();  // the same of all numbers of rows
+    const auto pd = onednn::matmul(from, products_.empty() ? onednn::any({in, out}, dtype_) : packed, {}, to);
+    packed = pd.weights_desc();  // all products use the layout of the first one
     onednn::Call& call = products_[rows];
-    call =
-        onednn::Call(pd, dnnl::matmul(pd), {{DNNL_ARG_SRC, from}, {DNNL_ARG_WEIGHTS, is_faster}, {DNNL_ARG_DST, to}});
+    call = onednn::Call(pd, dnnl::matmul(pd), {{DNNL_ARG_SRC, from}, {DNNL_ARG_WEIGHTS, packed}, {DNNL_ARG_DST, to}});
     scratch = std::max(scratch, call.scratch_bytes());
   }
   for (std::size_t t = 0; t < taps_.all.size(); ++t) {
-    weights_.emplace_back(canonical, is_faster, needs, t * std::size_t(channels) * size_of(dtype_));
+    weights_.emplace_back(canonical, packed, needs, t * std::size_t(channels) * size_of(dtype_));
     scratch = std::max(scratch, weights_.back().scratch_bytes());
   }
   const std::size_t rows = std::size_t(taps_.chunk * taps_.max_rows);

@@ -1,6 +1,6 @@
-// A convolution, or its gradient of src, as a sum of matrix products, one for each tap of the kernel: the pixels that
-// the tap reads times its weights, added in float32 where they belong. As tap_gradient.hpp, for small images. Private
-// to the cpu room.
+// A convolution, or the gradient of its source, as a sum of matrix products, one for each tap of the kernel (kn2row).
+// Each product multiplies the pixels that the tap reads with its weights; the results are added in float32 to the
+// output pixels. Like kn2row_weight_gradient.hpp, this is for small images.
 #pragma once
 #include <map>
 
@@ -11,22 +11,24 @@ namespace millrace::cpu {
 
 class Kn2rowConv {
  public:
+  // forward: computes dst from src[0]. data: computes diff_src[0] from diff_dst.
   enum class Of { forward, data };
-  static bool is_faster(const ConvSpec&, Of);                  // it is faster there
-  Kn2rowConv(const ConvSpec&, Of, MemoryRequirements& needs);  // reserves its copies of the weights
+  // Whether this is faster than the convolution of oneDNN. Supports neither groups nor bias.
+  static bool is_faster(const ConvSpec&, Of);
+  // Adds the memory for its copies of the weights to needs.packed_weights.
+  Kn2rowConv(const ConvSpec&, Of, MemoryRequirements& needs);
 
   std::size_t workspace() const { return workspace_; }
   std::string implementation() const;
   void repack(const OpArgs&);
-  // forward: src[0] to dst; data: diff_dst to diff_src[0].
   void run(const OpArgs&);
 
  private:
   const Kn2rowGeometry taps_;
   const DType dtype_;
   const Kn2rowGeometry::Side from_, to_;
-  std::vector<PackedWeight> weights_;              // by taps
-  std::map<std::int64_t, onednn::Call> products_;  // by rows
+  std::vector<PackedWeight> weights_;              // one for each tap
+  std::map<std::int64_t, onednn::Call> products_;  // by number of rows
   std::size_t rows_at_ = 0, product_at_ = 0, sum_at_ = 0, workspace_ = 0;
 };
 

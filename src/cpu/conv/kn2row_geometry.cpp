@@ -16,8 +16,8 @@ Shape with_three_axes(const Shape& s) {
   return out;
 }
 
-// f(offset in the whole, offset in the rows) of every run of pixels that lie side by side, and how many those are; in
-// units of a pixel.
+// Calls f(offset in the images, offset in the gathered rows, count) for each run of `count` adjacent pixels of a tap.
+// Offsets and count are in pixels.
 template <class F>
 void for_runs(const Kn2rowGeometry& taps, Kn2rowGeometry::Side side, const Kn2rowGeometry::Tap& tap, std::int64_t image,
               std::int64_t begin, std::int64_t end, F f) {

@@ -47,7 +47,7 @@ void Kn2rowWeightGradient::run(const OpArgs& args) {
     for (std::size_t t = 0; t < taps_.all.size(); ++t) {
       const Kn2rowGeometry::Tap& tap = taps_.all[t];
       float* gradient = args.diff_weight[0].as<float>() + t * in;
-      if (tap.rows == 0) {  // it meets the padding alone
+      if (tap.rows == 0) {  // the tap reads only padding
         for (std::size_t k = 0; k < out && !add; ++k) std::fill_n(gradient + k * taps_.all.size() * in, in, 0.0f);
         continue;
       }

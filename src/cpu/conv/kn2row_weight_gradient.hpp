@@ -1,6 +1,6 @@
-// The weight gradient of a convolution as a sum of matrix products, one for each tap of the kernel: of the outputs that
-// the tap has an input for, diff_dst^T * src. Where images are small, these run at several times the rate of oneDNN's
-// convolutions (docs/benchmarks/2026-11-step-cpu.md). Private to the cpu room.
+// The weight gradient of a convolution as matrix products, one for each tap of the kernel: diff_dst^T * src, over the
+// output pixels for which the tap reads an input pixel. For small images, these are several times as fast as the
+// convolutions of oneDNN (docs/benchmarks/2026-11-step-cpu.md).
 #pragma once
 #include <map>
 
@@ -11,12 +11,13 @@ namespace millrace::cpu {
 
 class Kn2rowWeightGradient {
  public:
-  static bool is_faster(const ConvSpec&);  // it is faster there
+  // Whether this is faster than the convolution of oneDNN. Supports neither groups nor bias.
+  static bool is_faster(const ConvSpec&);
   explicit Kn2rowWeightGradient(const ConvSpec&);
 
   std::size_t workspace() const { return workspace_; }
   std::string implementation() const;  // "9 x gemm:jit"
-  // diff_weight[0] from src[0] and diff_dst, written or added.
+  // Computes diff_weight[0] from src[0] and diff_dst, and writes or adds it.
   void run(const OpArgs&);
 
  private:
@@ -25,7 +26,7 @@ class Kn2rowWeightGradient {
   };
   const Kn2rowGeometry taps_;
   const std::size_t element_;
-  std::map<std::int64_t, Product> products_;  // by rows
+  std::map<std::int64_t, Product> products_;  // by number of rows
   std::size_t src_at_ = 0, diff_at_ = 0, workspace_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Channels of zeros, by copies of their own: nothing is gained by them on a processor, but kernels of other backends
-// are compared with this.
+// padded_channels, with separate copies. This is not faster on a CPU; tests compare the kernels of other backends with
+// it.
 #include <algorithm>
 #include <cstring>
 
@@ -9,7 +9,7 @@
 namespace millrace::cpu {
 namespace {
 
-// Rows of another width, in bytes: cut, or with zeros behind.
+// Copies rows to a different width, in bytes. Longer rows are truncated, shorter rows are filled up with zeros.
 void copy_rows(void* to, std::size_t to_width, const void* from, std::size_t from_width, std::int64_t rows) {
   const std::size_t both = std::min(to_width, from_width);
   parallel_ranges(rows, 4096, [&](std::int64_t begin, std::int64_t end) {
@@ -21,7 +21,7 @@ void copy_rows(void* to, std::size_t to_width, const void* from, std::size_t fro
   });
 }
 
-// One more tensor of `narrow` channels in the workspace behind the op's own.
+// A copy of a tensor without its padded channels. It is in the workspace, behind the workspace of the wrapped op.
 class UnpaddedTensor {
  public:
   UnpaddedTensor(const Shape& wide, std::int64_t padded_channels, DType dtype, std::size_t own_workspace)
@@ -51,7 +51,7 @@ class ConvWithoutPaddingChannels : public Op {
     needs.workspace = narrow_.workspace();
     return needs;
   }
-  std::string implementation() const override { return conv_->implementation() + ", without channels of zeros"; }
+  std::string implementation() const override { return conv_->implementation() + ", without padding channels"; }
   void repack(const OpArgs& args) override { conv_->repack(args); }
   void forward(const OpArgs& args) override { conv_->forward(of_narrow(args)); }
   void backward(const OpArgs& args) override { conv_->backward(of_narrow(args)); }
@@ -77,7 +77,7 @@ class InputWithPaddingChannels : public Op {
     needs.workspace = narrow_.workspace();
     return needs;
   }
-  std::string implementation() const override { return input_->implementation() + ", channels of zeros"; }
+  std::string implementation() const override { return input_->implementation() + ", with padding channels"; }
   void forward(const OpArgs& args) override {
     OpArgs of = args;
     of.dst.data = narrow_.in(args);

@@ -1,6 +1,6 @@
-// A 1x1 convolution with stride as a dense one over the pixels that it meets. oneDNN 2.6's own kernel for it
-// (jit_1x1:avx2) writes past its scratch where the channels are no multiple of a vector: results that change from call
-// to call, and a damaged heap.
+// A strided 1x1 convolution, computed as a dense one over the pixels that it reads. This avoids a bug in oneDNN 2.6:
+// its kernel (jit_1x1:avx2) writes beyond its scratchpad if the number of channels is not a multiple of the vector
+// length. Results then change from call to call, and the heap is corrupted.
 #include <cstring>
 
 #include "cpu/common/ops.hpp"
@@ -8,8 +8,6 @@
 
 namespace millrace::cpu {
 namespace {
-
-std::size_t align64(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 ConvSpec dense(const ConvSpec& s) {
   ConvSpec d = s;
@@ -29,7 +27,7 @@ class StridedPointwise : public Op {
   }
 
   MemoryRequirements memory_requirements() const override { return needs_; }
-  std::string implementation() const override { return "strided pixels, " + inner_->implementation(); }
+  std::string implementation() const override { return "gathered pixels, " + inner_->implementation(); }
   void repack(const OpArgs& args) override { inner_->repack(args); }
 
   void forward(const OpArgs& args) override {
@@ -69,7 +67,8 @@ class StridedPointwise : public Op {
     return out;
   }
 
-  // Byte offsets of every pixel met, in the dense and in the strided tensor.
+  // Calls f(offset in the dense tensor, offset in the strided tensor) for each pixel that is read. Offsets are in
+  // bytes.
   template <class F>
   void walk(F f) const {
     std::array<std::int64_t, 3> from{1, 1, 1}, to{1, 1, 1}, stride{1, 1, 1};

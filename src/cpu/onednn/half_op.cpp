@@ -13,7 +13,8 @@ class EmulatedHalf : public Op {
       bytes = at + align64(std::size_t(count) * sizeof(float));
       return at;
     };
-    const int sides = tensors_.infer ? 1 : 2;  // the op's regions first, then ours
+    const int sides = tensors_.infer ? 1 : 2;  // values, and in training gradients
+    // Each region begins with the memory of the wrapped op; the converted tensors follow.
     for (int side = 0; side < sides; ++side) {
       for (int i = 0; i < OpArgs::max_src; ++i) src_at_[side][i] = reserve(needs_.workspace, tensors_.src[i]);
       dst_at_[side] = reserve(needs_.workspace, tensors_.dst);
@@ -59,7 +60,7 @@ class EmulatedHalf : public Op {
 
  private:
   static void* at(void* base, std::size_t offset) { return static_cast<std::byte*>(base) + offset; }
-  // The float32 twin of a tensor in the workspace; absent tensors stay absent.
+  // Replaces a tensor by its float32 copy in the workspace. Absent tensors stay absent.
   static void place(Tensor& t, const OpArgs& args, std::size_t offset, std::int64_t count) {
     if (t && count) {
       t.data = at(args.workspace, offset);
@@ -86,7 +87,8 @@ class EmulatedHalf : public Op {
   std::unique_ptr<Op> op_;
   HalfTensors tensors_;
   MemoryRequirements needs_;
-  std::size_t src_at_[2][OpArgs::max_src]{}, dst_at_[2]{}, weight_at_[OpArgs::max_weight]{};  // [0] value, [1] gradient
+  // Offsets of the float32 copies. Index [0] is the value, index [1] the gradient.
+  std::size_t src_at_[2][OpArgs::max_src]{}, dst_at_[2]{}, weight_at_[OpArgs::max_weight]{};
 };
 
 }  // namespace

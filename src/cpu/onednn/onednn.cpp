@@ -5,7 +5,7 @@
 namespace millrace::cpu::onednn {
 namespace {
 
-#if DNNL_VERSION_MAJOR < 3  // operation descriptors first, then the primitive descriptor
+#if DNNL_VERSION_MAJOR < 3  // needs an operation descriptor for the primitive descriptor
 template <class Primitive, class... Hint, class... Op>
 typename Primitive::primitive_desc describe(const dnnl::primitive_attr& attr, std::tuple<Op...> op,
                                             const Hint&... hint) {
@@ -46,7 +46,7 @@ dnnl::stream& stream() {
 
 bool has_bf16() {
   static const bool yes = [] {
-    try {  // asked of oneDNN itself: what a processor must have differs between releases
+    try {  // asks oneDNN, because the required instruction set differs between releases
       const desc square = plain({64, 64}, DType::bf16);
       const std::string name = matmul(square, square, desc(), square).impl_info_str();
       return name.find("ref") == std::string::npos;
@@ -90,7 +90,8 @@ dnnl::algorithm algorithm_of(Activation kind, bool from_dst) {
     case Activation::none:
       break;
   }
-  return dnnl::algorithm::undef;
+  fail(Exit::internal, "internal error: oneDNN's linear layer has no activation ", name_of(kind),
+       ". add it to algorithm_of()");
 }
 
 desc strided(const dims& d, DType dtype, const dims& strides) { return desc(d, type_of(dtype), strides); }
@@ -193,7 +194,7 @@ void Call::bind(int arg, void* data) {
 
 void Call::run() {
   const auto status = dnnl_primitive_execute(primitive_.get(), stream().get(), int(args_.size()), args_.data());
-  if (status != dnnl_success) fail(Exit::internal, "oneDNN's ", name_, " failed (status ", int(status), ")");
+  if (status != dnnl_success) fail(Exit::internal, "oneDNN primitive ", name_, " failed (status ", int(status), ")");
 }
 
 }  // namespace millrace::cpu::onednn

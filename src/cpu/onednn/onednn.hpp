@@ -1,5 +1,5 @@
-// oneDNN as the CPU's operations use it. onednn.cpp is the one file where releases 2 (Debian 12) and 3 (Debian 13)
-// differ.
+// A thin interface to oneDNN for the operations of the CPU. Only onednn.cpp has code for the differences between oneDNN
+// 2 (Debian 12) and oneDNN 3 (Debian 13).
 #pragma once
 #include <dnnl.hpp>
 #include <string>
@@ -15,54 +15,55 @@ namespace millrace::cpu::onednn {
 using dims = dnnl::memory::dims;
 using desc = dnnl::memory::desc;
 
-dnnl::engine& engine();  // one a process
-dnnl::stream& stream();  // one a thread; execution is immediate
-bool has_bf16();         // this processor and release compute in bf16 (AVX-512 and up)
-std::string isa_name();  // what oneDNN dispatches to: "AVX2", "AMX (bf16)"
-dnnl::memory::data_type type_of(DType);
-dnnl::algorithm algorithm_of(Activation,
-                             bool from_dst = false);  // from_dst: for backward of relu and tanh, from the result
+dnnl::engine& engine();  // one per process
+dnnl::stream& stream();  // one per thread; primitives have finished when their call returns
+bool has_bf16();         // whether this processor and this release compute in bf16 (needs AVX-512 or AMX)
+std::string isa_name();  // the instruction set that oneDNN uses: "AVX2", "AMX (bf16)"
+dnnl::memory::data_type type_of(DType);  // Error(config) for types that are not f32, bf16 or f16
+// from_dst: the variant whose backward pass reads the result (relu and tanh).
+dnnl::algorithm algorithm_of(Activation, bool from_dst = false);
 
-// Plain row-major over dims; with `any` the primitive chooses the layout.
+// Memory descriptors. plain: row-major without gaps. strided: with the given strides. any: the primitive chooses the
+// layout.
 desc plain(const dims&, DType);
 desc strided(const dims&, DType, const dims& strides);
 desc any(const dims&, DType);
 
-// Descriptors of primitives: attributes with user scratchpad, so that scratch is part of the plan. They throw
-// dnnl::error when there is no implementation.
+// Descriptors of primitives. Their scratchpad is provided by the user, so that the memory plan includes it. The
+// functions throw dnnl::error if oneDNN has no implementation.
 struct ConvShape {
-  desc src, weight, bias, dst;  // bias: a zero descriptor when there is none
-  dims stride, dilation, pad;   // oneDNN's dilation: 0 is dense
+  desc src, weight, bias, dst;  // bias is a zero descriptor if there is none
+  dims stride, dilation, pad;   // dilation counts from 0 (dense), as in oneDNN
 };
 using ConvForward = dnnl::convolution_forward::primitive_desc;
 using ConvBackwardData = dnnl::convolution_backward_data::primitive_desc;
 using ConvBackwardWeights = dnnl::convolution_backward_weights::primitive_desc;
 ConvForward conv_forward(const ConvShape&, Mode);
 ConvBackwardData conv_backward_data(const ConvShape&, const ConvForward& hint);
-ConvBackwardWeights conv_backward_weights(const ConvShape&,
-                                          const ConvForward& hint);  // src, dst and weight are the gradients' twins
+// weight and bias of the ConvShape describe the gradients.
+ConvBackwardWeights conv_backward_weights(const ConvShape&, const ConvForward& hint);
 
-// dst = activation(src * weight + bias), or dst += src * weight when add.
+// dst = activation(src * weight + bias), or dst += src * weight if add.
 dnnl::matmul::primitive_desc matmul(const desc& src, const desc& weight, const desc& bias, const desc& dst,
                                     Activation = Activation::none, bool add = false);
 dnnl::eltwise_forward::primitive_desc eltwise_forward(dnnl::algorithm, const desc& data, Mode);
-// `data` is src, or dst for a from_dst algorithm.
+// `data` describes src, or dst for a from_dst algorithm.
 dnnl::eltwise_backward::primitive_desc eltwise_backward(dnnl::algorithm, const desc& data,
                                                         const dnnl::eltwise_forward::primitive_desc&);
 dnnl::reorder::primitive_desc reorder(const desc& from, const desc& to, bool add = false);
 
-// A prepared call: a primitive with its arguments. Their memory is bound before run(); neither allocates.
+// A primitive with its arguments. bind() sets the memory of an argument before run(). Neither function allocates.
 class Call {
  public:
   Call() = default;
-  // Arguments by DNNL_ARG_ number; the scratchpad joins when the primitive wants one.
+  // args: pairs of a DNNL_ARG_ number and a descriptor. The scratchpad is added if the primitive needs one.
   template <class PrimitiveDesc>
   Call(const PrimitiveDesc& pd, dnnl::primitive primitive, const std::vector<std::pair<int, desc>>& args)
       : Call(std::move(primitive), args, pd.scratchpad_desc(), pd.impl_info_str()) {}
 
   explicit operator bool() const { return bool(primitive_); }
   std::size_t scratch_bytes() const { return scratch_bytes_; }
-  const std::string& name() const { return name_; }  // oneDNN's: "brgconv:avx512_core_amx_bf16"
+  const std::string& name() const { return name_; }  // the implementation in oneDNN: "brgconv:avx512_core_amx_bf16"
   void bind(int arg, void* data);
   void bind_scratch(void* data) {
     if (scratch_bytes_) bind(DNNL_ARG_SCRATCHPAD, data);
@@ -72,20 +73,20 @@ class Call {
  private:
   Call(dnnl::primitive, const std::vector<std::pair<int, desc>>&, const desc& scratch, std::string name);
   dnnl::primitive primitive_;
-  std::vector<dnnl::memory> memory_;  // owners of args_' handles
+  std::vector<dnnl::memory> memory_;  // owns the handles in args_
   std::vector<dnnl_exec_arg_t> args_;
   std::vector<void*> data_;
   std::size_t scratch_bytes_ = 0;
   std::string name_;
 };
 
-// Runs make() and turns oneDNN's exception into Error(config) naming `what`.
+// Returns make(). Converts an exception of oneDNN to Error(config), whose message names `what`.
 template <class Make>
 decltype(auto) checked(const std::string& what, const Make& make) {
   try {
     return make();
   } catch (const dnnl::error& e) {
-    fail(Exit::config, what, ": oneDNN cannot do it (", e.what(), "). another precision or shape may work");
+    fail(Exit::config, what, ": not supported by oneDNN (", e.what(), "). try another precision or shape");
   }
 }
 

@@ -1,5 +1,5 @@
-// What the operations on oneDNN share: running a call, weights in oneDNN's layouts, the choice between native and
-// emulated 16 bits.
+// Helpers for operations that use oneDNN: calls with a scratchpad, weights in layouts of oneDNN, and the choice between
+// native and emulated 16 bits.
 #pragma once
 #include "cpu/common/half.hpp"
 #include "cpu/common/parallel.hpp"
@@ -9,14 +9,14 @@ namespace millrace::cpu {
 
 inline void* at(void* base, std::size_t offset) { return static_cast<std::byte*>(base) + offset; }
 
-// Binds the scratchpad, which every op keeps at the beginning of its workspace, and runs.
+// Runs a call with the scratchpad at the beginning of the workspace, where every op has it.
 inline void run(onednn::Call& call, const OpArgs& args) {
   call.bind_scratch(args.workspace);
   call.run();
 }
 
-// A copy of weight[0], or of what begins `skip` bytes into it, in the layout that a primitive asked for, kept in
-// `derived` and filled by refresh(). Where the primitive takes the canonical weight there is no copy.
+// A copy of weight[0], or of the part of it that begins after `skip` bytes, in the layout that a primitive requires.
+// The copy is in packed_weights, and repack() fills it. If the primitive uses the canonical layout, there is no copy.
 class PackedWeight {
  public:
   PackedWeight() = default;
@@ -46,16 +46,16 @@ class PackedWeight {
   std::size_t offset_ = 0, skip_ = 0;
 };
 
-// NativeOp(spec) where oneDNN computes in the Spec's dtype with a real kernel, else emulated around float32: reference
-// code would be a hundred times slower than that.
+// Makes NativeOp(spec) if oneDNN has an optimised kernel for the dtype of the Spec. Otherwise emulates 16 bits in
+// float32, because the reference code of oneDNN would be a hundred times slower.
 template <class NativeOp, class OpSpec>
 std::unique_ptr<Op> native_or_emulated(const OpSpec& spec, const std::string& what, const HalfTensors& tensors) {
-  onednn::type_of(spec.dtype);  // refuses what is no floating type
+  onednn::type_of(spec.dtype);  // rejects integer types
   if (spec.dtype == DType::bf16 && onednn::has_bf16()) {
     try {
       auto op = std::make_unique<NativeOp>(spec);
       if (op->implementation().find("ref:") == std::string::npos) return op;
-    } catch (const dnnl::error&) {  // no bf16 for this shape
+    } catch (const dnnl::error&) {  // bf16 is not supported for this shape
     }
   }
   OpSpec float_spec = spec;

@@ -18,10 +18,10 @@ MR_DEVICE_INLINE float normal_cumulative(float x) {
     return 0.5f + 0.5f * erff(root_half * x);
 }
 
-// Each activation has value(x) and gradient(diff_dst, y or x): the gradient is computed from dst if uses_dst, and from
-// src otherwise. NaNs are passed on.
+// Each activation has value(x) and gradient(diff_dst, kept), where kept is x if backward_reads_src(kind), and otherwise
+// the result y. NaNs are passed on.
 struct Relu {
-  static constexpr bool uses_dst = true;
+  static constexpr Activation kind = Activation::relu;
   template <class T>
   static MR_DEVICE_INLINE float value(float x) {
     return x < 0 ? 0 : x;
@@ -32,7 +32,7 @@ struct Relu {
   }
 };
 struct Tanh {
-  static constexpr bool uses_dst = true;
+  static constexpr Activation kind = Activation::tanh;
   template <class T>
   static MR_DEVICE_INLINE float value(float x) {
     return tanhf(x);
@@ -45,7 +45,7 @@ struct Tanh {
 // x * S(x), where S is a distribution function that approximates the normal one. |x| is limited to 40, where S has
 // reached 0 or 1 in float32 long before, so that no x overflows.
 struct GeluTanh {
-  static constexpr bool uses_dst = false;
+  static constexpr Activation kind = Activation::gelu_tanh;
   template <class T>
   static MR_DEVICE_INLINE float value(float x) {
     return x * distribution(x).cumulative;
@@ -68,7 +68,7 @@ struct GeluTanh {
   }
 };
 struct Gelu {
-  static constexpr bool uses_dst = false;
+  static constexpr Activation kind = Activation::gelu;
   template <class T>
   static MR_DEVICE_INLINE float value(float x) {
     return x * normal_cumulative<T>(x);
@@ -99,7 +99,8 @@ struct Backward {
   template <int n>
   MR_DEVICE_INLINE void at(std::int64_t i) const {
     float dy[n], v[n];
-    load(dy, diff_dst + i), load(v, kept + i);
+    load(dy, diff_dst + i);
+    load(v, kept + i);
     for (int k = 0; k < n; ++k) dy[k] = Kind::template gradient<T>(dy[k], v[k]);
     store(diff_src + i, dy);
   }
@@ -129,7 +130,7 @@ class ActivationOp : public Op {
     dispatch_dtype(dtype_, [&](auto zero) {
       using T = decltype(zero);
       constexpr int n = pack_size<T>;
-      const Tensor& kept = Kind::uses_dst ? args.dst : args.src[0];
+      const Tensor& kept = backward_reads_src(Kind::kind) ? args.src[0] : args.dst;
       const Backward<Kind, T> body{args.diff_src[0].as<T>(), args.diff_dst.as<T>(), kept.as<T>()};
       const bool wide = aligned(body.diff_src, n) && aligned(body.diff_dst, n) && aligned(body.kept, n);
       vectorized_for_each<n>(context_, count_, wide, body);

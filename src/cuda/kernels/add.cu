@@ -13,7 +13,8 @@ struct AddPacks {  // index i is a pack
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
     constexpr int n = pack_size<T>;
     float x[n], y[n];
-    load(x, a + i * n), load(y, b + i * n);
+    load(x, a + i * n);
+    load(y, b + i * n);
     for (int k = 0; k < n; ++k) x[k] += y[k];
     store(dst + i * n, x);
   }

@@ -24,14 +24,18 @@ constexpr int sum_blocks = 4, apply_blocks = 8;  // blocks for each multiprocess
 
 Layout layout_of(std::int64_t count, std::int64_t channels) {
   Layout l{};
-  l.count = count, l.channels = channels, l.rows = count / channels;
+  l.count = count;
+  l.channels = channels;
+  l.rows = count / channels;
   l.width = std::lcm(channels, std::int64_t(pack));
   const std::int64_t lines = (count + l.width - 1) / l.width;
   if (lines > std::numeric_limits<int>::max() / 2)
     fail(Exit::config, "batch norm: an input of ", count, " elements is too large. use a smaller micro-batch");
-  l.whole_lines = int(count / l.width), l.lines = int(lines);
+  l.whole_lines = int(count / l.width);
+  l.lines = int(lines);
   const std::int64_t packs = l.width / pack;
-  l.tiles = int((packs + tile_max - 1) / tile_max), l.tile = int((packs + l.tiles - 1) / l.tiles);
+  l.tiles = int((packs + tile_max - 1) / tile_max);
+  l.tile = int((packs + l.tiles - 1) / l.tiles);
   l.lanes = std::min(threads_max / l.tile, l.lines);
   return l;
 }
@@ -45,7 +49,8 @@ class BatchNorm : public Op {
     dispatch_dtype(spec_.dtype, [](auto) {});
     l_ = layout_of(spec_.src.count(), spec_.src[-1]);
     threads_ = (l_.lanes * l_.tile + 31) / 32 * 32;
-    sum_slabs_ = slabs(sum_blocks), apply_slabs_ = slabs(apply_blocks);
+    sum_slabs_ = slabs(sum_blocks);
+    apply_slabs_ = slabs(apply_blocks);
     const int terms = sum_slabs_ * int(l_.width / l_.channels);
     finish_threads_ = finish_channels * std::clamp((terms + 3) / 4, 1, 1024 / finish_channels);
   }

@@ -46,7 +46,8 @@ struct Statistics {
             for (int i = 0; i < pack; ++i) {
               if (i >= n) continue;
               const float d = widen(raw.v[i]) - s[i];
-              sum[i] += d, square[i] += d * d;
+              sum[i] += d;
+              square[i] += d * d;
             }
           });
     }
@@ -89,7 +90,8 @@ struct GradientSums {
         for (int i = 0; i < pack; ++i) {
           if (i >= n) continue;
           const float g = in.bits >> i & 1 ? widen(in.dy.v[i]) : 0.0f;
-          sum[i] += g, product[i] += g * (widen(in.x.v[i]) - m[i]);
+          sum[i] += g;
+          product[i] += g * (widen(in.x.v[i]) - m[i]);
         }
       });
     }
@@ -111,13 +113,17 @@ MR_DEVICE_INLINE void reduce_partials(Block& block, const Layout& l, const float
   if (channel < l.channels)
     for (int term = lane; term < slabs * repeat; term += lanes) {
       const float* at = partial + std::int64_t(term / repeat) * 2 * l.width + term % repeat * l.channels + channel;
-      a += double(at[0]), b += double(at[l.width]);
+      a += double(at[0]);
+      b += double(at[l.width]);
     }
-  shared[block.thread()] = a, shared[threads + block.thread()] = b;
+  shared[block.thread()] = a;
+  shared[threads + block.thread()] = b;
   block.sync();
   if (lane > 0 || channel >= l.channels) return;
-  for (int t = block.thread() + finish_channels; t < threads; t += finish_channels)
-    a += shared[t], b += shared[threads + t];
+  for (int t = block.thread() + finish_channels; t < threads; t += finish_channels) {
+    a += shared[t];
+    b += shared[threads + t];
+  }
   use(channel, a, b);
 }
 
@@ -225,7 +231,8 @@ struct Normalise {
     load_channel_values(factor, scale, l, p);
     load_channel_values(m, gamma, l, p);
     for (int i = 0; i < pack; ++i) factor[i] = m[i] * (scale_is_variance ? 1 / sqrtf(factor[i] + epsilon) : factor[i]);
-    load_channel_values(m, mean, l, p), load_channel_values(b, beta, l, p);
+    load_channel_values(m, mean, l, p);
+    load_channel_values(b, beta, l, p);
     const auto load = [&](std::int64_t e, int n) {
       Sources<T> in;
       in.x = load_raw(x + e, n);
@@ -263,10 +270,16 @@ struct Gradient {
     // b * mean. That saves registers, and loses less precision than the rounding of x to 16 bits.
     constexpr bool centered = sizeof(T) == sizeof(float);
     float a[pack], b[pack], c[pack], m[pack];
-    load_channel_values(a, inverse, l, p), load_channel_values(m, gamma, l, p);
+    load_channel_values(a, inverse, l, p);
+    load_channel_values(m, gamma, l, p);
     for (int i = 0; i < pack; ++i) a[i] *= m[i];
-    load_channel_values(m, mean, l, p), load_channel_values(b, slope, l, p), load_channel_values(c, mean_g, l, p);
-    for (int i = 0; i < pack; ++i) c[i] = a[i] * ((centered ? 0.0f : m[i] * b[i]) - c[i]), b[i] *= -a[i];
+    load_channel_values(m, mean, l, p);
+    load_channel_values(b, slope, l, p);
+    load_channel_values(c, mean_g, l, p);
+    for (int i = 0; i < pack; ++i) {
+      c[i] = a[i] * ((centered ? 0.0f : m[i] * b[i]) - c[i]);
+      b[i] *= -a[i];
+    }
     for_each_line<at_once<T, 2>, false>(l, p, inputs, [&](const Gradients<T>& in, std::int64_t e, int n) {
       float g[pack], d[pack];
       for (int i = 0; i < pack; ++i) {

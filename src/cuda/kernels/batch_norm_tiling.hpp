@@ -104,7 +104,10 @@ MR_DEVICE_INLINE void reduce_block(Block& block, const Layout& l, const Place& p
   const int columns = l.tile * pack, half = l.lanes * columns;
   const int mine = p.lane * columns + block.thread() % l.tile * pack;
   if (!p.idle)
-    for (int i = 0; i < pack; ++i) shared[mine + i] = a[i], shared[half + mine + i] = b[i];
+    for (int i = 0; i < pack; ++i) {
+      shared[mine + i] = a[i];
+      shared[half + mine + i] = b[i];
+    }
   block.sync();
   const std::int64_t tile_column = p.column - block.thread() % l.tile * pack;
   for (int at = block.thread(); at < 2 * columns; at += block.threads()) {

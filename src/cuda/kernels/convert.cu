@@ -37,7 +37,8 @@ struct Add {
   template <int n>
   MR_DEVICE_INLINE void at(std::int64_t i) const {
     float x[n], sum[n];
-    load(x, src + i), load(sum, dst + i);
+    load(x, src + i);
+    load(sum, dst + i);
     for (int k = 0; k < n; ++k) sum[k] += x[k];
     store(dst + i, sum);
   }

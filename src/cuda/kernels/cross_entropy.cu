@@ -48,7 +48,8 @@ struct CrossEntropyRow {
         if (cached) cache[k * packs + p] = v[k];
       }
     }
-    maximum = block.max(maximum), rank = block.sum(rank);
+    maximum = block.max(maximum);
+    rank = block.sum(rank);
 
     double sum = 0, total = 0;
     for (int p = block.thread(); p < packs; p += block.threads()) {
@@ -69,7 +70,8 @@ struct CrossEntropyRow {
       result.loss = log(sum) - kept * (double(own) - double(maximum));
       if (smoothing > 0) result.loss -= uniform * (total - double(maximum) * double(classes));
       result.counted = 1;
-      result.top1 = rank < 1 && own == own, result.top5 = rank < 5 && own == own;
+      result.top1 = rank < 1 && own == own;
+      result.top5 = rank < 5 && own == own;
       rows[row] = result;
     }
     if (!diff) return;

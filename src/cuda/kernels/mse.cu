@@ -27,7 +27,8 @@ struct MsePart {
     double sum = 0;
     for (std::int64_t i = begin + block.thread() * n; i < end; i += block.threads() * n) {
       float x[n], y[n];
-      load(x, src + i), load(y, target + i);
+      load(x, src + i);
+      load(y, target + i);
       for (int k = 0; k < n; ++k) {
         x[k] -= y[k];
         sum += double(x[k]) * double(x[k]);
@@ -38,7 +39,8 @@ struct MsePart {
     sum = block.sum(sum);
     if (block.thread() != 0) return;
     RowLoss result;
-    result.loss = sum / double(features), result.counted = part == 0;
+    result.loss = sum / double(features);
+    result.counted = part == 0;
     sums[block.index()] = result;
   }
 };

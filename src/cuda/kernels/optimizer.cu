@@ -19,8 +19,10 @@ class Optimizer : public OptimizerOp {
     std::vector<SegmentChunks> segments;
     for (std::size_t i = 0; i < spec_.segments.size(); ++i)
       segments.push_back({chunks.first[i], chunks.first[i + 1] - chunks.first[i], spec_.segments[i].weight_decay});
-    owned_ = std::int64_t(chunks.owned.size()), all_ = chunks.all();
-    chunks_ = uploaded(device, chunks.owned), segments_ = uploaded(device, segments);
+    owned_ = std::int64_t(chunks.owned.size());
+    all_ = chunks.all();
+    chunks_ = uploaded(device, chunks.owned);
+    segments_ = uploaded(device, segments);
     if (spec_.shards.empty())
       sums_ = Buffer(device, MemoryKind::device, std::size_t(square_sum_count(spec_) + 1) * sizeof(double));
     step_scalars_ = Buffer(device, MemoryKind::device, sizeof(StepScalars));

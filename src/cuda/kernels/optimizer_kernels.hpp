@@ -80,7 +80,10 @@ struct PrepareStep {
     step_scalars->apply = !s.found_inf;
     if (s.found_inf) {
       const float lower = s.loss_scale * s.scale_backoff;
-      if (s.scale_on) s.loss_scale = lower > s.scale_floor ? lower : s.scale_floor, s.clean_steps = 0;
+      if (s.scale_on) {
+        s.loss_scale = lower > s.scale_floor ? lower : s.scale_floor;
+        s.clean_steps = 0;
+      }
       return;
     }
     const double factor = double(clip) / (norm + 1e-6), t = double(s.applied + 1);
@@ -90,7 +93,8 @@ struct PrepareStep {
     step_scalars->inverse_bias_correction1 = float(inverse_bias_correction1);
     step_scalars->step_size = float(double(s.learning_rate) * inverse_bias_correction1);
     step_scalars->inverse_sqrt_bias_correction2 = float(1 / sqrt(1 - pow(double(beta2), t)));
-    ++s.applied, ++s.clean_steps;
+    ++s.applied;
+    ++s.clean_steps;
     if (s.scale_on && s.clean_steps >= s.scale_interval) {
       s.clean_steps = 0;
       const float higher = s.loss_scale * s.scale_growth;
@@ -216,16 +220,25 @@ struct LambMoments {
     for_each_pack_of(block, chunk, [&](int i) {
       const std::int64_t at = chunk.begin + i, kept = chunk.moments + i;
       float w[pack], g[pack], m[pack], v[pack];
-      load(w, master + at), load(g, gradient + at), load(m, moment1 + kept), load(v, moment2 + kept);
+      load(w, master + at);
+      load(g, gradient + at);
+      load(m, moment1 + kept);
+      load(v, moment2 + kept);
       for (int k = 0; k < pack; ++k) {
         adam.advance(d, g[k], m[k], v[k]);
         const float u = adam.lamb_direction(d, chunk.weight_decay, w[k], m[k], v[k]);
-        of_weights += double(w[k]) * double(w[k]), of_direction += double(u) * double(u);
+        of_weights += double(w[k]) * double(w[k]);
+        of_direction += double(u) * double(u);
       }
-      store(moment1 + kept, m), store(moment2 + kept, v);
+      store(moment1 + kept, m);
+      store(moment2 + kept, v);
     });
-    of_weights = block.sum(of_weights), of_direction = block.sum(of_direction);
-    if (block.thread() == 0) weight_sums[chunk.number] = of_weights, direction_sums[chunk.number] = of_direction;
+    of_weights = block.sum(of_weights);
+    of_direction = block.sum(of_direction);
+    if (block.thread() == 0) {
+      weight_sums[chunk.number] = of_weights;
+      direction_sums[chunk.number] = of_direction;
+    }
   }
 };
 
@@ -244,9 +257,12 @@ struct ComputeTrustRatios {
     if (!step_scalars->apply) return;
     const SegmentChunks segment = segments[block.index()];
     double weights = 0, other = 0;
-    for (std::int64_t i = block.thread(); i < segment.count; i += block.threads())
-      weights += weight_sums[segment.first + i], other += other_sums[segment.first + i];
-    weights = sqrt(block.sum(weights)), other = sqrt(block.sum(other));
+    for (std::int64_t i = block.thread(); i < segment.count; i += block.threads()) {
+      weights += weight_sums[segment.first + i];
+      other += other_sums[segment.first + i];
+    }
+    weights = sqrt(block.sum(weights));
+    other = sqrt(block.sum(other));
     if (block.thread() != 0) return;
     if (lars) other *= double(step_scalars->unscale);
     const double decay = double(segment.decay);

@@ -31,19 +31,27 @@ class Pool : public Op {
         axis.kernel = axis.in;
       } else {
         const Window& w = spec_.window;
-        axis.out = int(dst[1 + a]), axis.kernel = int(w.kernel[a]), axis.stride = int(w.stride[a]);
-        axis.pad = int(w.pad[a]), axis.dilation = int(w.dilation[a]);
+        axis.out = int(dst[1 + a]);
+        axis.kernel = int(w.kernel[a]);
+        axis.stride = int(w.stride[a]);
+        axis.pad = int(w.pad[a]);
+        axis.dilation = int(w.dilation[a]);
       }
     }
     for (int a = 0; a < 3; ++a) {
       Axis& axis = g_.axis[a];
-      axis.by_stride = Divider(axis.stride), axis.by_dilation = Divider(axis.dilation);
-      g_.by_in[a] = Divider(axis.in), g_.by_out[a] = Divider(axis.out);
-      taps_ *= axis.kernel, in_pixels_ *= axis.in, out_pixels_ *= axis.out;
+      axis.by_stride = Divider(axis.stride);
+      axis.by_dilation = Divider(axis.dilation);
+      g_.by_in[a] = Divider(axis.in);
+      g_.by_out[a] = Divider(axis.out);
+      taps_ *= axis.kernel;
+      in_pixels_ *= axis.in;
+      out_pixels_ *= axis.out;
     }
     if (std::max(in_pixels_, out_pixels_) * channels_ > index_max)
       fail(Exit::config, "pool: one image of ", spec_.src.str(), " is too large (2^31 elements)");
-    g_.channels = int(channels_), g_.share = 1 / float(taps_);
+    g_.channels = int(channels_);
+    g_.share = 1 / float(taps_);
     if (is_max() && taps_ > 65535)
       fail(Exit::config, "pool: a window of ", taps_, " positions is too large for max pooling. at most 65535");
   }
@@ -115,7 +123,8 @@ class Pool : public Op {
   template <class Body>
   void by_images(int pack, std::int64_t pixels, const Body& body) const {
     Geometry g = g_;
-    g.packs = int(channels_) / pack, g.by_packs = Divider(g.packs);
+    g.packs = int(channels_) / pack;
+    g.by_packs = Divider(g.packs);
     const std::int64_t image_packs = pixels * g.packs, max_images = image_packs ? index_max / image_packs : 1;
     for (std::int64_t image = 0; image < spec_.src[0]; image += max_images)
       body(g, std::min(max_images, spec_.src[0] - image) * image_packs, image * in_pixels_ * channels_,
@@ -125,10 +134,15 @@ class Pool : public Op {
   template <class T, int n>
   void global(T* dst, const T* src) const {
     GlobalForward<T, n> body{};
-    body.pixels = int(in_pixels_), body.channels = int(channels_), body.packs = int(channels_) / n;
-    body.tiles = (body.packs + tile_max - 1) / tile_max, body.tile = (body.packs + body.tiles - 1) / body.tiles;
+    body.pixels = int(in_pixels_);
+    body.channels = int(channels_);
+    body.packs = int(channels_) / n;
+    body.tiles = (body.packs + tile_max - 1) / tile_max;
+    body.tile = (body.packs + body.tiles - 1) / body.tiles;
     body.lanes = int(std::min<std::int64_t>(threads_max / body.tile, in_pixels_));
-    body.share = g_.share, body.dst = dst, body.src = src;
+    body.share = g_.share;
+    body.dst = dst;
+    body.src = src;
     const int threads = (body.lanes * body.tile + 31) / 32 * 32;
     launch(context_.stream, spec_.src[0] * body.tiles, threads,
            std::size_t(body.lanes) * std::size_t(body.tile * n) * sizeof(float), body);

@@ -84,9 +84,13 @@ MR_DEVICE_INLINE Place place_of(int i, const Geometry& g, const Divider (&extent
   int rest = g.by_packs(i);
   p.pack = i - rest * g.packs;
   int next = extent[2](rest);
-  p.x = rest - next * int(extent[2].divisor), rest = next;
-  next = extent[1](rest), p.y = rest - next * int(extent[1].divisor), rest = next;
-  p.image = extent[0](rest), p.z = rest - p.image * int(extent[0].divisor);
+  p.x = rest - next * int(extent[2].divisor);
+  rest = next;
+  next = extent[1](rest);
+  p.y = rest - next * int(extent[1].divisor);
+  rest = next;
+  p.image = extent[0](rest);
+  p.z = rest - p.image * int(extent[0].divisor);
   return p;
 }
 
@@ -115,15 +119,19 @@ MR_DEVICE_INLINE bool walk_window(const Geometry& g, const Place& p, const T* sr
     Pack<T, n> raw[4];
     int taps[4];
     for (int u = 0; u < 4; ++u) {
-      raw[u] = *reinterpret_cast<const Pack<T, n>*>(image + at), taps[u] = tap;
+      raw[u] = *reinterpret_cast<const Pack<T, n>*>(image + at);
+      taps[u] = tap;
       if (t + u + 1 >= total) continue;  // load the last pixel again
       if (++at_x < x.count) {
-        at += right, ++tap;
+        at += right;
+        ++tap;
       } else if (at_x = 0; ++at_y < y.count) {
-        at += down - back_x, tap += ax.kernel - x.count + 1;
+        at += down - back_x;
+        tap += ax.kernel - x.count + 1;
       } else {
         at_y = 0;
-        at += deeper - back_y - back_x, tap += (ay.kernel - y.count + 1) * ax.kernel - x.count + 1;
+        at += deeper - back_y - back_x;
+        tap += (ay.kernel - y.count + 1) * ax.kernel - x.count + 1;
       }
     }
     for (int u = 0; u < 4; ++u)
@@ -146,17 +154,24 @@ struct MaxForward {
     const bool any = walk_window<n>(
         g, p, src,
         [&](int tap) {
-          for (int k = 0; k < n; ++k) best[k] = -INFINITY, taps[k] = tap;
+          for (int k = 0; k < n; ++k) {
+            best[k] = -INFINITY;
+            taps[k] = tap;
+          }
         },
         [&](const Pack<T, n>& raw, int tap) {
           for (int k = 0; k < n; ++k) {
             const float v = widen(raw.v[k]);
             const bool take = !(v <= best[k]) && best[k] == best[k];
-            best[k] = take ? v : best[k], taps[k] = take ? tap : taps[k];
+            best[k] = take ? v : best[k];
+            taps[k] = take ? tap : taps[k];
           }
         });
     if (!any)  // the window contains padding only
-      for (int k = 0; k < n; ++k) best[k] = 0, taps[k] = 0;
+      for (int k = 0; k < n; ++k) {
+        best[k] = 0;
+        taps[k] = 0;
+      }
     const std::int64_t to = g.out_at(p.image, p.z, p.y, p.x) + p.pack * n;
     store(dst + to, best);
     if (!positions) return;

@@ -24,13 +24,19 @@ struct AddRowLosses {
     for (std::int64_t i = block.thread(); i < count; i += block.threads()) {
       const RowLoss row = rows[i];
       loss += row.loss;
-      counted += row.counted, top1 += row.top1, top5 += row.top5;
+      counted += row.counted;
+      top1 += row.top1;
+      top5 += row.top5;
     }
     loss = block.sum(loss);
-    counted = block.sum(counted), top1 = block.sum(top1), top5 = block.sum(top5);
+    counted = block.sum(counted);
+    top1 = block.sum(top1);
+    top5 = block.sum(top5);
     if (block.thread() != 0) return;
     state->loss_sum += loss;
-    state->counted += counted, state->top1 += top1, state->top5 += top5;
+    state->counted += counted;
+    state->top1 += top1;
+    state->top5 += top5;
   }
 };
 

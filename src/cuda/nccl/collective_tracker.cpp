@@ -5,6 +5,7 @@
 
 #include "cuda/errors/check.hpp"
 #include "cuda/runtime/increment_counter.hpp"
+#include "millrace/base/clock.hpp"
 
 namespace millrace::cuda {
 namespace {
@@ -64,7 +65,7 @@ CollectiveTracker::Operation CollectiveTracker::prepare(Kind kind, int tag, std:
   op.started = pair.started;
   op.ended = pair.ended;
   op.kind = kind;
-  op.span = {tag, bytes, now(), 0, 0};
+  op.span = {tag, bytes, steady_seconds(), 0, 0};
   return op;
 }
 
@@ -117,7 +118,7 @@ void CollectiveTracker::take_spans(std::vector<CommSpan>& out) {
 void CollectiveTracker::poll() {
   while (!in_flight_.empty() && is_complete(in_flight_.front().ended)) {
     Operation op = in_flight_.front();
-    watchdog_.done(op.number, now());
+    watchdog_.done(op.number, steady_seconds());
     add_span(op);
     spare_.push_back({op.started, op.ended});
     in_flight_.pop_front();
@@ -177,7 +178,7 @@ Watchdog::Replays CollectiveTracker::replays() const {
 std::optional<Watchdog::StalledOperation> CollectiveTracker::late() {
   const std::lock_guard lock(mutex_);
   poll();
-  const double time = now();
+  const double time = steady_seconds();
   if (time - clock_.renewed() > 20) clock_.renew();
   watchdog_.replays(replays(), time);
   return watchdog_.late(time);

@@ -6,6 +6,7 @@
 
 #include "cuda/errors/check.hpp"
 #include "cuda/runtime/device.hpp"
+#include "millrace/base/clock.hpp"
 #include "millrace/base/units.hpp"
 
 namespace millrace::cuda {
@@ -66,7 +67,7 @@ class CudaTimestamps : public Timestamps {
 }  // namespace
 
 void wait_until_done(double timeout_seconds, const std::string& what, const std::function<cudaError_t()>& query) {
-  const auto began = std::chrono::steady_clock::now();
+  const double began = steady_seconds();
   for (int attempt = 0;; ++attempt) {
     const cudaError_t status = query();
     if (status == cudaSuccess) return;
@@ -74,7 +75,7 @@ void wait_until_done(double timeout_seconds, const std::string& what, const std:
     (void)cudaGetLastError();  // clears cudaErrorNotReady; a later call would report it otherwise
     if (attempt < 64) continue;
     std::this_thread::sleep_for(std::chrono::microseconds(attempt < 1000 ? 20 : 200));
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() > timeout_seconds)
+    if (steady_seconds() - began > timeout_seconds)
       fail(Exit::comm, "the GPU did not finish its work within ", format_seconds(timeout_seconds), " (", what,
            "). a rank is late or lost, or comm.timeout is too short");
   }

@@ -1,22 +1,21 @@
 #include "cuda/runtime/stream_clock.hpp"
 
-#include <chrono>
 #include <utility>
 
 #include "cuda/errors/check.hpp"
+#include "millrace/base/clock.hpp"
 
 namespace millrace::cuda {
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 StreamClock::StreamClock() {
   MR_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   MR_CUDA(cudaEventCreate(&reference_));
   MR_CUDA(cudaEventCreate(&candidate_));
   for (int i = 0; i < 2; ++i) {  // the first event is slow, so the second one counts
-    const double before = now();
+    const double before = steady_seconds();
     MR_CUDA(cudaEventRecord(reference_, stream_));
     MR_CUDA(cudaEventSynchronize(reference_));
-    seconds_ = (before + now()) / 2;
+    seconds_ = (before + steady_seconds()) / 2;
   }
 }
 
@@ -27,11 +26,11 @@ StreamClock::~StreamClock() {
 }
 
 void StreamClock::renew() {
-  const double before = now();
+  const double before = steady_seconds();
   MR_CUDA(cudaEventRecord(candidate_, stream_));
   for (double after = before; after - before < 200e-6;) {
     const cudaError_t status = cudaEventQuery(candidate_);
-    after = now();
+    after = steady_seconds();
     if (status == cudaSuccess) {
       std::swap(reference_, candidate_);
       seconds_ = (before + after) / 2;

@@ -5,9 +5,6 @@
 
 namespace millrace::cuda {
 
-// Seconds of std::chrono::steady_clock.
-double now();
-
 class StreamClock {
  public:
   StreamClock();

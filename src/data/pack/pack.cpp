@@ -1,7 +1,6 @@
 #include "millrace/data/pack/pack.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 
@@ -10,6 +9,7 @@
 #include "data/pack/pack_common.hpp"
 #include "data/pack/row_reader.hpp"
 #include "data/scan/shard_values.hpp"
+#include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/message_of.hpp"
@@ -46,7 +46,7 @@ class Packer {
         rows_(in, x_bytes_, y_bytes_, std::size_t(world.local_size())) {}
 
   PackReport run() {
-    const auto began = std::chrono::steady_clock::now();
+    const double began = steady_seconds();
     prepare_folder(world_, in_.rows(), options_);
     const std::int64_t valid = valid_rows(in_.rows(), options_);
     const std::string problem = message_of([&] { rows_.cache_if_small(); });
@@ -61,7 +61,7 @@ class Packer {
     world_.all_reduce(std::span<std::int64_t>(&bytes, 1), World::Reduce::sum);
     report_.bytes = std::uint64_t(bytes);
     report_.row_bytes = std::uint64_t(in_.rows()) * (x_bytes_ + y_bytes_);
-    report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    report_.seconds = steady_seconds() - began;
     return report_;
   }
 

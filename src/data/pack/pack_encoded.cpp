@@ -1,10 +1,10 @@
 // Packs image files as they are. First the ranks exchange the sizes of all files. So every rank knows the position of
 // each image in its shard before any image is read.
 #include <algorithm>
-#include <chrono>
 
 #include "data/pack/importers.hpp"
 #include "data/pack/pack_common.hpp"
+#include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
@@ -27,7 +27,7 @@ class EncodedPacker {
       : world_(world), options_(options), images_(list_images(folder)) {}
 
   PackReport run() {
-    const auto began = std::chrono::steady_clock::now();
+    const double began = steady_seconds();
     const auto rows = std::int64_t(images_.files.size());
     log::info(cat("packing ", rows, " images of ", images_.classes.size(), " classes as they are",
                   images_.ignored_files > 0 ? cat(", ", images_.ignored_files, " other files ignored") : ""));
@@ -43,7 +43,7 @@ class EncodedPacker {
     std::int64_t bytes = std::int64_t(report_.own_bytes);
     world_.all_reduce(std::span<std::int64_t>(&bytes, 1), World::Reduce::sum);
     report_.bytes = std::uint64_t(bytes);
-    report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    report_.seconds = steady_seconds() - began;
     return report_;
   }
 

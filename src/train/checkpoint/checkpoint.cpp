@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr const char* format_name = "millrace-checkpoint-1";
-constexpr std::int64_t split_bytes = 1 << 20;  // each rank writes a part of a larger tensor
+constexpr std::int64_t split_bytes = 1 << 20;  // tensors of at least this size are written in parts, one per rank
 
 std::vector<std::int64_t> extents(const Shape& s) { return {s.dims.begin(), s.dims.begin() + s.rank}; }
 
@@ -43,15 +43,15 @@ std::vector<std::int64_t> checksums(World& world, const std::vector<NamedTensor>
   return sums;
 }
 
-// An error message when the disk has too little space; "" otherwise. This is checked before writing, because not every
-// MPI-IO can close a parallel file properly after a failed write.
+// An error message if the disk has too little space; "" otherwise. This is checked before writing, because not every
+// MPI-IO implementation can close a parallel file properly after a failed write.
 std::string missing_space(const fs::path& folder, const std::vector<NamedTensor>& tensors) {
   double needed = 64 << 10;  // headers
   for (const NamedTensor& t : tensors) needed += double(bytes_of(t)) + 1024;
   std::error_code unknown;
   const fs::space_info space = fs::space(folder, unknown);
   if (unknown || double(space.available) >= needed) return "";
-  return cat(folder.string(), " has ", format_bytes(space.available), " free, a checkpoint needs ",
+  return cat(folder.string(), " has only ", format_bytes(space.available), " free, but a checkpoint needs ",
              format_bytes(std::uint64_t(needed)));
 }
 
@@ -80,8 +80,8 @@ std::string CheckpointStore::write(const fs::path& aside, Snapshot& snapshot, co
   const bool parallel = world_.mpi_comm() != nullptr && world_.size() > 1;
   std::string problem;
   const io::CollectiveLock lock(world_);  // the loader may read samples collectively at the same time
-  // All ranks must write the same text. Their own texts may differ (threads, device), and HDF5 hangs when metadata
-  // differ between ranks.
+  // All ranks write the text of rank 0. Their own texts may differ (threads, device), and HDF5 hangs if metadata differ
+  // between ranks.
   const std::string state = world_.broadcast_string(to_json(run));
   try {
     if (parallel || world_.rank() == 0) {
@@ -148,7 +148,7 @@ void CheckpointStore::prune(const RunState& run) {
     best = file_name(run.step);
     try {
       write_file_atomically(best_note, best + "\n");
-    } catch (const Error& e) {  // the checkpoint itself is written
+    } catch (const Error& e) {  // only a warning, because the checkpoint itself has been written
       log::warn(e.what());
     }
   }
@@ -160,7 +160,7 @@ void CheckpointStore::prune(const RunState& run) {
 RunState CheckpointStore::read(Network& network, const fs::path& path, bool* damaged, std::string* problem) {
   Snapshot snapshot(world_, compute_, network);
   RunState run;
-  std::int64_t failure = 0;  // 0: none, 1: the file is damaged, 2: it is of another model
+  std::int64_t failure = 0;  // 0: none, 1: the file is damaged, 2: it belongs to another model
   std::string state;
   if (world_.rank() == 0) try {
       failure = 1;
@@ -169,20 +169,20 @@ RunState CheckpointStore::read(Network& network, const fs::path& path, bool* dam
         fail(Exit::data, path.string(), " is not a checkpoint of this program");
       state = file.get_string("/", "run_state").value_or("");
       if (std::int64_t(crc32(state.data(), state.size())) != file.get_int("/", "run_state_crc32"))
-        fail(Exit::data, path.string(), ": the checksum of the run state differs");
+        fail(Exit::data, path.string(), ": the checksum of the run state is wrong");
       for (const NamedTensor& t : snapshot.tensors()) {
         const std::string name = "/" + t.name;
         const bool exists = file.has(name);
         const auto shape = exists ? file.info(name).shape : std::vector<std::int64_t>{};
         if (!exists || shape != extents(t.shape)) {
           failure = 2;
-          fail(Exit::config, path.string(), " is of another model or optimizer (", t.name,
+          fail(Exit::config, path.string(), " belongs to another model or optimizer (", t.name,
                exists ? " has another shape" : " is missing",
                "). set run.dir to a new folder, or restore the model of the checkpoint");
         }
         file.read_rows(name, 0, t.shape[0], DType::f32, t.data);
         if (std::int64_t(crc32(t.data, std::size_t(bytes_of(t)))) != file.get_int(name, "crc32"))
-          fail(Exit::data, path.string(), ": the checksum of ", t.name, " differs");
+          fail(Exit::data, path.string(), ": the checksum of ", t.name, " is wrong");
       }
       run = run_state_from_json(state);
       failure = 0;
@@ -213,9 +213,10 @@ std::optional<RunState> CheckpointStore::load_newest(Network& network) {
     RunState run = read(network, folder_ / name, &damaged, &problem);
     if (problem.empty()) return run;
     if (!damaged) fail(Exit::config, problem);
-    log::warn(cat("checkpoint ", name, " is damaged (", problem, "). trying the one before it"));
+    log::warn(cat("checkpoint ", name, " is damaged (", problem, "). trying the previous one"));
   }
-  fail(Exit::data, "no checkpoint in ", folder_.string(), " is intact. run.resume = never starts from the beginning");
+  fail(Exit::data, "all checkpoints in ", folder_.string(),
+       " are damaged. set run.resume = never to start from the beginning");
 }
 
 RunState CheckpointStore::load(Network& network, const fs::path& path) {
@@ -248,14 +249,14 @@ CheckpointText describe_checkpoint(const std::string& path) {
     file.read_rows(name, 0, shape[0], DType::f32, data.data());
     const std::uint32_t sum = crc32(data.data(), data.size() * sizeof(float));
     const bool intact = std::int64_t(sum) == file.get_int(name, "crc32");
-    out << "  " << name << "  " << shape.str() << "  crc32 " << sum << (intact ? "" : "  DIFFERS FROM THE RECORDED ONE")
-        << "\n";
+    out << "  " << name << "  " << shape.str() << "  crc32 " << sum
+        << (intact ? "" : "  DIFFERS FROM THE STORED CHECKSUM") << "\n";
     values += shape.count();
     if (!intact) damaged += (damaged.empty() ? "" : ", ") + name;
   }
   out << (damaged.empty() ? cat("intact: ", values, " values, all checksums agree") : "damaged: " + damaged) << "\n";
   for (const auto& [key, value] : run.provenance) out << "  " << key << ": " << value << "\n";
-  return {out.str(), damaged.empty() ? "" : cat(path, " is damaged: the checksum of ", damaged, " differs")};
+  return {out.str(), damaged.empty() ? "" : cat(path, " is damaged: the checksum of ", damaged, " is wrong")};
 }
 
 }  // namespace millrace

@@ -1,5 +1,4 @@
-// Snapshot: the tensors of a network by name, over host copies of its flat buffers. This is what a checkpoint holds.
-// Internal to checkpoint*.cpp.
+// Snapshot: the tensors of a network that a checkpoint contains, by name, in host memory. Internal to checkpoint*.cpp.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,11 +10,12 @@ namespace millrace {
 struct NamedTensor {
   std::string name;  // "parameters/conv1.weight"
   Shape shape;
-  float* data = nullptr;  // into the snapshot's memory
+  float* data = nullptr;  // points into the flat buffers of the snapshot
 };
 
-// Host copies of the master weights, the moments and the running statistics. On a device that shares host memory it
-// refers to the originals. Moments that are sharded over the ranks are gathered completely on every rank.
+// Contains the master weights, the moments and the running statistics. These are copies, except on a device that shares
+// host memory: there the tensors refer to the original buffers. Moments that are sharded over the ranks are gathered on
+// every rank.
 class Snapshot {
  public:
   Snapshot(World&, ExecutionContext&, Network&);

@@ -1,4 +1,4 @@
-// Converts a RunState to JSON text and back without any loss.
+// Converts a RunState to JSON text and back without loss.
 #pragma once
 #include <string>
 

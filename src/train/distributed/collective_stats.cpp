@@ -7,14 +7,15 @@
 namespace millrace {
 namespace {
 
-// Seconds that are waited through, the last of them at `end`. By what ended then, not by when the wait began: the
-// clocks of a device's stream and of its spans are not set exactly to each other.
+// A wait of some seconds until the last of its spans ended. Its position is computed from the end of the spans, not
+// from the time at which the wait began, because the clocks of the compute stream and of the spans differ slightly.
 struct Wait {
   double seconds = 0, end = 0;
   void until(const CommSpan& span) {
     end = std::max(end, span.ended);
-    if (span.blocking) seconds -= span.ended - span.started;  // no part of what was waited at the end
+    if (span.blocking) seconds -= span.ended - span.started;  // it was waited for when it started, not at the end
   }
+  // Seconds of this wait in which the span was active.
   double in(const CommSpan& span) const {
     const double began = end - std::max(0.0, seconds);
     return std::max(0.0, std::min(span.ended, end) - std::max(span.started, began));

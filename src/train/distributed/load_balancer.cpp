@@ -15,11 +15,15 @@
 namespace millrace {
 namespace {
 
-constexpr double min_gain = 1.04;                           // of the slowest rank's time: below it nothing moves
-constexpr std::int64_t least_steps = 4, most_steps = 4096;  // of a measurement
-constexpr double first_span = 0.5, longest_span = 8;        // seconds; twice as long each time that nothing moves
-constexpr std::int64_t most_times = 4;                      // of an even share: what is planned for each rank
-constexpr std::int64_t settling = 2;                        // steps after a change that are not measured
+// The split changes only if the time of the slowest rank shrinks by this factor.
+constexpr double min_gain = 1.04;
+// Length of a measurement in steps and in seconds. It doubles each time that the split does not change.
+constexpr std::int64_t least_steps = 4, most_steps = 4096;
+constexpr double first_span = 0.5, longest_span = 8;
+// A rank gets at most this many times its even share. Memory is planned for that.
+constexpr std::int64_t most_times = 4;
+// Steps after a change that are not measured.
+constexpr std::int64_t settling = 2;
 
 double slowest(std::span<const double> seconds, const MicrobatchSplit& shares) {
   double most = 0;
@@ -44,7 +48,7 @@ std::string list(const MicrobatchSplit& shares, const char* between) {
 MicrobatchSplit balanced_split(std::span<const double> seconds, std::int64_t all, std::int64_t most) {
   MicrobatchSplit out(seconds.size(), 1);
   MR_CHECK(all >= std::int64_t(out.size()) && all <= most * std::int64_t(out.size()));
-  // Each further one to the rank that would be done with it first; of equal ones to the lowest.
+  // Gives each remaining micro-batch to the rank that would finish it first; on a tie to the lowest rank.
   using Done = std::pair<double, std::size_t>;
   std::priority_queue<Done, std::vector<Done>, std::greater<>> next;
   for (std::size_t r = 0; r < out.size(); ++r) next.push({2 * seconds[r], r});
@@ -74,7 +78,7 @@ LoadBalancer::LoadBalancer(World& world, const std::string& how, std::int64_t al
   if (even) lines_.clear();
 }
 
-// Lines {"step":N,"micro_batches":[...]}: from step N on, counted from 1.
+// Reads lines {"step":N,"micro_batches":[...]}: the split from step N on, counted from 1.
 void LoadBalancer::read(const std::string& file) {
   std::string text, problem;
   if (world_.rank() == 0) {
@@ -82,7 +86,8 @@ void LoadBalancer::read(const std::string& file) {
     std::ostringstream all;
     if (in) all << in.rdbuf();
     text = all.str();
-    if (!in) problem = cat("train.balance: cannot read ", file, ". even, auto or the shares.jsonl of a run");
+    if (!in)
+      problem = cat("train.balance: cannot read ", file, ". set it to even, auto or the path of a shares.jsonl file");
   }
   world_.agree(Exit::config, problem);
   std::istringstream lines(world_.broadcast_string(text));
@@ -96,21 +101,22 @@ void LoadBalancer::read(const std::string& file) {
                                    [](const auto& n) { return n.is_number_integer() && n >= 0; });
     const std::int64_t from = whole ? object["step"].get<std::int64_t>() - 1 : -1;
     if (from < (split_periods_.empty() ? 0 : split_periods_.back().from) || (split_periods_.empty() && from != 0))
-      fail(Exit::config, "train.balance: ", file, ":", number, " is no line of a shares.jsonl that begins at step 1");
+      fail(Exit::config, "train.balance: ", file, ":", number,
+           " is not a line of a shares.jsonl file (steps start at 1 and never decrease). use the file of a run");
     const MicrobatchSplit shares = object["micro_batches"].get<MicrobatchSplit>();
     std::int64_t sum = 0;
     for (const std::int64_t n : shares) sum += n;
     if (std::int64_t(shares.size()) != world_.size() || sum != all_)
-      fail(Exit::config, "train.balance: ", file, ":", number, " is of ", sum, " micro-batches on ", shares.size(),
-           " ranks, this run has ", all_, " on ", world_.size(), ". start it with as many of both");
+      fail(Exit::config, "train.balance: ", file, ":", number, " splits ", sum, " micro-batches over ", shares.size(),
+           " ranks, but this run has ", all_, " on ", world_.size(), ". use the same number of both");
     const std::int64_t largest = *std::max_element(shares.begin(), shares.end()),
                        limit = max_micro_batches(file, all_, world_.size());
     if (largest > limit)
-      fail(Exit::config, "train.balance: ", file, ":", number, " gives a rank ", largest, " micro-batches of ", all_,
-           ", at most ", limit, " can be");
+      fail(Exit::config, "train.balance: ", file, ":", number, " gives one rank ", largest, " of ", all_,
+           " micro-batches, but a rank can have at most ", limit);
     begin(from, shares);
   }
-  if (split_periods_.empty()) fail(Exit::config, "train.balance: ", file, " is empty");
+  if (split_periods_.empty()) fail(Exit::config, "train.balance: ", file, " is empty. use the shares.jsonl of a run");
 }
 
 void LoadBalancer::begin(std::int64_t from, const MicrobatchSplit& shares) {
@@ -186,7 +192,8 @@ void LoadBalancer::resume_split(std::int64_t step, const std::string& text) {
 
 std::vector<LoadBalancer::Line> LoadBalancer::take_lines() { return std::exchange(lines_, {}); }
 
-// What ranks do together in a step they wait for together: its own work alone tells them apart.
+// Compares the ranks by their forward and backward time only: in communication they wait for each other, so that time
+// says nothing about the speed of one rank.
 std::string LoadBalancer::after_step(const StepMetrics& m, const StepTiming& pace) {
   if (!measures_ || !pace.full || m.step <= split_periods_.back().from + settling) return "";
   busy_ += m.phase_seconds[std::size_t(Phase::forward)] + m.phase_seconds[std::size_t(Phase::backward)];
@@ -195,13 +202,16 @@ std::string LoadBalancer::after_step(const StepMetrics& m, const StepTiming& pac
   if (++steps_ < due_) return "";
 
   const std::size_t ranks = std::size_t(world_.size()), rank = std::size_t(world_.rank());
-  std::vector<double> of_all(3 * ranks);  // each fills in its own: sums with zeros are exact, so all decide alike
+  // Each rank fills in its own values and leaves zeros for the others. The all-reduce is then exact, so all ranks
+  // compute the same split.
+  std::vector<double> of_all(3 * ranks);
   double *busy = of_all.data(), *seconds = busy + ranks, *planned = seconds + ranks;
   busy[rank] = busy_ / double(micro_batches_);
   seconds[rank] = seconds_ / double(steps_);
   steps_ = micro_batches_ = 0;
   busy_ = seconds_ = 0;
-  // Loaders that are asked for more wait here until all know from which step on it is divided otherwise.
+  // While this lock is held, loaders cannot plan further steps. So all ranks agree on a first step for the new split
+  // that no loader has fetched.
   const std::lock_guard lock(mutex_);
   planned[rank] = double(planned_);
   world_.all_reduce(of_all, World::Reduce::sum);
@@ -222,7 +232,7 @@ std::string LoadBalancer::after_step(const StepMetrics& m, const StepTiming& pac
     return s.size() <= 16 ? list(s, " ")
                           : cat(*std::max_element(s.begin(), s.end()), " to ", *std::min_element(s.begin(), s.end()));
   };
-  return cat("step ", m.step, ": ", times, "; micro-batches a rank ", words(now), " -> ", words(fair), " from step ",
+  return cat("step ", m.step, ": ", times, "; micro-batches per rank ", words(now), " -> ", words(fair), " from step ",
              from + 1, " on");
 }
 

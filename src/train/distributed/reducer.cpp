@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t most_milestones = 16;
 
-// Every so many buckets, counted so that the last is one.
+// Milestones are evenly spaced, and the last bucket is one.
 bool is_milestone(std::size_t bucket, std::size_t buckets) {
   const std::size_t each = (buckets + most_milestones - 1) / most_milestones;
   return (buckets - 1 - bucket) % each == 0;
@@ -31,7 +31,7 @@ Reducer::Reducer(Collective& collective, Backend& backend, const ReducerSpec& sp
   expect_all();
 }
 
-// The padding behind the last parameter is never announced.
+// Sets missing_ for a new step. The padding after the last parameter does not count, because it is never announced.
 void Reducer::expect_all() {
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     missing_[b] = std::min(spec_.count, buckets_[b].end) - buckets_[b].begin;
@@ -49,7 +49,7 @@ void Reducer::on_gradient_ready(std::int64_t begin, std::int64_t end) {
 
 void Reducer::record_ready() {
   for (; noted_ < buckets_.size() && missing_[noted_] == 0; ++noted_)
-    if (is_milestone(noted_, buckets_.size())) marks_.record();
+    if (is_milestone(noted_, buckets_.size())) timestamps_.record();
 }
 
 void Reducer::contribute_zeros() {
@@ -88,7 +88,8 @@ void Reducer::widen(const Bucket& b) {
 void Reducer::finish() {
   launch_ready();
   for (std::size_t b = 0; b < buckets_.size(); ++b)
-    MR_CHECK(missing_[b] == 0, "bucket ", b, " was announced ", missing_[b] > 0 ? "in part only" : "twice");
+    MR_CHECK(missing_[b] == 0, "elements of gradient bucket ", b, " were ",
+             missing_[b] > 0 ? "not announced" : "announced twice");
   if (!spec_.single_rank) {
     collective_.finish();
     if (spec_.buckets.sharded())

@@ -16,11 +16,11 @@ WeightAllGather::WeightAllGather(Collective& collective, Backend& backend, const
   arrived_ = buckets_.size();
 }
 
-// As its sum has it, which is not under way here.
+// The same tag as that of the bucket's reduce-scatter, which has ended before the all-gather starts.
 int WeightAllGather::tag_of(std::size_t wait) const { return int(buckets_.size() - 1 - wait); }
 
-void WeightAllGather::begin(TimestampSeries marks) {
-  marks_ = marks;
+void WeightAllGather::begin(TimestampSeries timestamps) {
+  timestamps_ = timestamps;
   arrived_ = 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     collective_.all_gather_async(master_, std::size_t(buckets_[b].begin),
@@ -30,9 +30,9 @@ void WeightAllGather::begin(TimestampSeries marks) {
 void WeightAllGather::wait_for(std::int64_t, std::int64_t end) {
   for (; arrived_ < buckets_.size() && buckets_[arrived_].begin < end; ++arrived_) {
     const Bucket& b = buckets_[arrived_];
-    marks_.record();
+    timestamps_.record();
     collective_.wait(tag_of(arrived_));
-    marks_.record();
+    timestamps_.record();
     if (!weights_) continue;
     backend_.convert(static_cast<std::byte*>(weights_) + std::size_t(b.begin) * size_of(dtype_), dtype_,
                      static_cast<float*>(master_.data) + b.begin, DType::f32, b.end - b.begin);

@@ -44,8 +44,8 @@ RankAccount AccountBuilder::stats(Network& network, const LoaderStats& loader, i
   out.pace.meets = steps_in_flight(*s_.compute.device) == 0;
   for (std::size_t i = 0; i < out.pace.ready.size() && i < milestones.size(); ++i)
     out.pace.ready[i].bytes = std::uint64_t(milestones[i]) * sizeof(float);
-  // Timestamps of the device, of the training loop and of the loader, and three of each all-reduce: queued, started and
-  // ended.
+  // Timestamps per step: of the device, of the training loop and of the loader, and three for each collective operation
+  // (queued, started, ended).
   constexpr double of_loop = 10;
   const double spans = std::accumulate(out.sums.begin(), out.sums.end(), 0.0,
                                        [](double n, const CollectiveOpStats& s) { return n + double(s.times); });

@@ -1,4 +1,4 @@
-// AccountBuilder: gathers the timing account of this rank, step by step.
+// AccountBuilder: accumulates the timing account of this rank, step by step.
 #pragma once
 #include <vector>
 
@@ -15,13 +15,13 @@ namespace millrace {
 class AccountBuilder {
  public:
   AccountBuilder(Session&);                         // construct it before the network allocates its memory
-  void step(const StepMetrics&, const StepTimer&);  // call when the step was collected
+  void step(const StepMetrics&, const StepTimer&);  // call after a step has been collected
   void checkpoint(bool needed) {
     ++mine_.checkpoints;
     mine_.needed_checkpoints += needed;
   }
   void evaluation() { ++mine_.evaluations; }
-  // This rank's account, without the phases and the device time, which other objects measure.
+  // This rank's account, without the parts that other objects measure, such as phases and device time.
   RankAccount stats(Network&, const LoaderStats&, int device_timestamps,
                     const std::vector<std::int64_t>& milestones) const;
 

@@ -60,7 +60,7 @@ DeviceMonitor::DeviceMonitor(Session& s) : length_(s.config.run.profile), sample
     peaks_ = measure_peaks(s.compute, s.spec.compute);
   } catch (const Error& e) {
     log::warn(
-        cat("the peak rates of the device are unknown (", e.what(), "): kernels are shown without their roofline"));
+        cat("cannot measure the peak rates of the device (", e.what(), "): kernels are shown without a roofline"));
   }
 }
 

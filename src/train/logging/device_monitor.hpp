@@ -1,5 +1,5 @@
 // DeviceMonitor: observes the device during a run. A thread samples clock, power and temperature once a second. With
-// run.profile, the kernels of a few steps are traced now and then. On a device that offers neither it does nothing.
+// run.profile, the kernels of a few steps are traced at intervals. On a device that supports neither it does nothing.
 #pragma once
 #include <condition_variable>
 #include <memory>
@@ -37,7 +37,7 @@ class DeviceMonitor {
   // Collective when steps are traced.
   DeviceMonitor(Session&);
   ~DeviceMonitor();
-  // Computes the lower bound of each operation by the roofline model.
+  // Computes the lower bound of each operation's time by the roofline model.
   void set_roofline(Network&, const std::vector<std::int64_t>& train_rows);
   void before_enqueue();  // call before each step
   // The traced window ends with the step enqueued last: collect all steps before enqueuing the next.
@@ -56,7 +56,7 @@ class DeviceMonitor {
   std::unique_ptr<ActivityTracer> tracer_;
   DeviceTimeCollector times_;
   std::int64_t enqueued_ = 0, collected_ = 0;  // steps since this launch
-  std::int64_t window_end_ = -1;               // first step behind the window being traced; -1: none
+  std::int64_t window_end_ = -1;               // first step after the window being traced; -1: none
   HealthSampler sampler_;
 };
 

@@ -82,7 +82,7 @@ RunFolderLock::RunFolderLock(World& world, const std::filesystem::path& dir) {
   if (world.rank() == 0) {
     std::filesystem::create_directories(dir / "checkpoints", error);
     if (error) problem = cat("run.dir: cannot create ", (dir / "checkpoints").string(), " (", error.message(), ")");
-    // A file system without locks lets both run.
+    // On a file system without locks, a second run is not detected.
     lock_ = error ? -1 : ::open((dir / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (lock_ >= 0 && ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       problem = cat("run.dir: ", dir.string(), " is in use by another run. wait for it, or set another run.dir");
@@ -115,7 +115,7 @@ std::string describe_run(const Session& s, const Network& network) {
   return cat("training ", value_text(s.config, "model.name"), " (",
              format_count(double(network.graph().parameter_count())), " parameters) on ", s.data.train.rows,
              " samples, ", s.world.size(), s.world.size() == 1 ? " rank, " : " ranks, ", s.placement.compute_threads,
-             " threads a rank, ", name_of(s.spec.compute), ", ", s.compute.device->name(),
+             " threads per rank, ", name_of(s.spec.compute), ", ", s.compute.device->name(),
              why.empty() ? "" : " (" + why + ")", ", ", s.compute.collective->describe());
 }
 

@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-// Over all ranks. Rank 0 holds the text of all of them, and a browser has to load it.
+// Limit over all ranks: rank 0 holds the trace of all ranks in memory, and a browser must be able to load it.
 constexpr std::size_t max_spans = 500'000;
 
 std::string all_reduce_name(const CommSpan& span) {
@@ -42,13 +42,13 @@ void Tracer::before_enqueue(std::int64_t step) {
 void Tracer::collected(std::int64_t step, const StepRunner& runner) {
   if (done_ || !active(step)) return;
   runner.timer().append_phase_spans(mine_.spans);
-  for (const CommSpan& sum : runner.timer().comm_spans())
+  for (const CommSpan& span : runner.timer().comm_spans())
     mine_.spans.push_back(
         {"sums",
-         all_reduce_name(sum),
-         sum.started,
-         sum.ended,
-         {{"bytes", double(sum.bytes)}, {"queued_us", std::max(0.0, sum.started - sum.queued) * 1e6}}});
+         all_reduce_name(span),
+         span.started,
+         span.ended,
+         {{"bytes", double(span.bytes)}, {"queued_us", std::max(0.0, span.started - span.queued) * 1e6}}});
   if (step + 1 == end_) write();
 }
 
@@ -81,7 +81,7 @@ void Tracer::write() {
   try {
     replace_file(file_, trace_json(all));  // without a flush to the disk, because the training waits
   } catch (const Error& e) {
-    log::warn(cat(e.what(), ": the steps sampled for log.profile_steps are lost. free some space"));
+    log::warn(cat(e.what(), " (the steps sampled for log.profile_steps are lost). free disk space"));
   }
 }
 

@@ -1,4 +1,4 @@
-// Tracer: samples what all ranks do in some consecutive steps (log.profile_steps), and writes trace.json as soon as
+// Tracer: records what all ranks do in some consecutive steps (log.profile_steps), and writes trace.json as soon as
 // these steps are over.
 #pragma once
 #include <filesystem>
@@ -22,7 +22,7 @@ class Tracer {
   // Writes what was sampled when the run ends early. Collective.
   void end();
 
-  static constexpr std::int64_t usual_first = 20;  // by then buffers, caches and the ring are warm
+  static constexpr std::int64_t usual_first = 20;  // buffers, caches and the loader's ring are warm by then
 
  private:
   bool active(std::int64_t step) const { return step >= first_ && step < end_; }

@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-// A balanced run moves whole micro-batches between ranks, so that each rank needs several.
+// The load balancer moves whole micro-batches between ranks, so each rank needs several.
 constexpr std::int64_t micro_batches_for_balance = 8;
 
 std::int64_t default_micro_batch(const World& world, const TrainOptions& c, std::int64_t global_batch) {
@@ -23,15 +23,17 @@ void set_batch_sizes(World& world, const TrainOptions& c, const DataSets& data, 
   out.micro_batch =
       c.micro_batch > 0 ? std::min(c.micro_batch, out.global_batch) : default_micro_batch(world, c, out.global_batch);
   if ((out.global_batch + out.micro_batch - 1) / out.micro_batch < world.size())
-    log::warn(cat("train.global_batch ", out.global_batch, " makes fewer micro-batches of ", out.micro_batch,
-                  " than there are ranks (", world.size(),
-                  "): some ranks have nothing to do. lower train.micro_batch"));
+    log::warn(cat("train.global_batch = ", out.global_batch, " gives fewer micro-batches of ", out.micro_batch,
+                  " samples than there are ranks (", world.size(),
+                  "), so some ranks have nothing to do. lower train.micro_batch"));
 }
 
 void set_train_order(const RunConfig& config, const ShardIndex& train, Batching& out) {
   const DataConfig& c = config.data;
   if (c.shuffle != Shuffle::block && (c.shuffle_window > 0 || c.shuffle_block > 0))
-    fail(Exit::config, "data.shuffle_window and data.shuffle_block do nothing without data.shuffle = block");
+    fail(Exit::config,
+         "data.shuffle_window and data.shuffle_block have no effect without data.shuffle = block. remove them, or set "
+         "data.shuffle = block");
   if (c.shuffle == Shuffle::block) {
     out.blocks = block_shuffle(train, c.shuffle_block, c.shuffle_window, c.chunk_cache);
     if (!out.blocks->problem.empty()) log::warn(out.blocks->problem);
@@ -54,8 +56,8 @@ Batching make_batching(World& world, const RunConfig& config, bool training, con
     const std::int64_t micro_batches = out.train_order->micro_batches(0);
     out.load_balancer = std::make_unique<LoadBalancer>(world, config.train.balance, micro_batches);
     if (config.train.balance == "auto" && world.size() > 1 && micro_batches <= world.size())
-      log::warn(cat("train.balance: each rank has only one micro-batch of ", out.micro_batch,
-                    " a step, so that no work can be moved. lower train.micro_batch"));
+      log::warn(cat("train.balance: each rank has at most one micro-batch of ", out.micro_batch,
+                    " samples per step, so no work can move between ranks. lower train.micro_batch"));
   }
   if (data.has_valid)
     out.valid_order =

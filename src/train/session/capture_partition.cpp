@@ -18,7 +18,7 @@ CapturePartition::CapturePartition(int most, int accumulation, bool varies) {
     return;
   }
   device_slots_ = std::max(2, largest_);
-  // Every step begins in slot 0, so none may end there.
+  // Every step starts in slot 0. So that two consecutive batches never share a slot, no step may end in slot 0.
   while (accumulation > 1 && (accumulation - 1) % device_slots_ == 0) ++device_slots_;
 }
 

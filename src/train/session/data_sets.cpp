@@ -35,10 +35,10 @@ void require_same_values(const ShardIndex& train, const ShardIndex& valid) {
       train.values.offset == valid.values.offset && train.values.channel_scale == valid.values.channel_scale &&
       train.values.channel_offset == valid.values.channel_offset)
     return;
-  fail(Exit::data, "data.valid stores its values * ", valid.values.scale, " + ", valid.values.offset, ", data.train * ",
-       train.values.scale, " + ", train.values.offset,
-       ". both need the same (of every data set that is concatenated): write them so, or give ",
-       "data.scale and data.offset");
+  fail(Exit::data, "data.valid and data.train store their values with different scale and offset (", valid.values.scale,
+       " and ", valid.values.offset, " in data.valid, ", train.values.scale, " and ", train.values.offset,
+       " in data.train; every concatenated data set counts). write both in the same way, or set data.scale and "
+       "data.offset");
 }
 
 void require_same_samples(const ShardIndex& train, const ShardIndex& valid) {
@@ -51,24 +51,24 @@ void require_same_samples(const ShardIndex& train, const ShardIndex& valid) {
     return cat(index.sample.str(), " ", name_of(index.x.dtype), " samples, channels ",
                index.x.channels_first ? "first" : "last");
   };
-  fail(Exit::data, "data.valid holds ", describe(valid), ", data.train ", describe(train),
-       ". both need the same shape, type, layout and kind of targets");
+  fail(Exit::data, "data.valid holds ", describe(valid), ", but data.train holds ", describe(train),
+       ". both must have the same shape, type, layout and kind of targets");
 }
 
 void require_known_labels(const DataSets& sets) {
   const ShardIndex& reference = sets.reference();
   if (sets.has_valid && sets.valid.y.labels && sets.valid.classes.count > reference.classes.count)
-    fail(Exit::data, "data.valid has label ", sets.valid.classes.count - 1, ", data.train only ",
-         reference.classes.count, " classes");
+    fail(Exit::data, "data.valid contains label ", sets.valid.classes.count - 1, ", but data.train has only ",
+         reference.classes.count, " classes, counted from 0. use data with the same classes");
 }
 
-// Mean and standard deviation of the input, and what is normalized with them.
+// Sets mean and standard deviation of the input, and whether targets are normalized with them.
 void set_normalization(World& world, const DataConfig& c, DataSets& sets) {
   ShardIndex& reference = sets.reference();
   if (needs_statistics(c, reference)) {
     if (!reference.values.statistics_rejected_reason.empty())
       log::info(cat("mean and std in the files are ", reference.values.statistics_rejected_reason,
-                    ": they are measured again"));
+                    ", so they are measured again"));
     measure_statistics(world, reference, samples_for_statistics, c);
   }
   sets.train.values.normalize_targets = c.normalize;
@@ -104,11 +104,13 @@ DataSets index_data_sets(World& world, const RunConfig& config, bool training) {
   }
   const ShardIndex& reference = sets.reference();
   if (c.on_error == OnError::skip && !reference.y.labels)
-    fail(Exit::config, "data.on_error: skip marks a sample by the label -1, but data.y holds targets. set it to stop");
+    fail(Exit::config,
+         "data.on_error: skip needs class labels (it gives a skipped sample the label -1), but data.y holds targets. "
+         "set it to stop");
   set_normalization(world, c, sets);
   if ((c.resize > 0 || c.crop > 0) && !sets.train.encoded() && !sets.valid.encoded())
-    fail(Exit::config, "data.resize and data.crop are for encoded images, the samples are ", reference.sample.str(),
-         " values. remove them");
+    fail(Exit::config, "data.resize and data.crop need encoded images, but the samples are arrays of ",
+         reference.sample.str(), " values. remove both keys");
   if (c.augment && training) {
     sets.train.decode.min_area = c.random_resized_crop;
     sets.train.decode.seed = config.run.seed;

@@ -13,7 +13,7 @@ std::int64_t channel_number(const std::string& digits, const std::string& word) 
   std::int64_t value = -1;
   const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (problem != std::errc() || end != digits.data() + digits.size() || value < 0)
-    fail(Exit::config, "data.channels: '", word, "' is neither a number from 0 on nor a range such as 0-3");
+    fail(Exit::config, "data.channels: '", word, "' is neither a channel number (from 0) nor a range such as 0-3");
   return value;
 }
 
@@ -31,10 +31,11 @@ void set_values(InputSpec& s, const ValueOptions& feed, const ShardIndex& data) 
   s.channel_scale = of_used(data.values.channel_scale);
   s.channel_offset = of_used(data.values.channel_offset);
   if (feed.mean.size() != feed.std.size())
-    fail(Exit::config, "data.mean has ", feed.mean.size(), " values, data.std ", feed.std.size(),
-         ". give both, one a channel, or neither");
+    fail(Exit::config, "data.mean has ", feed.mean.size(), " values, but data.std has ", feed.std.size(),
+         ". set both with one value per channel, or neither");
   if (!feed.normalize) {
-    if (!feed.mean.empty()) fail(Exit::config, "data.mean and data.std do nothing with data.normalize = off");
+    if (!feed.mean.empty())
+      fail(Exit::config, "data.mean and data.std have no effect with data.normalize = off. remove them");
     return;
   }
   if (feed.mean.empty()) {
@@ -44,8 +45,8 @@ void set_values(InputSpec& s, const ValueOptions& feed, const ShardIndex& data) 
   }
   const std::size_t used = s.channels.empty() ? std::size_t(data.sample[-1]) : s.channels.size();
   if (feed.mean.size() != used)
-    fail(Exit::config, "data.mean and data.std have ", feed.mean.size(), " values, the network takes ", used,
-         " channels. give one a channel");
+    fail(Exit::config, "data.mean and data.std have ", feed.mean.size(), " values, but the network takes ", used,
+         " channels. set one value per channel");
   s.mean.assign(feed.mean.begin(), feed.mean.end());
   s.std.assign(feed.std.begin(), feed.std.end());
 }
@@ -53,20 +54,20 @@ void set_values(InputSpec& s, const ValueOptions& feed, const ShardIndex& data) 
 void set_places(InputSpec& s, const DataConfig& feed, const ShardIndex& data) {
   const std::int64_t spatial = data.sample.rank - 1;
   if (!feed.subvolume.empty() && std::int64_t(feed.subvolume.size()) != spatial)
-    fail(Exit::config, "data.subvolume: it has ", feed.subvolume.size(), " extents, the samples are ",
-         data.sample.str(), " with ", spatial, " spatial ones. give one for each");
+    fail(Exit::config, "data.subvolume: there are ", feed.subvolume.size(), " extents, but the samples (",
+         data.sample.str(), ") have ", spatial, " spatial axes. set one extent per axis");
   for (std::size_t a = 0; a < feed.subvolume.size(); ++a)
     if (feed.subvolume[a] > data.sample[int(a)])
-      fail(Exit::config, "data.subvolume: ", feed.subvolume[a], " is more than the ", data.sample[int(a)],
-           " of the samples, which are ", data.sample.str());
+      fail(Exit::config, "data.subvolume: ", feed.subvolume[a], " is larger than the extent ", data.sample[int(a)],
+           " of the samples (", data.sample.str(), "). lower it");
   s.subvolume = feed.subvolume;
   s.random_subvolume = feed.augment && !feed.subvolume.empty();
   for (const std::int64_t axis : feed.flip_axes)
     if (axis >= spatial)
-      fail(Exit::config, "data.flip_axes: there is no spatial axis ", axis, ", the samples are ", data.sample.str(),
-           ". they count from 0");
+      fail(Exit::config, "data.flip_axes: the samples (", data.sample.str(), ") have no spatial axis ", axis,
+           ". axes are counted from 0");
   if (!feed.flip_axes.empty() && !(feed.augment && feed.flip))
-    fail(Exit::config, "data.flip_axes does nothing without data.augment = on and data.flip = on");
+    fail(Exit::config, "data.flip_axes has no effect without data.augment = on and data.flip = on. set both");
   s.flip_axes = feed.flip_axes;
 }
 
@@ -83,16 +84,16 @@ std::vector<std::int64_t> used_channels(const ValueOptions& feed, const ShardInd
       const std::size_t dash = word.find('-');
       const std::int64_t first = channel_number(word.substr(0, dash), word),
                          last = dash == word.npos ? first : channel_number(word.substr(dash + 1), word);
-      if (last < first) fail(Exit::config, "data.channels: '", word, "' ends before it begins");
+      if (last < first) fail(Exit::config, "data.channels: '", word, "' is a range that ends before it starts");
       if (last >= data.sample[-1])
-        fail(Exit::config, "data.channels: there is no channel ", last, ", the samples are ", data.sample.str(), ": ",
-             data.sample[-1], " channels, from 0");
+        fail(Exit::config, "data.channels: there is no channel ", last, " (the samples are ", data.sample.str(),
+             " with ", data.sample[-1], " channels, counted from 0)");
       for (std::int64_t c = first; c <= last; ++c) out.push_back(c);
     }
   return out;
 }
 
-// Of samples that are cut out of an array some keys mean nothing.
+// Refuses keys that do not apply to samples that are cut out of an array (pairs and tokens).
 static void refuse_for_cut(const DataConfig& feed, const ShardIndex& data) {
   const SampleKind kind = data.view.sample;
   const auto refuse = [&](bool given, const char* key, const char* why) {
@@ -100,14 +101,14 @@ static void refuse_for_cut(const DataConfig& feed, const ShardIndex& data) {
   };
   if (kind == SampleKind::pair) {
     refuse(feed.augment, "augment",
-           "with data.sample = pair the target is a whole row, in which nothing is moved or turned with the sample");
-    const char* why = "with data.sample = pair the target is all of a row, normalised as it is stored";
+           "with data.sample = pair the target is a whole row, which cannot be cropped or flipped with the sample");
+    const char* why = "with data.sample = pair the target is a whole row, normalized with the stored statistics";
     refuse(!feed.channels.empty(), "channels", why);
     refuse(!feed.subvolume.empty(), "subvolume", why);
     refuse(!feed.mean.empty(), "mean", why);
   }
   if (kind == SampleKind::tokens) {
-    const char* why = "tokens are numbers of words, not values";
+    const char* why = "it does not apply to tokens, which are vocabulary indices";
     refuse(!feed.channels.empty(), "channels", why);
     refuse(!feed.subvolume.empty(), "subvolume", why);
     refuse(!feed.mean.empty(), "mean", why);
@@ -117,7 +118,7 @@ static void refuse_for_cut(const DataConfig& feed, const ShardIndex& data) {
   }
 }
 
-// What would leave little or nothing of a sample.
+// Refuses augmentation that would leave nothing of a sample.
 static void require_room(const DataConfig& feed, const ShardIndex& data) {
   Shape extents = data.sample;
   for (std::size_t a = 0; a < feed.subvolume.size(); ++a) extents[int(a)] = feed.subvolume[a];
@@ -125,11 +126,11 @@ static void require_room(const DataConfig& feed, const ShardIndex& data) {
   const std::int64_t shortest = *std::min_element(spatial.begin(), spatial.end());
   const std::int64_t longest = *std::max_element(spatial.begin(), spatial.end());
   if (feed.random_resized_crop == 0 && feed.crop_pad >= shortest)
-    fail(Exit::config, "data.crop_pad: with ", feed.crop_pad, " on each side some samples of ", data.sample.str(),
-         " would be padding alone. it is below ", shortest);
+    fail(Exit::config, "data.crop_pad: with ", feed.crop_pad, " on each side, some samples of ", data.sample.str(),
+         " would consist of padding only. set it below ", shortest);
   if (feed.cutout >= longest)
-    fail(Exit::config, "data.cutout: a square of ", feed.cutout, " covers samples of ", data.sample.str(),
-         ". it is below ", longest);
+    fail(Exit::config, "data.cutout: a square of ", feed.cutout, " covers whole samples of ", data.sample.str(),
+         ". set it below ", longest);
 }
 
 InputSpec input_spec(const DataConfig& feed, const ShardIndex& data, std::uint64_t seed) {
@@ -142,37 +143,38 @@ InputSpec input_spec(const DataConfig& feed, const ShardIndex& data, std::uint64
   set_places(s, feed, data);
   const bool image = data.sample.rank >= 2;
   if (feed.augment && !image)
-    fail(Exit::config, "data.augment: crop, flip and the like need images, the samples are ", data.sample.str());
+    fail(Exit::config, "data.augment: augmentation needs images, but the samples are ", data.sample.str(),
+         ". set it to off");
   if (feed.augment && !data.y.labels && data.y.target.rank >= 2 &&
       (feed.crop_pad > 0 || feed.flip || feed.random_resized_crop > 0))
-    fail(Exit::config, "data.augment: samples are moved and turned, their targets of ", data.y.target.str(),
-         " would not be. set data.flip = off, data.crop_pad = 0 and data.random_resized_crop = 0");
+    fail(Exit::config, "data.augment: samples would be cropped and flipped without their targets of ",
+         data.y.target.str(), ". set data.flip = off, data.crop_pad = 0 and data.random_resized_crop = 0");
   if (feed.augment) require_room(feed, data);
-  // The loader's workers cut the random part out of encoded images: then the samples are augmented only in what is
-  // left.
+  // For encoded images the loader's workers do the random resized crop while decoding. The input pass then does the
+  // rest of the augmentation.
   const bool cut = feed.augment && feed.random_resized_crop > 0 && data.encoded();
   s.crop_pad = feed.augment && !cut ? feed.crop_pad : 0;
   s.flip = feed.augment && feed.flip;
   s.cutout = feed.augment ? feed.cutout : 0;
   s.random_resized_crop = feed.augment && !cut ? float(feed.random_resized_crop) : 0;
   if (s.random_resized_crop > 0 && data.sample.rank != 3)
-    fail(Exit::config, "data.random_resized_crop: it needs images, the samples are ", data.sample.str());
+    fail(Exit::config, "data.random_resized_crop needs images, but the samples are ", data.sample.str(), ". remove it");
   if (s.random_resized_crop > 0 && !s.subvolume.empty())
     fail(Exit::config,
-         "data.random_resized_crop takes a random part of the image in its own way. leave data.subvolume away");
+         "data.random_resized_crop and data.subvolume both choose a part of the image. remove one of them");
   s.brightness = feed.augment ? float(feed.brightness) : 0;
   s.contrast = feed.augment ? float(feed.contrast) : 0;
   s.saturation = feed.augment ? float(feed.saturation) : 0;
   s.hue = feed.augment ? float(feed.hue) : 0;
   const std::int64_t channels = s.channels.empty() ? data.sample[-1] : std::int64_t(s.channels.size());
   if ((s.saturation > 0 || s.hue > 0) && channels != 3)
-    fail(Exit::config, "data.saturation and data.hue are of red, green and blue, the network takes ", channels,
-         " channels. remove them, or choose three by data.channels");
+    fail(Exit::config, "data.saturation and data.hue need red, green and blue, but the network takes ", channels,
+         " channels. remove them, or select three channels with data.channels");
   if (!feed.augment && (feed.random_resized_crop > 0 || feed.cutout > 0 || feed.brightness > 0 || feed.contrast > 0 ||
                         feed.saturation > 0 || feed.hue > 0))
     fail(Exit::config,
-         "data.random_resized_crop, data.cutout, data.brightness, data.contrast, data.saturation and data.hue do ",
-         "nothing without data.augment = on");
+         "data.random_resized_crop, data.cutout, data.brightness, data.contrast, data.saturation and data.hue have ",
+         "no effect without data.augment = on. set it, or remove them");
   s.seed = seed;
   return s;
 }

@@ -1,4 +1,4 @@
-// data.*, as far as it says what the input pass does to values and places.
+// Converts the keys data.* to the Spec of the input pass, which normalizes, crops and augments samples on the device.
 #pragma once
 #include "millrace/config/run_config.hpp"
 #include "millrace/data/index/shards.hpp"
@@ -6,11 +6,13 @@
 
 namespace millrace {
 
-// The stored channels that data.channels names; empty: all. Error(config).
+// The numbers of the stored channels that data.channels selects, from 0; empty: all. Error(config): data.channels is
+// invalid.
 std::vector<std::int64_t> used_channels(const ValueOptions&, const ShardIndex&);
-// All of the Spec but what the graph fills in. Error(config) names the key.
+// The InputSpec, without the members that depend on the graph. Error(config): a key is invalid or does not match the
+// data; the message names the key.
 InputSpec input_spec(const DataConfig&, const ShardIndex&, std::uint64_t seed);
-// Are mean and deviation to be measured?
+// Whether mean and standard deviation must be measured, because neither the configuration nor the files contain them.
 bool needs_statistics(const ValueOptions&, const ShardIndex&);
 
 }  // namespace millrace

@@ -8,15 +8,16 @@
 namespace millrace {
 namespace {
 
-// Resolves run.device = auto, the same on all ranks: a rank on the CPU and a rank on a GPU cannot train together.
-// Returns why no GPU is used, or "" to use one.
+// Resolves run.device = auto. The result is the same on all ranks, because ranks on CPUs and ranks on GPUs cannot train
+// together. Returns the reason why no GPU is used, or "" if one is used. Collective. Error(config): only some ranks
+// have a GPU.
 std::string why_not_cuda(World& world) {
   std::string mine;
   cuda_usable(world, &mine);
   const auto reasons = world.gather(mine);
   const auto without_gpu = std::count_if(reasons.begin(), reasons.end(), [](const auto& r) { return !r.empty(); });
   if (without_gpu > 0 && without_gpu < world.size())
-    world.agree(Exit::config, mine.empty() ? "" : cat("run.device: ", mine, "; other ranks have a GPU"));
+    world.agree(Exit::config, mine.empty() ? "" : cat("run.device: ", mine, " (other ranks have a GPU)"));
   return mine.substr(0, mine.find(". "));
 }
 

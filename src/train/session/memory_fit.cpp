@@ -16,7 +16,7 @@ std::int64_t max_rows_within(std::int64_t too_many, std::size_t limit,
   if (low > double(limit)) return 0;
   for (int round = 0; fails - fits > 1; ++round) {
     std::int64_t guess = fits + (fails - fits) / 2;
-    if (round < 6 && high > low)  // on the line between the two, which meets the answer or one of its neighbours
+    if (round < 6 && high > low)  // interpolate linearly, which usually finds the answer or one of its neighbours
       guess = fits + std::int64_t((double(limit) - low) / (high - low) * double(fails - fits));
     guess = std::clamp(guess, fits + 1, fails - 1);
     const double needed = double(bytes(guess));
@@ -33,7 +33,7 @@ std::int64_t max_rows_within(std::int64_t too_many, std::size_t limit,
 
 namespace {
 
-// A scope whose plans are only looked at.
+// Turns kernel timing off while it lives, for plans that are not executed.
 class Untimed {
  public:
   explicit Untimed(Backend& backend) : backend_(backend) { backend_.set_kernel_timing(false); }
@@ -52,12 +52,14 @@ std::size_t reduced(World& world, std::size_t mine, World::Reduce how) {
 
 }  // namespace
 
-// Ranks may need unequal memory, where their kernels do. All decide by the same numbers: whoever left alone would leave
-// the others waiting in the next plan, which is collective.
+// The memory limit of a rank: the minimum over all ranks. Ranks may need different amounts of memory, because their
+// kernels may differ. All ranks must decide by the same numbers: planning is collective, so a rank that stopped alone
+// would leave the others waiting.
 static std::size_t limit_of(Session& s) { return reduced(s.world, s.memory_bytes(), World::Reduce::min); }
 
 std::int64_t max_micro_batch_that_fits(Session& s, std::int64_t wanted) {
-  const Untimed trials(*s.compute.backend);  // else each would take as long as a start; scratch may differ a little
+  // With kernel timing, each plan would take as long as a start. Without it, workspace sizes may differ slightly.
+  const Untimed trials(*s.compute.backend);
   const auto bytes = [&](std::int64_t rows) {
     return reduced(s.world, s.plan(rows).needs.total(), World::Reduce::max);
   };
@@ -74,12 +76,12 @@ MemoryFit check_memory_fit(Session& s) {
   if (total <= limit) return out;
   const std::int64_t most = max_micro_batch_that_fits(s, s.batching.micro_batch - 1);
   out.problem = cat("train.micro_batch: ", s.batching.micro_batch, " samples at once need ", format_bytes(total), " (",
-                    format_bytes(arena), " of them for activations), ", s.compute.device->name(), " has ",
-                    format_bytes(limit), " for a rank. ");
-  out.problem += most > 0 ? cat("set it to ", most, ", the most that fits")
+                    format_bytes(arena), " of them for activations), but ", s.compute.device->name(), " has only ",
+                    format_bytes(limit), " per rank. ");
+  out.problem += most > 0 ? cat("set it to ", most, ", the largest that fits")
                           : std::string(
-                                "a single sample is too much: use a smaller network, a shorter "
-                                "run.precision, or fewer ranks on a host");
+                                "even a single sample does not fit: use a smaller network, a 16-bit "
+                                "run.precision, or fewer ranks per host");
   return out;
 }
 

@@ -60,7 +60,7 @@ NetworkPlan plan_network(Backend& backend, const NetworkSpec& spec) {
   out.optimizer.stats_count = out.layout.stats_count;
   out.optimizer.segments = out.layout.segments(graph, spec.weight_decay, out.optimizer);
   out.optimizer.shards = spec.buckets.shards(out.layout.count);
-  // Sharded: the optimizer updates the master alone, and the 16-bit weights are rounded after the all-gather.
+  // With sharding the optimizer updates only the master; the 16-bit weights are computed after the all-gather.
   out.optimizer.weight_dtype = spec.buckets.sharded() ? DType::f32 : spec.compute;
   out.needs = memory_of(spec, out);
   return out;
@@ -88,7 +88,7 @@ void Network::require_memory() const {
   const Device& device = *compute_.device;
   if (needs_.total() > device.memory_bytes())
     fail(Exit::config, "the network needs ", format_bytes(needs_.total()), " (", format_bytes(needs_.arena),
-         " of them for activations), ", device.name(), " has ", format_bytes(device.memory_bytes()),
+         " of them for activations), but ", device.name(), " has only ", format_bytes(device.memory_bytes()),
          ". lower train.micro_batch");
 }
 
@@ -164,7 +164,7 @@ void Network::prepare_programs(NetworkPlan& plan) {
                        .running = running_.as<float>(),
                        .stats = static_cast<float*>(stats.data),
                        .state = state_.as<StepState>()};
-  // All programs share the memory, except that each has packed weights of its own.
+  // All programs share the memory, but each has its own packed weights.
   const auto prepare = [&](std::vector<CompiledGraph>& graphs, std::map<std::int64_t, Prepared>& programs) {
     for (CompiledGraph& compiled : graphs) {
       const std::int64_t rows = compiled.graph.rows;
@@ -178,7 +178,7 @@ void Network::prepare_programs(NetworkPlan& plan) {
 }
 
 Program& Network::repacked_program(std::map<std::int64_t, Prepared>& programs, std::int64_t rows) {
-  MR_CHECK(!weight_all_gather_ || complete_ == version_, "weights of other ranks are missing");
+  MR_CHECK(!weight_all_gather_ || complete_ == version_, "the weights of other ranks have not been all-gathered");
   const auto found = programs.find(rows);
   MR_CHECK(found != programs.end(), "no program for ", rows, " rows");
   Prepared& prepared = found->second;

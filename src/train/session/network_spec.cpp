@@ -11,12 +11,13 @@ namespace {
 
 void require_matching_loss(const ModelOptions& c, const ShardIndex& data) {
   if (c.loss == Loss::cross_entropy && !data.y.labels)
-    fail(Exit::config, "model.loss: cross_entropy needs class labels, data.y holds targets");
+    fail(Exit::config, "model.loss: cross_entropy needs class labels, but data.y holds targets. set it to auto");
   if (c.loss == Loss::mse && data.y.labels)
-    fail(Exit::config, "model.loss: mse needs float targets, data.y holds class labels");
+    fail(Exit::config, "model.loss: mse needs float targets, but data.y holds class labels. set it to auto");
   if (data.y.labels && data.classes.count < 1)
     fail(Exit::data,
-         "no sample has a label: every y is negative. a file of tokens is its own target: set data.sample = tokens");
+         "no sample has a label (every y is negative). if the files hold tokens, which are their own targets, set "
+         "data.sample = tokens");
 }
 
 ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {

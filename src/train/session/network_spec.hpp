@@ -1,4 +1,4 @@
-// The network of a run, from model.*, optim.* and the shape of the data.
+// Computes the NetworkSpec of a run from model.*, optim.* and the shape of the data.
 #pragma once
 #include "millrace/comm/world.hpp"
 #include "millrace/config/run_config.hpp"
@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-// training: with gradients and the optimizer's moments. Error(config), Error(data): model.* does not fit the data.
+// training: with gradients and the optimizer's moments. Error(config), Error(data): model.* does not match the data.
 NetworkSpec network_spec(const World&, const RunConfig&, bool training, const DataSets&, const Batching&);
 
 }  // namespace millrace

@@ -1,18 +1,18 @@
 #include "millrace/train/session/peaks.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <vector>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/rng.hpp"
 #include "millrace/base/units.hpp"
 
 namespace millrace {
 namespace {
 
-// One operation with memory of its own, filled with random values: zeros are faster than data.
+// One operation with its own memory. Tensors are filled with random values, because operations on zeros are faster.
 class Trial {
  public:
   Trial(ExecutionContext& compute, const Spec& spec, const Shape& src, int src_count, const Shape& dst,
@@ -30,21 +30,18 @@ class Trial {
     compute_.device->synchronize();
   }
 
-  // Best seconds of one call, over about a fifth of a second.
+  // The shortest time of one call in seconds. Measures for about 0.2 s.
   double seconds() {
-    const auto now = [] {
-      return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-    };
-    const double end = now() + 0.2;
+    const double end = steady_seconds() + 0.2;
     int calls = 1;
     double best = 1e30;
-    for (int rounds = 0; now() < end || rounds < 4; ++rounds) {
-      const double began = now();
+    for (int rounds = 0; steady_seconds() < end || rounds < 4; ++rounds) {
+      const double began = steady_seconds();
       for (int i = 0; i < calls; ++i) op_->forward(args_);
       compute_.device->synchronize();
-      const double one = (now() - began) / calls;
+      const double one = (steady_seconds() - began) / calls;
       if (rounds > 0) best = std::min(best, one);
-      calls = std::clamp(int(0.01 / one), 1, 1000);  // so that waiting for the device counts for little
+      calls = std::clamp(int(0.01 / one), 1, 1000);  // about 10 ms, so that the synchronization costs little
     }
     return best;
   }
@@ -107,10 +104,10 @@ double copies(Device& device) {
   const Buffer host(device, MemoryKind::pinned, bytes), there(device, MemoryKind::device, bytes);
   double best = 1e30;
   for (int round = 0; round < 6; ++round) {
-    const auto began = std::chrono::steady_clock::now();
+    const double began = steady_seconds();
     device.copy_to_device(Stream::copy, there.data(), host.data(), bytes);
     device.synchronize();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+    best = std::min(best, steady_seconds() - began);
   }
   return double(bytes) / best;
 }
@@ -135,7 +132,7 @@ std::string Peaks::str() const {
 }
 
 Peaks measure_peaks(ExecutionContext& compute, DType dtype) {
-  // Sizes that keep a GPU busy for a millisecond would keep a processor for minutes.
+  // Sizes that keep a GPU busy for a millisecond would take minutes on a CPU.
   const bool large = !compute.device->shares_host_memory();
   Peaks peaks;
   peaks.product_flops = product(compute, dtype, large ? 8192 : 1024);

@@ -12,8 +12,9 @@ namespace millrace {
 namespace {
 
 void require_data(const DataConfig& data, bool training) {
-  if (data.train.empty() && training) fail(Exit::config, "data.train is not set. give the HDF5 files to train on");
-  if (data.valid.empty() && !training) fail(Exit::config, "data.valid is not set. give the HDF5 files to evaluate on");
+  if (data.train.empty() && training) fail(Exit::config, "data.train is not set. set it to the HDF5 files to train on");
+  if (data.valid.empty() && !training)
+    fail(Exit::config, "data.valid is not set. set it to the HDF5 files to evaluate on");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a step is made of: its samples, this rank's micro-batches, and the values that the device needs.
+// Prepares a step: its samples, this rank's micro-batches, and the values that the device needs.
 #include <cstdio>
 
 #include "millrace/train/step/step.hpp"

@@ -1,6 +1,6 @@
-// Computation that takes time but no core, for tests that depend on timing alone (test.compute_delay). It sleeps where
-// the parameters are: in the forward pass after an operation's weights have arrived, in the backward pass before its
-// gradients are announced.
+// SimulatedCompute: replaces computation by sleeping, for tests that depend only on timing (test.compute_delay). The
+// sleep is spread over the parameters: in the forward pass it follows the arrival of an operation's weights, in the
+// backward pass it precedes the announcement of the operation's gradients.
 #pragma once
 #include <chrono>
 #include <thread>
@@ -11,7 +11,7 @@ namespace millrace {
 
 class SimulatedCompute : public GradReadyHook, public ParamReadyHook {
  public:
-  // seconds: of a forward pass (one third) and a backward pass (two thirds). elements: of the gradient.
+  // seconds: total time of a forward pass (one third) and a backward pass (two thirds). elements: size of the gradient.
   SimulatedCompute(double seconds, std::int64_t elements) : seconds_(seconds), elements_(double(elements)) {}
 
   // Puts this object in front of the two hooks of a pass, each of which may be null.
@@ -21,7 +21,7 @@ class SimulatedCompute : public GradReadyHook, public ParamReadyHook {
     if (weights) weights = this;
     gradients = this;
   }
-  // After the forward pass: the part of it that no hook has slept yet.
+  // Call it after the forward pass: sleeps for the part that no hook has slept.
   void forward() const { sleep(seconds_ / 3 * (1 - slept_)); }
 
   void wait_for(std::int64_t begin, std::int64_t end) override {
@@ -40,7 +40,7 @@ class SimulatedCompute : public GradReadyHook, public ParamReadyHook {
     if (seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   }
   double seconds_, elements_;
-  double slept_ = 0;  // share of the forward pass
+  double slept_ = 0;  // the part of the forward pass that the hook has slept, from 0 to 1
   ParamReadyHook* weights_ = nullptr;
   GradReadyHook* gradients_ = nullptr;
 };

@@ -30,7 +30,7 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
       timer_(*s.compute.device, *s.compute.collective, timer_spec()),
       capture_partition_(s.capture_partition(s.batching.micro_batch)) {
   if (s.config.test.compute_delay > 0 && !s.compute.device->shares_host_memory())
-    fail(Exit::config, "test.compute_delay: the device does not wait for the host. set run.device = cpu");
+    fail(Exit::config, "test.compute_delay needs the CPU (a GPU does not wait for the host). set run.device = cpu");
   group_.work.reserve(std::size_t(capture_partition_.largest()));
 }
 
@@ -60,8 +60,8 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   const int max = int(s_.batching.load_balancer->max_micro_batches(step, all));
   const int min = int(s_.batching.load_balancer->min_micro_batches(step, all));
   loader_.rewind(capture_partition_.first_slot(step, max));
-  // With an uneven split, ranks can have different numbers of groups, and then communicate in different ones. Such
-  // groups are not captured.
+  // With an uneven split, ranks can have different numbers of groups, and then communicate in groups with different
+  // numbers. Groups that communicate are not captured in such a step.
   const bool same_groups = capture_partition_.groups(max) == capture_partition_.groups(min);
   const int count = planned.micro_batches;
   const int groups = capture_partition_.groups(count);
@@ -84,12 +84,13 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
 void StepRunner::take(int size) {
   group_.work.clear();
   const auto batches = loader_.take(std::size_t(size));
-  MR_CHECK(int(batches.size()) == size, "the loader has ended too early");
+  MR_CHECK(int(batches.size()) == size, "the loader ended too early");
   for (const Batch& batch : batches) {
     const std::size_t number = std::size_t(group_.first) + group_.work.size();
     const MicroBatch& expected = share_[number];
     MR_CHECK(batch.item.first == expected.first && batch.item.rows == expected.rows, "the loader is out of step");
-    // Micro-batches of equal size are consecutive, so each program is used in one run of them.
+    // Micro-batches of equal size are consecutive, so the first one after a change of size is the first use of its
+    // program.
     const bool repack = number == 0 || expected.rows != share_[number - 1].rows;
     enqueued_[std::size_t(group_.parity)].unread += batch.skipped;
     group_.work.push_back({&network_.step_program(expected.rows), batch, repack});
@@ -146,7 +147,7 @@ void StepRunner::forward_backward(const Group& g, int k) {
   timer_.record(g.parity, k, backward_done);
 }
 
-// A rank without rows in this step takes part in all communication, with zeros.
+// A rank without rows in this step takes part in all communication with zeros.
 void StepRunner::run_without_rows(const Group& g) {
   if (WeightAllGather* all_gather = network_.weight_all_gather()) {
     all_gather->begin(timer_.all_gather_waits(g.parity));
@@ -166,7 +167,7 @@ void StepRunner::all_reduce_statistics() {
 
 void StepRunner::end_of_step(const Group& g) {
   {
-    const ScopedLabel label(*s_.compute.device, "the end of sums");
+    const ScopedLabel label(*s_.compute.device, "end of the gradient all-reduce");
     reducer_.finish();
   }
   timer_.record_gradients_reduced(g.parity, g.count);

@@ -1,16 +1,12 @@
 #include "millrace/train/step/step_timer.hpp"
 
 #include <algorithm>
-#include <chrono>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/train/distributed/buckets.hpp"
 
 namespace millrace {
-namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-}  // namespace
+namespace {}  // namespace
 
 StepTimer::StepTimer(Device& device, Collective& collective, StepTimerSpec spec)
     : device_(device), collective_(collective), spec_(std::move(spec)) {
@@ -25,7 +21,7 @@ void StepTimer::record(int parity, int number) {
 }
 
 void StepTimer::begin(int parity) {
-  began_[std::size_t(parity)] = now();
+  began_[std::size_t(parity)] = steady_seconds();
   record(parity, 0);
 }
 
@@ -48,9 +44,9 @@ void StepTimer::skip_optimizer_waits(int parity) {
   for (int i = 0; i < 2 * spec_.optimizer_waits; ++i) waits.record();
 }
 
-void StepTimer::begin_sync_wait() { sync_began_ = now(); }
+void StepTimer::begin_sync_wait() { sync_began_ = steady_seconds(); }
 
-void StepTimer::end_sync_wait() { timing_.sync_wait = spec_.single_rank ? 0 : now() - sync_began_; }
+void StepTimer::end_sync_wait() { timing_.sync_wait = spec_.single_rank ? 0 : steady_seconds() - sync_began_; }
 
 void StepTimer::finish(int parity, const EnqueuedStep& step, StepMetrics& m) {
   step_ = step;
@@ -60,9 +56,9 @@ void StepTimer::finish(int parity, const EnqueuedStep& step, StepMetrics& m) {
   collective_.take_spans(comm_spans_);
   move_waits_to_communication(m);
   compute_timing();
-  const double ended = now();
-  m.seconds =
-      ended - std::max(enqueue_began_, finished_);  // steps in flight overlap: each counts from the last one's end
+  const double ended = steady_seconds();
+  // Steps in flight overlap, so a step counts from the end of the previous one.
+  m.seconds = ended - std::max(enqueue_began_, finished_);
   finished_ = ended;
   double measured = 0;
   for (const double seconds : m.phase_seconds) measured += seconds;
@@ -76,7 +72,7 @@ void StepTimer::read_timestamps(int parity) {
     timestamps_[std::size_t(parity)]->read({times_.data(), std::size_t(last + 1)});
   else
     std::fill(times_.begin(), times_.end(), 0.0);
-  // The device begins a step when the step before is done, but not before the host has begun to enqueue it.
+  // The device begins a step when the previous one is done, but not before the host has begun to enqueue it.
   device_began_ = std::max(enqueue_began_, device_began_ + device_seconds_);
   device_seconds_ = time(last);
 }
@@ -95,8 +91,8 @@ void StepTimer::add_phases(StepMetrics& m) const {
   add(Phase::optimizer, optimizer_done(step_.micro_batches));
 }
 
-// Waits for other ranks happen inside of phases that compute. This subtracts them there and adds them to communication.
-// In a step without rows, communication already contains all waits except the optimizer's.
+// Waits for other ranks happen inside the phases that compute. This moves them from there to communication. In a step
+// without rows, communication already contains all waits except those of the optimizer.
 void StepTimer::move_waits_to_communication(StepMetrics& m) {
   const auto seconds_of = [&m](Phase p) -> double& { return m.phase_seconds[std::size_t(p)]; };
   const auto move = [&](Phase from, double seconds) {
@@ -128,11 +124,11 @@ void StepTimer::move_waits_to_communication(StepMetrics& m) {
     else
       waits_.sums -= seconds;
   }
-  // Operations that ran inside of a call to begin them stopped the pass that made the call.
+  // An operation that ran inside the call that started it has blocked the pass that made the call.
   double in_forward = 0;
   double in_backward = 0;
   for (CommSpan& span : comm_spans_) {
-    if (span.started < enqueue_began_) span.blocking = false;  // an all-gather that an evaluation began
+    if (span.started < enqueue_began_) span.blocking = false;  // an all-gather for an evaluation before this step
     if (!span.blocking || span.tag == squares_tag) continue;
     (span.op == CollectiveOp::all_gather ? in_forward : in_backward) += span.ended - span.started;
   }
@@ -147,7 +143,7 @@ void StepTimer::move_waits_to_communication(StepMetrics& m) {
   move(Phase::backward, in_backward);
 }
 
-// Seconds from the begin of the last backward pass until `until`, without the all-reduces that stopped it.
+// Seconds from the start of the last backward pass until `until`, without the all-reduces that blocked it.
 double StepTimer::compute_seconds(double until) const {
   double seconds = until - time(number_of(step_.micro_batches - 1, Point::forward_done));
   for (const CommSpan& span : comm_spans_)
@@ -183,7 +179,7 @@ void StepTimer::append_phase_spans(std::vector<Span>& out) const {
   }
   add(Phase::communication, gradients_reduced(step_.micro_batches));
   add(Phase::optimizer, last);
-  for (int wait = 0; wait < waits_count(); ++wait)  // these lie inside of a phase that computes
+  for (int wait = 0; wait < waits_count(); ++wait)  // these lie inside a phase that computes
     if (wait >= all_gathers() || step_.micro_batches > 0) {
       const double began = device_began_ + time(1 + 2 * wait);
       out.push_back(

@@ -1,5 +1,5 @@
-// Means over the steps that a prediction may go by: full ones, after the first few, which make what is made at first
-// use.
+// StepTimingMean: mean times of the steps that the scaling prediction is based on. It leaves out steps that are not
+// full, and the first steps, which initialise what is created at first use.
 #pragma once
 #include "millrace/runs/metrics.hpp"
 #include "millrace/telemetry/account.hpp"
@@ -10,7 +10,7 @@ namespace millrace {
 class StepTimingMean {
  public:
   void add(const StepMetrics&, const StepTiming&);
-  StepTimingStats stats() const;  // but for what does not change from step to step
+  StepTimingStats stats() const;  // only the members that are averaged over steps
 
  private:
   static constexpr int first_steps = 4;

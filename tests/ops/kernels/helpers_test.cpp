@@ -1,4 +1,5 @@
-// What the CUDA backend does between operations: gradients on their way into the flat buffer, bias gradients.
+// Helper kernels of the CUDA backend: accumulation of gradients into the flat buffer, conversion, and column sums for
+// bias gradients.
 #include "cuda/kernels/kernels.hpp"
 #include "support/op_harness.hpp"
 
@@ -9,7 +10,8 @@ using namespace test;
 
 const cuda::LaunchContext context{nullptr, 2};
 
-// `count` elements, `skip` after the begin of an aligned buffer of which the rest must stay as it was.
+// `count` elements that begin `skip` elements after the beginning of an aligned buffer. The rest of the buffer must not
+// change.
 struct Vector {
   Vector(DType dtype, std::int64_t count, std::int64_t skip, const Values& values)
       : buffer(device(), MemoryKind::device, std::size_t(count + skip + 9) * size_of(dtype)) {
@@ -31,7 +33,7 @@ struct Vector {
 
 constexpr DType types[] = {DType::f32, DType::bf16, DType::f16};
 
-TEST(Accumulate, WritesOrAddsWhateverTheAlignment) {
+TEST(Accumulate, WritesOrAddsForAnyAlignment) {
   for (const DType dtype : types)
     for (const std::int64_t count : {0, 1, 7, 64, 40003})
       for (const std::int64_t skip : {0, 1, 4})
@@ -48,14 +50,14 @@ TEST(Accumulate, WritesOrAddsWhateverTheAlignment) {
         }
 }
 
-TEST(Convert, ConvertsEveryPairWhateverTheAlignment) {
+TEST(Convert, ConvertsEveryPairForAnyAlignment) {
   for (const DType from : types)
     for (const DType to : types)
       for (const std::int64_t skip : {0, 1, 4}) {
         const std::int64_t count = 4013;
         const Vector src(from, count, skip, random_values(count, 1)), dst(to, count, 4 - skip, {});
         cuda::convert(context, dst.view.data, to, src.view.data, from, count);
-        const Vector expected(to, count, 0, get(src.view));  // rounded by types.hpp
+        const Vector expected(to, count, 0, get(src.view));  // rounded on the host
         EXPECT_EQ(get(dst.view), get(expected.view)) << name_of(from) << " to " << name_of(to) << " from " << skip;
         dst.expect_untouched_outside();
       }
@@ -81,7 +83,7 @@ TEST(RowSums, MatchReferenceInEveryShape) {
           for (std::size_t i = 0; i < x.size(); ++i) expected[i % expected.size()] += x[i];
           cuda::column_sums(context, sum.view.as<float>(), {src.view.data, dtype, size.rows, size.columns}, mode,
                             scratch.view.data);
-          // Sums of float32 in a tree: a few roundings of partial sums that may be larger than the result.
+          // float32 sums in a tree are rounded a few times, and partial sums may be larger than the result.
           expect_close(get(sum.view), expected, 2e-6, cat(name_of(dtype), " ", size.rows, "x", size.columns));
           sum.expect_untouched_outside();
           scratch.expect_untouched_outside();

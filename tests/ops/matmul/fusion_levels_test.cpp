@@ -1,4 +1,4 @@
-// Linear layers at every fusion level on the CUDA backend's lowering of them, beside the processor in float32.
+// Linear layers of the CUDA backend at every fusion level, compared with the CPU backend in float32.
 #include "cpu/backend.hpp"
 #include "support/op_harness.hpp"
 #include "support/program_fixture.hpp"
@@ -8,8 +8,9 @@ namespace {
 
 using namespace test;
 
-// Between the layers: 64 and 16 features have all products; 40 no sum of the bias' gradient, 24 no epilogue at all, 88
-// slow ones (cublas_on_host.hpp); 43 are no multiple of 8.
+// The widths of the layers select the kernels that the simulated library has (cublas_on_host.hpp): 64 and 16 have all
+// kernels, 40 has no sum for the gradient of the bias, 24 has no epilogues, 88 has slow epilogues, and 43 is not a
+// multiple of 8.
 ModelSpec mlp(Activation activation) {
   ModelSpec spec;
   spec.name = "mlp";
@@ -24,28 +25,27 @@ struct LinearLevels : ::testing::TestWithParam<std::tuple<Activation, int>> {
   static std::unique_ptr<ProgramFixture> network(Backend& on, int level, DType dtype) {
     auto bench =
         std::make_unique<ProgramFixture>(device(), on, mlp(std::get<0>(GetParam())), 6, Shape{4, 5, 3}, level, dtype);
-    for (float& w : bench->master)
-      w = float(bf16(2 * w));  // the same in every type; gradients that reach the first layer
+    // Values that are exact in every dtype, and large enough that gradients reach the first layer.
+    for (float& w : bench->master) w = float(bf16(2 * w));
     return bench;
   }
 };
 
-TEST_P(LinearLevels, GiveTheProcessorsGradientInFloat32) {
-  const std::unique_ptr<Backend> processor = make_cpu_backend(device());
-  const auto expected = network(*processor, 0, DType::f32),
-             actual = network(backend(), std::get<1>(GetParam()), DType::f32);
+TEST_P(LinearLevels, Float32GradientMatchesTheCpu) {
+  const std::unique_ptr<Backend> cpu = make_cpu_backend(device());
+  const auto expected = network(*cpu, 0, DType::f32), actual = network(backend(), std::get<1>(GetParam()), DType::f32);
   expect_near(*actual, *expected, {2e-6, 2e-5, 0});
 }
 
-// Level 2 rounds a bias gradient to the type, and level 0 what lies between a product and its activation.
-TEST_P(LinearLevels, GiveNearlyTheGradientOfLevelZeroIn16Bits) {
+// Level 2 rounds the gradient of a bias to the dtype. Level 0 rounds the values between a product and its activation.
+TEST_P(LinearLevels, GradientIn16BitsIsCloseToThatOfLevelZero) {
   for (const auto& [dtype, t] : {std::pair{DType::f16, Tolerances{2e-4, 2e-3, 0}}, {DType::bf16, {2e-3, 2e-2, 0}}}) {
     const auto plain = network(backend(), 0, dtype), actual = network(backend(), std::get<1>(GetParam()), dtype);
     expect_near(*actual, *plain, t);
   }
 }
 
-TEST_P(LinearLevels, ShareWhatTheLibraryHas) {
+TEST_P(LinearLevels, FuseIfTheLibraryHasAKernel) {
   const auto [activation, level] = GetParam();
   const auto bench = network(backend(), level, DType::f32);
   const Graph& graph = bench->program->graph();
@@ -79,8 +79,8 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::Values(1, 2)),
     [](const auto& info) { return cat(name_of(std::get<0>(info.param)), "_level_", std::get<1>(info.param)); });
 
-// The plan's last column: what the forward product does, and why not more.
-TEST(LinearPlan, SaysWhereAKernelActivates) {
+// The last column of the plan: what the forward product includes, and why it does not include more.
+TEST(LinearPlan, ReportsActivationsThatAreNotFused) {
   const auto by = [](std::int64_t features, Mode mode = Mode::train) {
     LinearSpec s;
     s.src = {6, 20};
@@ -91,13 +91,13 @@ TEST(LinearPlan, SaysWhereAKernelActivates) {
   };
   EXPECT_EQ(by(64).find("loops with bias gelu_tanh"), 0u) << by(64);
   EXPECT_EQ(by(43).find("loops with bias, gelu_tanh by a kernel (43 features are not a multiple of 8)"), 0u) << by(43);
-  EXPECT_EQ(by(43, Mode::infer), "loops with bias gelu_tanh") << "nothing is kept";
+  EXPECT_EQ(by(43, Mode::infer), "loops with bias gelu_tanh") << "inference saves nothing";
   EXPECT_EQ(by(88).find("loops with bias, gelu_tanh by a kernel (slower: "), 0u) << by(88);
   EXPECT_EQ(by(24).find("loops, gelu_tanh by a kernel (cuBLAS has no kernel for 24 x 6 x 20"), 0u) << by(24);
 }
 
-// The memory that layers share is what the plan adds: no more than the values themselves.
-TEST(LinearPlan, HoldsASharedGradientBetweenTheTwoBackwardsAlone) {
+// A shared gradient must occupy memory only from the backward pass that computes it to the one that reads it.
+TEST(LinearPlan, SharedGradientLivesOnlyBetweenTheTwoBackwardPasses) {
   const Graph graph =
       build_model(mlp(Activation::gelu_tanh), {6, {4, 5, 3}, DType::u8, {}, true}, DType::f32, Mode::train);
   const CompiledGraph two = compile_graph(backend(), graph, 2);

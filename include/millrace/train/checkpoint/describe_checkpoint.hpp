@@ -3,11 +3,12 @@
 
 namespace millrace {
 
-// A description of one checkpoint file for people.
+// A readable description of one checkpoint file.
 struct CheckpointText {
   std::string text;    // step, epoch, and tensors with shapes and checksums
-  std::string damage;  // an error message that names the tensors with wrong checksums; "" when there are none
+  std::string damage;  // an error message that names the tensors with wrong checksums; "" if there are none
 };
-CheckpointText describe_checkpoint(const std::string& path);  // Error(data) when it is not a checkpoint
+// Reads the whole file and verifies all checksums. Error(data) if it is not a checkpoint.
+CheckpointText describe_checkpoint(const std::string& path);
 
 }  // namespace millrace

@@ -1,5 +1,6 @@
-// Buckets: how the flat buffers are cut for communication. With ZeRO stage 1 (Rajbhandari et al. 2020) each bucket is
-// divided evenly: part r of it is updated by rank r, which alone keeps that part's moments.
+// Buckets: the slices of the flat gradient and weight buffers that are communicated at once. With ZeRO stage 1
+// (Rajbhandari et al. 2020) each bucket is sharded evenly: rank r updates shard r and is the only rank that stores the
+// moments of that shard.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,7 +9,7 @@
 
 namespace millrace {
 
-// Tags of operations besides the buckets', which have their numbers from 0.
+// Tags of the collective operations that are not for a bucket. The tag of a bucket is its number, from 0.
 constexpr int stats_tag = -1, squares_tag = -2;
 
 struct Bucket {
@@ -16,15 +17,18 @@ struct Bucket {
 };
 
 struct BucketSpec {
-  std::int64_t elements = 1;  // of a bucket, about
-  int ranks = 1, rank = 0;    // 1: buckets are not divided
+  std::int64_t elements = 1;  // approximate size of a bucket; it is rounded down to the alignment
+  int ranks = 1, rank = 0;    // the ranks that share each bucket, and this one; ranks = 1: buckets are not sharded
 
   bool sharded() const { return ranks > 1; }
-  std::int64_t alignment() const;                 // buckets are multiples of it
-  std::int64_t padded(std::int64_t count) const;  // what a flat buffer needs: the last bucket is divided evenly too
-  std::vector<Bucket> split(std::int64_t count) const;  // of padded(count) elements, the last first
+  std::int64_t alignment() const;  // bucket sizes are multiples of it, in elements
+  // Size of a flat buffer for `count` elements. With sharding it is padded so that the last bucket divides evenly too.
+  std::int64_t padded(std::int64_t count) const;
+  // The buckets of padded(count) elements, from the end of the buffer to its start.
+  std::vector<Bucket> split(std::int64_t count) const;
   Bucket own_shard(const Bucket&) const;
-  std::vector<OptimizerShard> shards(std::int64_t count) const;  // own parts, in order; empty when not divided
+  // This rank's shards of all buckets, in ascending order; empty if buckets are not sharded.
+  std::vector<OptimizerShard> shards(std::int64_t count) const;
 };
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
-// What sums over ranks cost, bucket by bucket, from the collective's spans of each step.
+// CollectiveStats: how long the collective operations of a run take, and how much of that time the steps wait for them,
+// by bucket and operation. It is computed from the collective's spans and the waits of each step.
 #pragma once
 #include <map>
 #include <utility>
@@ -9,26 +10,28 @@
 
 namespace millrace {
 
-// Seconds of a step in which the compute stream stood still for other ranks, each until what it waited for had ended.
+// Seconds of one step in which the compute stream waited for collective operations.
 struct CollectiveWaits {
-  std::vector<double> gathers{};  // by tag
-  double sums = 0;                // for all sums but those of squares; those inside of some begin_* are part of it
-  double squares = 0;
-  // When the waits began, from the step's begin on; that, on the clock of the spans.
-  double began = 0, sums_needed = 0, squares_needed = 0;
+  std::vector<double> gathers{};  // for the weight all-gathers, by tag
+  // For gradients and batch statistics. Includes the operations that ran inside the call that started them.
+  double sums = 0;
+  double squares = 0;  // for the sums of squares of the gradient norm
+  double began = 0;    // when the step began, on the clock of the spans
+  // When these waits began, in seconds since the step began.
+  double sums_needed = 0, squares_needed = 0;
   std::vector<double> gathers_needed{};  // by tag
 };
 
 class CollectiveStats {
  public:
-  void add(const std::vector<CommSpan>&, const CollectiveWaits&);  // of a step
+  void add(const std::vector<CommSpan>&, const CollectiveWaits&);  // adds one step
   std::vector<CollectiveOpStats> stats() const;                    // by tag and operation, buckets first
   double busy_seconds() const { return busy_; }
   std::uint64_t bytes() const { return bytes_; }
 
  private:
   std::map<std::pair<int, CollectiveOp>, CollectiveOpStats> stats_;
-  std::vector<double> gathered_;  // by tag, when the newest gather had ended; kept, so that a step allocates nothing
+  std::vector<double> gathered_;  // end of the newest all-gather, by tag; a member so that a step allocates nothing
   double busy_ = 0;
   std::uint64_t bytes_ = 0;
 };

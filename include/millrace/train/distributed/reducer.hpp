@@ -1,6 +1,9 @@
-// Reducer: cuts the flat gradient into buckets, from its end as backward fills it, and starts each bucket's sum when
-// its last element is announced. Bucket i is begun before bucket i+1 on every rank. With compression a bucket is
-// rounded to 16 bits, summed, and widened again. Of divided buckets each rank gets the sum of its own part alone.
+// Reducer: all-reduces the gradient in buckets while the backward pass runs.
+//
+// The flat gradient is cut into buckets from its end, because the backward pass fills it from the end. The all-reduce
+// of a bucket starts when its last element is announced as final. All ranks start bucket i before bucket i + 1. With
+// 16-bit gradients (comm.grad_dtype) a bucket is rounded to 16 bits, reduced, and converted back to float32. Sharded
+// buckets (optim.zero) are reduce-scattered: each rank gets the sum of its own shard only.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -15,22 +18,26 @@ namespace millrace {
 struct ReducerSpec {
   std::int64_t count = 0;  // elements of the gradient
   BucketSpec buckets;
-  DType grad_dtype = DType::f32;  // bf16 or f16: what travels
-  bool overlap = true;            // false: all sums start in finish()
-  bool single_rank = false;       // one rank: nothing to sum
+  DType grad_dtype = DType::f32;  // data type during the all-reduce: f32, bf16 or f16
+  bool overlap = true;            // false: all all-reduces start in finish()
+  bool single_rank = false;       // one rank: there is nothing to reduce
 };
 
 class Reducer : public GradReadyHook {
  public:
-  // gradient (float32) and packed (`compress`, unused without compression) belong to the collective.
+  // The regions belong to the collective. gradient: float32. grad_16bit: the same elements in grad_dtype; unused with
+  // f32.
   Reducer(Collective&, Backend&, const ReducerSpec&, SharedRegion gradient, SharedRegion grad_16bit);
   void on_gradient_ready(std::int64_t begin, std::int64_t end) override;
-  void contribute_zeros();  // a rank without rows in this step: instead of any backward
-  // Marks of the step that begins, one for each of milestones(): when those elements, from the gradient's end, were
-  // final, before their sum is begun. A few at most, evenly among the buckets, and the last.
-  void set_ready_timestamps(TimestampSeries marks) { marks_ = marks; }
+  // Contributes a zero gradient: for a rank that has no rows in this step, and so no backward pass.
+  void contribute_zeros();
+  // Milestones: numbers of elements, counted from the end of the gradient. They lie at the ends of at most 16 buckets
+  // spread evenly, the last bucket among them. A step records one timestamp for each milestone when these elements are
+  // final, before their all-reduce starts. Set the timestamps before the last backward pass of a step.
+  void set_ready_timestamps(TimestampSeries timestamps) { timestamps_ = timestamps; }
   const std::vector<std::int64_t>& milestones() const { return milestones_; }
-  // Waits for all sums and widens; throws when a range was never announced. The next step may begin afterwards.
+  // Waits for all all-reduces and converts the result to float32. Error(internal) if a range was not announced exactly
+  // once. Afterwards the reducer is ready for the next step.
   void finish();
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
@@ -46,10 +53,10 @@ class Reducer : public GradReadyHook {
   SharedRegion gradient_, grad_16bit_;
   std::vector<Bucket> buckets_;
   std::vector<std::int64_t> missing_;  // elements not yet announced, by bucket
-  std::size_t next_ = 0;               // first bucket not yet begun
-  std::size_t noted_ = 0;              // first not yet marked as ready, nor passed over
+  std::size_t next_ = 0;               // first bucket whose all-reduce has not started
+  std::size_t noted_ = 0;              // first bucket that record_ready() has not seen complete
   std::vector<std::int64_t> milestones_;
-  TimestampSeries marks_;
+  TimestampSeries timestamps_;
 };
 
 }  // namespace millrace

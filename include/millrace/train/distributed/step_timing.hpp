@@ -1,4 +1,4 @@
-// StepTiming: what a step tells besides its metrics, for predictions and for the ranks' shares.
+// StepTiming: timings of one step beyond its metrics. The scaling prediction and the load balancer use them.
 #pragma once
 #include <vector>
 
@@ -8,11 +8,12 @@ namespace millrace {
 
 // Seconds.
 struct StepTiming {
-  bool full = false;  // of as many rows as any
-  int micro_batches = 0;
-  double last_backward = 0, sync_wait = 0;  // of the last micro-batch; for what the ranks agree on
-  double input_pass = 0;                    // of a sample; 0: the network has none
-  std::vector<double> ready;                // at the reducer's milestones, since that backward pass began
+  bool full = false;          // no other step has more rows
+  int micro_batches = 0;      // of this rank
+  double last_backward = 0;   // backward pass of the last micro-batch, without the all-reduces that stopped it
+  double sync_wait = 0;       // agreement of the ranks after the step
+  double input_pass = 0;      // per sample; 0: the network has no input pass
+  std::vector<double> ready;  // when each milestone of the reducer was reached, since the last backward pass began
 };
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// Gatherer: brings the weights that other ranks have updated (ZeRO stage 1), bucket by bucket, while the forward pass
-// runs: each op waits for the buckets that it reads and for no later one.
+// WeightAllGather: collects the weights that other ranks have updated (ZeRO stage 1), bucket by bucket, while the
+// forward pass runs. Each op waits only for the buckets up to the end of its own weights.
 #pragma once
 #include <vector>
 
@@ -11,15 +11,17 @@ namespace millrace {
 
 class WeightAllGather : public ParamReadyHook {
  public:
-  // master belongs to the collective; weights: rounded to dtype from what has arrived, null with float32.
+  // master: float32 weights; the region belongs to the collective. weights: the copy in DType, which is updated as
+  // buckets arrive; null with float32.
   WeightAllGather(Collective&, Backend&, const BucketSpec&, std::int64_t count, SharedRegion master, void* weights,
                   DType);
-  void begin(
-      TimestampSeries = {});  // by every rank, after each update and before the next; with finish() in one recording
+  // Starts the all-gather of all buckets. Call it on every rank once between two optimizer steps. The timestamps are
+  // recorded before and after each wait. A captured group that contains begin() must contain finish() too.
+  void begin(TimestampSeries = {});
   void wait_for(std::int64_t begin, std::int64_t end) override;
-  void finish();  // what no op has asked for; ends the round, as a recording must that holds no other sums
+  void finish();  // waits for the buckets that no op has waited for
   int waits() const { return int(buckets_.size()); }
-  int tag_of(std::size_t wait) const;  // of the gather that it is for: its bucket's number
+  int tag_of(std::size_t wait) const;  // tag of the all-gather that this wait is for: the number of its bucket
 
  private:
   Collective& collective_;
@@ -29,7 +31,7 @@ class WeightAllGather : public ParamReadyHook {
   DType dtype_;
   std::vector<Bucket> buckets_;  // in forward order
   std::size_t arrived_ = 0;
-  TimestampSeries marks_;
+  TimestampSeries timestamps_;
 };
 
 }  // namespace millrace

@@ -6,8 +6,8 @@
 
 namespace millrace {
 
-// Replaces the verdict, findings and hints in the summary.json of a run that has ended with those of measured trials.
-// Error(data) when the file cannot be read or written.
+// Replaces the verdict, findings and hints in the summary.json of a finished run, using the results of measured trials.
+// Error(data) if the file cannot be read or written.
 void rewrite_verdict(const std::filesystem::path& run_dir, const BottleneckMetrics&, const std::vector<Trial>&);
 
 }  // namespace millrace

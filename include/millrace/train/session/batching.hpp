@@ -17,14 +17,14 @@ struct Batching {
   std::int64_t global_batch = 0;         // samples of all ranks in a step
   std::int64_t micro_batch = 0;          // samples that a rank computes at once
   std::unique_ptr<Sampler> valid_order;  // null without validation data
-  // Of training alone.
+  // The members below are set only for training.
   Epochs epochs;  // a resumed run sets its origin
   std::unique_ptr<Sampler> train_order;
   std::optional<BlockShuffle> blocks;  // with data.shuffle = block
   std::unique_ptr<LoadBalancer> load_balancer;
 };
 
-// Collective. Error(config): settings of train.* or data.shuffle* that are not possible.
+// Collective. Error(config): settings of train.* or data.shuffle* are invalid.
 Batching make_batching(World&, const RunConfig&, bool training, const DataSets&);
 
 }  // namespace millrace

@@ -21,8 +21,8 @@ class CapturePartition {
   // Device slots that the loader needs. There are enough that two consecutive batches never use the same slot: the copy
   // of the next batch would otherwise wait until the step has consumed the newest one.
   int device_slots() const { return device_slots_; }
-  // Number of groups of a rank that has this many micro-batches in the step. Without any it is 1, because a rank
-  // without rows still takes part in the all-reduces.
+  // Number of groups of a rank that has this many micro-batches in the step. It is at least 1, because a rank without
+  // rows still takes part in the all-reduces.
   int groups(int micro_batches) const;
   // The first micro-batch of a group; the end of the last group for group == groups(). Sizes differ by at most one.
   int begin(int micro_batches, int group) const;

@@ -1,5 +1,5 @@
-// DataSets: the training and validation data of a run. Indexed and checked against each other first; opened for reading
-// when it is known how they will be read.
+// DataSets: the training and validation data of a run. index_data_sets() indexes them and checks that they match;
+// open_sources() then opens them for reading.
 #pragma once
 #include <memory>
 
@@ -21,12 +21,12 @@ struct DataSets {
   ShardIndex& reference() { return has_train ? train : valid; }
 };
 
-// Collective. training: of a run that trains, which needs data.train and augments it; otherwise data.valid is needed.
-// Measures mean and standard deviation if the files do not contain them. Error(config), Error(data): data.train and
-// data.valid do not fit together, or do not fit the configuration.
+// Indexes data.train and data.valid. training: the run trains, so data.train is augmented by random crops; data.valid
+// is indexed only if train.evaluate is on. Measures mean and standard deviation if the files do not contain them.
+// Collective. Error(config), Error(data): data.train and data.valid do not match each other or the configuration.
 DataSets index_data_sets(World&, const RunConfig&, bool training);
 
-// Collective.
+// Opens the readers of the data sets; that of the training data only if `training`. Collective.
 void open_sources(World&, const RunConfig&, bool training, DataSets&);
 
 }  // namespace millrace

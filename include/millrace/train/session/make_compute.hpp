@@ -8,8 +8,8 @@ namespace millrace {
 
 DType dtype_of(Precision);
 
-// Collective. The device is chosen by run.device; `placement`, if given, becomes the cores and threads of this rank.
-// Error(config): only some of the ranks have a GPU.
+// run.device selects the device. `placement`, if given, receives the cores and threads of this rank. Collective.
+// Error(config): with run.device = auto, only some of the ranks have a GPU.
 ExecutionContext make_execution_context(World&, const RunConfig&, Placement* placement = nullptr);
 
 }  // namespace millrace

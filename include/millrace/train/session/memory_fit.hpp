@@ -1,4 +1,4 @@
-// Whether a run's network fits into memory: decided from sizes alone, before anything is taken.
+// Checks whether the network of a run fits into device memory. It computes sizes only and allocates nothing.
 #pragma once
 #include <functional>
 
@@ -8,16 +8,21 @@ namespace millrace {
 
 struct MemoryFit {
   NetworkPlan plan;
-  std::string problem;  // what is needed, what there is, and the largest train.micro_batch that fits; "" when it fits
+  // "" if it fits. Otherwise an error message with the needed and the available memory and the largest
+  // train.micro_batch that fits.
+  std::string problem;
 };
-// The same on all ranks, for the most memory that any needs and the least that any has. Collective.
+// Compares the largest need of any rank with the smallest memory of any rank, so the problem is the same on all ranks.
+// Collective.
 MemoryFit check_memory_fit(Session&);
-NetworkPlan plan_within_memory(Session&);  // Error(config) with the problem
-// The largest micro-batch of at most so many samples that fits, or 0. Collective.
+// The plan, or Error(config) with the problem. Collective.
+NetworkPlan plan_within_memory(Session&);
+// The largest micro-batch of at most `wanted` samples that fits; 0 if none does. Collective.
 std::int64_t max_micro_batch_that_fits(Session&, std::int64_t wanted);
 
-// The most rows below `too_many`, which is known to be, whose bytes stay within the limit, or 0. Bytes rise with the
-// rows, nearly in a line: asks for few.
+// The largest number of rows below `too_many` with bytes(rows) <= limit; 0 if even one row is too much.
+// bytes(too_many) must exceed the limit. Memory grows almost linearly with the rows, so few evaluations of bytes()
+// suffice.
 std::int64_t max_rows_within(std::int64_t too_many, std::size_t limit,
                              const std::function<std::size_t(std::int64_t rows)>& bytes);
 

@@ -1,6 +1,5 @@
-// Network: a model's parameters, their gradients and moments in flat buffers, and the prepared Programs over them, one
-// for each row count and mode. Everything is sized before anything is allocated; construction is the only place that
-// allocates.
+// Network: the parameters of a model, their gradients and moments in flat buffers, and the Programs that use them, one
+// for each row count and mode. All sizes are known before anything is allocated, and only the constructor allocates.
 #pragma once
 #include <array>
 #include <map>
@@ -17,26 +16,26 @@ namespace millrace {
 
 struct NetworkSpec {
   ModelSpec model;
-  ModelBatch batch;  // rows ignored
+  ModelBatch batch;  // its rows are ignored
   DType compute = DType::f32;
   int fusion = -1;
-  std::vector<std::int64_t> train_rows;  // empty: no training, no gradients and moments
+  std::vector<std::int64_t> train_rows;  // empty: no training, so no gradients and moments
   std::vector<std::int64_t> eval_rows;
-  OptimizerSpec optimizer;  // counts and segments are filled in
+  OptimizerSpec optimizer;  // plan_network() fills in counts, segments, shards and weight_dtype
   float weight_decay = 0;
   DType grad_dtype = DType::f32;
-  BucketSpec buckets;  // divided: the optimizer's state is, over the ranks
+  BucketSpec buckets;  // sharded: the optimizer's moments are sharded over the ranks too
   std::uint64_t seed = 1;
 };
 
 // Bytes by purpose, before anything is allocated.
 struct NetworkMemory {
   std::size_t parameters = 0, gradients = 0, moments = 0, arena = 0, packed_weights = 0;
-  std::size_t loaders = 0;  // batches read ahead; not the network's own: a Session's plan has them
+  std::size_t loaders = 0;  // device slots of the loaders; only Session::plan() sets it
   std::size_t total() const { return parameters + gradients + moments + arena + packed_weights + loaders; }
 };
 
-// Sizes only: what a Network will need.
+// The compiled graphs and sizes of a Network. plan_network() allocates no device memory.
 struct NetworkPlan {
   std::vector<CompiledGraph> train, eval;  // in the order of the row counts
   ParameterLayout layout;
@@ -47,12 +46,13 @@ NetworkPlan plan_network(Backend&, const NetworkSpec&);
 
 class Network {
  public:
-  // Error(config) when the device has too little memory, with both figures.
+  // Error(config) if the device has too little memory; the message contains the needed and the available bytes.
   Network(ExecutionContext&, const NetworkSpec&);
   Network(ExecutionContext&, const NetworkSpec&, NetworkPlan);
 
   Program& train_program(std::int64_t rows) { return repacked_program(train_, rows); }
-  // For work that may be recorded: it refreshes the program's derived weights itself, before its first use in a step.
+  // For training steps, which may be captured. Unlike train_program() it does not repack the program's weights. The
+  // step must do that before it first uses the program.
   Program& step_program(std::int64_t rows);
   Program& eval_program(std::int64_t rows) { return repacked_program(eval_, rows); }
   const Graph& graph() const { return graph_; }
@@ -64,31 +64,36 @@ class Network {
   // compute stream, and may be part of a captured step.
   void write_step(int parity);
   void push_step(int parity);
-  void push_state();  // all of it: at the start, after a checkpoint was read
-  // Copies the whole state to copy 0 or 1 without waiting, also as part of a captured step; read_state waits for it.
+  void push_state();  // copies the whole state and waits: at the start, and after a checkpoint was read
+  // Enqueues the transfer of the whole state to one of two host copies; may be part of a captured step. read_state()
+  // waits for the transfer.
   void copy_state_to_host(int parity);
   const StepState& read_state(int parity);
 
-  // Enqueues, and changes nothing on the host: it may be part of a recorded step. Marks 2 * optimizer_waits().
+  // Enqueues the optimizer. Changes nothing on the host, so it may be part of a captured step. Records timestamps
+  // before and after each of its optimizer_waits() waits for other ranks.
   void optimizer_step(TimestampSeries = {});
   int optimizer_waits() const { return weight_all_gather_ ? optimizer_->phases() - 1 : 0; }
-  // Null: every rank updates all weights. Else, between optimizer_step() and the gatherer's next round, weights are
-  // those of the last step but for this rank's own. A step is the next round: its first micro-batch's forward gets the
-  // gatherer as its gate, between begin() and finish(), and refreshes what it uses; gathered() says so on the host.
+  // Null if every rank updates all weights. Otherwise a rank has new weights only for its own shards after
+  // optimizer_step(), until the next all-gather. A training step starts with this all-gather: the forward pass of its
+  // first micro-batch gets it as ParamReadyHook, between begin() and finish(), and repacks the weights as they arrive.
+  // The code that enqueues such a step calls gathered(), which notes on the host that the weights are complete.
   WeightAllGather* weight_all_gather() { return weight_all_gather_.get(); }
   void gathered() { complete_ = version_; }
-  void complete_weights();  // gathers at once, where weights are not complete. Collective
-  void mark_weights_updated() {
-    ++version_;
-  }                         // after optimizer_step(): derived copies are refreshed when a program is used next
-  void clear_statistics();  // a rank without rows: its part of the running statistics is zero
-  void weights_changed();   // after the master was written from outside: rounds the 16-bit weights anew
+  void complete_weights();  // all-gathers the weights now, unless they are complete. Collective
+  // Call it after optimizer_step(): a program's weights are then repacked at its next use.
+  void mark_weights_updated() { ++version_; }
+  // Sets this rank's contribution to the batch statistics to zero: for a rank without rows.
+  void clear_statistics();
+  // Call it after the master weights were written from outside: updates the 16-bit weights.
+  void weights_changed();
 
-  // Flat views, for the reducer and checkpoints.
+  // Flat buffers, for the reducer and checkpoints.
   SharedRegion gradient, grad_16bit, stats;
   float* master() const { return master_data_; }
   float* running() const { return running_.as<float>(); }
-  const BucketSpec& buckets() const { return buckets_; }  // divided: moments hold its slices alone, one after the other
+  // If the buckets are sharded, the moments contain only this rank's shards, one after the other.
+  const BucketSpec& buckets() const { return buckets_; }
   float* moment(int i) const { return i < int(moments_.size()) ? moments_[std::size_t(i)].as<float>() : nullptr; }
   int moment_count() const { return int(moments_.size()); }
 
@@ -97,7 +102,7 @@ class Network {
     std::unique_ptr<Program> program;
     std::uint64_t version = 0;
   };
-  // The parts of construction, in this order.
+  // The steps of construction, in this order.
   void require_memory() const;
   void allocate(const NetworkSpec&, const NetworkPlan&);
   void initialise_weights(std::uint64_t seed);
@@ -111,7 +116,7 @@ class Network {
   ParameterLayout layout_;
   NetworkMemory needs_;
   DType dtype_;
-  SharedRegion shared_master_, squares_;  // with a gatherer
+  SharedRegion shared_master_, squares_;  // only with sharded buckets
   float* master_data_ = nullptr;
   Buffer master_, weights_, running_, arena_, packed_weights_, state_, pushed_, state_copies_;
   std::array<std::unique_ptr<Event>, 2> state_ready_;
@@ -123,7 +128,7 @@ class Network {
   OptimizerArgs optimizer_args_;
   std::map<std::int64_t, Prepared> train_, eval_;
   StepState host_state_;
-  std::uint64_t version_ = 1, complete_ = 1;  // complete_: the last version whose weights are all here
+  std::uint64_t version_ = 1, complete_ = 1;  // complete_: the last version whose weights are complete on this rank
 };
 
 }  // namespace millrace

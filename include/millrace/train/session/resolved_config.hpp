@@ -6,6 +6,7 @@
 namespace millrace {
 
 ResolvedConfig resolved_config_of(const Session&);
-double step_flops(const Session&, Network&);  // FLOPs of this rank in a full step, forward and backward
+// FLOPs of this rank in a full step, forward and backward, with an even split of the micro-batches.
+double step_flops(const Session&, Network&);
 
 }  // namespace millrace

@@ -1,13 +1,12 @@
 // Session: a RunConfig resolved against the data, the ranks and the device. Commands that train, evaluate, plan or
-// probe a run build the same Session, so that they all describe the same run. It is assembled from named parts, each
-// built by a function of its own:
+// probe a run build the same Session, so that they all describe the same run. It is assembled from these parts:
 //
 //   compute   ExecutionContext: device, operations, collective    make_compute.hpp
 //   data      DataSets: indexes and readers of the data           data_sets.hpp
 //   batching  Batching: batch sizes, order of samples, balancer   batching.hpp
 //   spec      NetworkSpec: model, optimizer, buckets, row counts  network.hpp
 //
-// It allocates no network: see Network.
+// It does not allocate the network; class Network does.
 #pragma once
 #include <functional>
 #include <map>
@@ -39,23 +38,24 @@ struct Session {
   Batching batching;
   NetworkSpec spec;
 
-  std::int64_t total_steps() const;  // of the run, from train.steps or train.epochs
-  // Micro-batches of a rank in a full step, if they are evenly distributed.
+  std::int64_t total_steps() const;  // steps of the whole run, from train.steps or train.epochs
+  // Micro-batches of rank 0 in a full step, if they are evenly distributed.
   int accumulation() const;
-  // Yields this rank's micro-batches of steps [from, to), one at each call, then nullopt.
+  // A function that returns this rank's micro-batches of steps [from, to), one at each call, then nullopt.
   std::function<std::optional<MicroBatch>()> micro_batches(std::int64_t from, std::int64_t to) const;
 
-  LoaderOptions loader_options() const;       // one batch at a time
-  LoaderOptions step_loader_options() const;  // for training: all batches of a captured group at once
+  LoaderOptions loader_options() const;       // for a loader that is asked for one batch at a time
+  LoaderOptions step_loader_options() const;  // for training, which takes all batches of a captured group at once
   CapturePartition capture_partition(std::int64_t micro_batch) const;
   ReducerSpec reducer_spec(std::int64_t gradient_count) const;
-  bool progress_thread() const;  // a thread of its own drives communication, beside the step
+  // Whether a dedicated thread drives the communication on the CPU while the step computes.
+  bool progress_thread() const;
 
-  // What a network with micro-batches of so many rows needs, loaders included. Allocates nothing.
+  // The plan of a network with micro-batches of this many rows, including the memory of the loaders. Allocates nothing.
   NetworkPlan plan(std::int64_t rows) const;
   std::size_t memory_bytes() const;  // device memory that this rank may use
 
-  // Everything that must stay the same for a resumed run to be bitwise equal to an uninterrupted one.
+  // The properties that must stay the same for a resumed run to be bitwise equal to an uninterrupted one.
   std::map<std::string, std::string> provenance() const;
 };
 

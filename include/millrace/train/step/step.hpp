@@ -48,10 +48,10 @@ class StepRunner {
   // For benchmarks and probes, while no step is in flight: steps without the optimizer, or without timestamps.
   void disable_optimizer() { optimizes_ = false; }
   void disable_timestamps(bool disabled) { timer_.disable(disabled); }
-  // step: number within the run, from 0. Timestamps and results exist twice; a step uses those
-  // of its parity, step % 2.
+  // step: number within the run, from 0. Timestamps and results exist twice; a step uses those of its parity, step % 2.
   void enqueue(std::int64_t step, double learning_rate);
-  // Collective, for an enqueued step. wants_stop and wants_checkpoint are the wishes of this rank.
+  // For an enqueued step. Waits for the device. wants_stop and wants_checkpoint: whether this rank wants to stop or to
+  // save. Collective.
   StepResult collect(std::int64_t step, bool wants_stop, bool wants_checkpoint);
   const Reducer& reducer() const { return reducer_; }
   const StepTimer& timer() const { return timer_; }
@@ -60,10 +60,10 @@ class StepRunner {
   struct MicroBatchWork {
     Program* program = nullptr;
     Batch batch;
-    bool repack = false;  // the program's packed weights are out of date: its first use in this step
+    bool repack = false;  // the first use of the program in this step, so its packed weights are out of date
   };
   // Micro-batches [first, first + work.size()) of the `count` that this rank has in a step. A group is captured as a
-  // whole: it holds by value, or by reference to what outlives the runner, all that the captured work needs.
+  // whole, and its captured work keeps a copy of it. It refers only to objects that outlive the runner.
   struct Group {
     int parity = 0;  // of the step: step % 2
     int first = 0;
@@ -77,8 +77,8 @@ class StepRunner {
   EnqueuedStep& plan_step(std::int64_t step, double learning_rate);
   void write_step_state(int parity, const EnqueuedStep&);
   void drop_outdated_captures(std::int64_t step);
-  // The parts of a step, in this order.
-  void take(int size);  // fills group_.work with the next batches
+  // The parts of a step, in this order. take() fills group_.work with the next batches.
+  void take(int size);
   void run_captured(int group, int groups, std::int64_t rows);
   void run(const Group&);
   void forward_backward(const Group&, int micro_batch);

@@ -59,27 +59,27 @@ class StepTimer {
   TimestampSeries optimizer_waits(int parity) { return series(parity, 1 + 2 * all_gathers()); }
   TimestampSeries reducer_milestones(int parity) { return series(parity, milestones_begin()); }
   TimestampSeries input_pass(int parity) { return series(parity, input_begin()); }  // before and after
-  void skip_input_pass(int parity);                                                 // a rank without rows
-  void skip_optimizer_waits(int parity);                                            // a step without the optimizer
+  void skip_input_pass(int parity);                                                 // for a rank without rows
+  void skip_optimizer_waits(int parity);                                            // for a step without the optimizer
 
-  // When the results of a step are collected: around what the ranks agree on, then once for each step, in order. Adds
-  // the phases, seconds and samples per second to the metrics.
+  // While the results of a step are collected: call the first two around the agreement of the ranks, then finish() once
+  // for each step, in order. finish() adds the phases, seconds and samples per second to the metrics.
   void begin_sync_wait();
   void end_sync_wait();
   void finish(int parity, const EnqueuedStep&, StepMetrics&);
 
-  // Of the step that was finished last.
+  // Results for the step that was finished last.
   const std::vector<CommSpan>& comm_spans() const { return comm_spans_; }
   const CollectiveWaits& waits() const { return waits_; }
   const StepTiming& timing() const { return timing_; }
-  void append_phase_spans(std::vector<Span>&) const;  // on the host's clock
+  void append_phase_spans(std::vector<Span>&) const;  // times are on the host's clock
 
-  int max_timestamps() const { return int(times_.size()); }  // that a step records on the device
+  int max_timestamps() const { return int(times_.size()); }  // most timestamps that a step records on the device
 
  private:
-  // Numbers of the timestamps: 0 when the step begins; two for each wait for an all-gather, two for each wait of the
-  // optimizer; the reducer's milestones; two around the input pass of the first micro-batch; one for each Point of each
-  // micro-batch; gradients reduced; optimizer done.
+  // The timestamps are numbered in this order: the begin of the step (0); two for each wait for an all-gather; two for
+  // each wait of the optimizer; the reducer's milestones; two around the input pass of the first micro-batch; one for
+  // each Point of each micro-batch; gradients reduced; optimizer done.
   static constexpr int points = 4;
   int all_gathers() const { return int(spec_.all_gather_tags.size()); }
   int waits_count() const { return all_gathers() + spec_.optimizer_waits; }
@@ -111,15 +111,16 @@ class StepTimer {
   std::array<double, 2> began_{};  // when the host began to enqueue the step, by parity
   double sync_began_ = 0;
 
-  // Of the step that was finished last.
+  // The step that was finished last.
   EnqueuedStep step_;
   std::vector<double> times_;  // by number, seconds since the step began on the device
   std::vector<CommSpan> comm_spans_;
   CollectiveWaits waits_;
   StepTiming timing_;
-  double enqueue_began_ = 0;                      // host's clock
-  double device_began_ = 0, device_seconds_ = 0;  // host's clock; until the optimizer was done
-  double finished_ = 0;                           // host's clock: when its results were collected
+  double enqueue_began_ = 0;   // when the host began to enqueue it, on the host's clock
+  double device_began_ = 0;    // when the device began it, on the host's clock
+  double device_seconds_ = 0;  // time on the device until the optimizer was done
+  double finished_ = 0;        // when its results were collected, on the host's clock
 };
 
 }  // namespace millrace
