@@ -27,8 +27,9 @@ inline std::string npz(const std::vector<std::pair<std::string, std::string>>& m
   std::string out, directory;
   for (const auto& [name, content] : members) {
     const std::string stored = deflate ? deflated(content) : content;
-    const std::string common = little(flags, 2) + little(method == 99 ? (deflate ? 8 : 0) : method, 2) + little(0, 4) +
-                               little(crc32(content.data(), content.size()), 4);
+    const std::string common =
+        little(flags, 2) + little(method == 99 ? (deflate ? 8 : 0) : method, 2) + little(0, 4) +
+        little(::crc32(0, reinterpret_cast<const Bytef*>(content.data()), uInt(content.size())), 4);
     const std::string none = "\xff\xff\xff\xff", sizes = little(content.size(), 8) + little(stored.size(), 8);
     const std::string at = little(out.size(), 8);
     directory += "PK\1\2" + little(45, 2) + little(45, 2) + common +
