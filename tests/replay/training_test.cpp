@@ -1,5 +1,5 @@
-// Training above an asynchronous device whose steps are recorded, with the CUDA backend's kernels, beside the same
-// training on the processor.
+// Training on an asynchronous fake GPU that captures its steps and runs the CUDA backend's kernels, compared with the
+// same training on the CPU.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -51,7 +51,7 @@ void expect_same_training(const RunConfig& c, int ranks, double tolerance) {
   }
 }
 
-TEST(ReplayedTraining, AutoIsOneChoiceForAllRanks) {
+TEST(ReplayedTraining, AutoChoosesTheSameDeviceOnAllRanks) {
   const TemporaryFolder folder;
   for (const int without : {0, 1, 2}) {  // how many of two ranks have no GPU
     RunConfig c = small_run(false);
@@ -77,23 +77,23 @@ TEST(ReplayedTraining, AutoIsOneChoiceForAllRanks) {
   }
 }
 
-TEST(ReplayedTraining, EqualsTheProcessorsInFloat32) { expect_same_training(small_run(true), 1, 2e-4); }
-TEST(ReplayedTraining, EqualsTheProcessorsOnTwoRanks) { expect_same_training(small_run(true), 2, 2e-4); }
+TEST(ReplayedTraining, EqualsTheCpuInFloat32) { expect_same_training(small_run(true), 1, 2e-4); }
+TEST(ReplayedTraining, EqualsTheCpuOnTwoRanks) { expect_same_training(small_run(true), 2, 2e-4); }
 
-TEST(ReplayedTraining, EqualsTheProcessorsWithAccumulation) {
+TEST(ReplayedTraining, EqualsTheCpuWithAccumulation) {
   RunConfig c = small_run(true);
   c.train.micro_batch = 5;
   expect_same_training(c, 2, 2e-4);
 }
 
-TEST(ReplayedTraining, EqualsTheProcessorsAtFusionLevelTwo) {
+TEST(ReplayedTraining, EqualsTheCpuAtFusionLevelTwo) {
   RunConfig c = fused_run();
   c.train.micro_batch = 16;
   expect_same_training(c, 1, 2e-4);
 }
 
-// Four micro-batches a rank; in an epoch's last step one for one of them and none for the other.
-TEST(ReplayedTraining, AddsFromTheSameRecordingsAfterAnUnevenStep) {
+// Each rank has four micro-batches. In the last step of an epoch one rank has one and the other has none.
+TEST(ReplayedTraining, ReplaysTheSameCapturesAfterAnUnevenStep) {
   RunConfig c = small_run(true);
   c.train.micro_batch = 4;
   expect_same_training(c, 2, 2e-4);
@@ -107,7 +107,7 @@ TEST(ReplayedTraining, SkipsOverflowsInHalfPrecision) {
   expect_same_training(c, 1, 2e-2);
 }
 
-TEST(ReplayedTraining, SumsSixteenBits) {
+TEST(ReplayedTraining, EqualsTheCpuWithSixteenBitGradients) {
   RunConfig c = small_run(false);
   c.comm.grad_dtype = DType::bf16;
   c.optim.name = OptimizerName::adamw;
@@ -115,12 +115,12 @@ TEST(ReplayedTraining, SumsSixteenBits) {
   expect_same_training(c, 2, 2e-3);
 }
 
-TEST(ReplayedTraining, ZeroGivesTheSameBitsAsWithout) {
+TEST(ReplayedTraining, ZeroChangesNoBit) {
   for (const auto& [optimizer, precision] : {std::pair{"adamw", Precision::fp16}, {"lamb", Precision::fp32}}) {
     const TemporaryFolder folder;
     const bool half = precision == Precision::fp16;
     RunConfig c = small_run(true);
-    c.model.layers.insert(c.model.layers.begin() + 3, {"conv 64 3x3", "relu"});  // 5 thousand
+    c.model.layers.insert(c.model.layers.begin() + 3, {"conv 64 3x3", "relu"});  // 5000 parameters
     find_key("optim.name")->set(c, {optimizer});
     c.optim.lr = 0.01;
     c.optim.clip = 0.5;
@@ -139,7 +139,7 @@ TEST(ReplayedTraining, ZeroGivesTheSameBitsAsWithout) {
       EXPECT_EQ(actual[i].grad_norm, expected[i].grad_norm) << optimizer << ", step " << i + 1;
       EXPECT_EQ(actual[i].skipped, half && i == 2) << optimizer << ", step " << i + 1;
     }
-    // The moments too: what the checkpoint holds is whole.
+    // The moments are equal too: the checkpoint contains those of all ranks.
     c.optim.zero = 0;
     c.train.steps = 6;
     const auto after = run(c, DeviceChoice::cuda, 2, folder.path / "whole");
@@ -150,7 +150,7 @@ TEST(ReplayedTraining, ZeroGivesTheSameBitsAsWithout) {
   }
 }
 
-TEST(ReplayedTraining, GoesOnBitForBitFromACheckpoint) {
+TEST(ReplayedTraining, ResumesBitwiseEqualFromACheckpoint) {
   const TemporaryFolder folder;
   RunConfig c = small_run(true);
   c.checkpoint.every = "3";
@@ -165,7 +165,7 @@ TEST(ReplayedTraining, GoesOnBitForBitFromACheckpoint) {
   for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_EQ(parts[i].loss, whole[i].loss) << "step " << i + 1;
 }
 
-// What a run says in which this piece of work fails the nth time that it is done, from 1.
+// The error message of a run in which the operation `piece` fails at its nth execution, counted from 1.
 std::string failure_in(RunConfig c, const std::string& piece, int nth) {
   const TemporaryFolder folder;
   c.run.device = DeviceChoice::cuda;
@@ -187,20 +187,20 @@ std::string failure_in(RunConfig c, const std::string& piece, int nth) {
   return text;
 }
 
-// Steps 1 and 2 are launched one by one, those from 3 on are replays; the host learns of it a step later.
+// Steps 1 and 2 are eager, and steps from 3 on are replayed. The host notices a failure one step later.
 TEST(ReplayedFaults, NameTheOperationAndTheStepWithBreadcrumbs) {
   RunConfig c = small_run(false);
   c.cuda.breadcrumbs = CudaOptions::Breadcrumbs::each;
   const std::string front = "illegal address; the GPU was at ";
   EXPECT_EQ(failure_in(c, "1.conv forward", 2), front + "step 2, 1.conv forward");
   EXPECT_EQ(failure_in(c, "4.linear backward", 3), front + "step 3, 4.linear backward");
-  EXPECT_EQ(failure_in(c, "optimizer", 2 * 6), front + "step 6, optimizer");  // of two kernels
+  EXPECT_EQ(failure_in(c, "optimizer", 2 * 6), front + "step 6, optimizer");  // the optimizer has two kernels
   c.cuda.graph = false;
   EXPECT_EQ(failure_in(c, "4.linear backward", 5), front + "step 5, 4.linear backward");
 }
 
-// Two micro-batches a step: 30 pieces of work, with a mark at the first and the 16th.
-TEST(ReplayedFaults, NameOneOfSixteenOperationsOtherwise) {
+// A step has two micro-batches and so 30 operations, with a breadcrumb at the first and the 16th.
+TEST(ReplayedFaults, NameARangeOfOperationsWithSomeBreadcrumbs) {
   RunConfig c = small_run(false);
   c.train.micro_batch = 16;
   c.cuda.breadcrumbs = CudaOptions::Breadcrumbs::some;
@@ -216,7 +216,7 @@ nlohmann::json account_of(const std::filesystem::path& dir) {
   return nlohmann::json::parse(in)["account"]["ranks"];
 }
 
-TEST(ReplayedTracing, OfSomeStepsIsInTheSummaryAndChangesNoBit) {
+TEST(ReplayedTracing, TracedStepsAreInTheSummaryAndTracingChangesNoBit) {
   const TemporaryFolder folder;
   RunConfig c = small_run(true);
   c.train.epochs = 5;
@@ -236,7 +236,7 @@ TEST(ReplayedTracing, OfSomeStepsIsInTheSummaryAndChangesNoBit) {
     EXPECT_LT(device["seconds"], rank["wall_seconds"]);
     std::map<std::string, int> launches;
     for (const auto& k : device["kernels"]) launches[k["name"]] = k["launches"];
-    // One micro-batch a step: input, conv, norm with relu, pool, linear, loss; no backward pass of the input.
+    // One micro-batch per step: input, conv, batch norm with relu, pool, linear, loss. The input has no backward pass.
     EXPECT_EQ(launches["forward_kernel"], 4 * 6);
     EXPECT_EQ(launches["backward_kernel"], 4 * 5);
     EXPECT_EQ(rank["health"]["clock_mhz"], 1200);
