@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-TEST(CapturePartition, CutsStepsIntoPartsOfEqualSizesThatFit) {
+TEST(CapturePartition, DividesStepsIntoGroupsOfAlmostEqualSizesThatFit) {
   for (int most = 1; most <= 20; ++most)
     for (int accumulation = 1; accumulation <= 40; ++accumulation) {
       const CapturePartition capture_partition(most, accumulation);
@@ -26,8 +26,9 @@ TEST(CapturePartition, CutsStepsIntoPartsOfEqualSizesThatFit) {
     }
 }
 
-// The copy of a batch waits for the use of the one before it in its slot: that must not be the newest.
-TEST(CapturePartition, ABatchIsNeverCopiedOverTheOneBefore) {
+// The copy of a batch waits until the previous batch in its device slot has been consumed. That must not be the newest
+// batch.
+TEST(CapturePartition, ConsecutiveBatchesNeverShareASlot) {
   for (int most = 1; most <= 20; ++most)
     for (int accumulation = 1; accumulation <= 40; ++accumulation) {
       const CapturePartition capture_partition(most, accumulation);
@@ -35,7 +36,7 @@ TEST(CapturePartition, ABatchIsNeverCopiedOverTheOneBefore) {
       EXPECT_GE(slots, std::size_t(capture_partition.largest()));
       EXPECT_LE(slots, std::size_t(std::max(2, capture_partition.largest() + 4)));
       if (most >= accumulation) {
-        EXPECT_EQ(slots, std::size_t(std::max(2, accumulation))) << "what one graph needs";
+        EXPECT_EQ(slots, std::size_t(std::max(2, accumulation))) << "as many as one graph needs";
       }
       std::size_t before = slots;
       for (std::int64_t step = 0; step < 4; ++step) {
@@ -49,7 +50,7 @@ TEST(CapturePartition, ABatchIsNeverCopiedOverTheOneBefore) {
     }
 }
 
-TEST(CapturePartition, StepsOfTheSameParityLieInTheSameSlots) {
+TEST(CapturePartition, StepsOfTheSameParityUseTheSameSlots) {
   for (const int accumulation : {1, 2, 5}) {
     const CapturePartition capture_partition(16, accumulation);
     for (std::int64_t step = 0; step < 8; ++step)
@@ -58,7 +59,7 @@ TEST(CapturePartition, StepsOfTheSameParityLieInTheSameSlots) {
   EXPECT_NE(CapturePartition(16, 1).first_slot(0, 1), CapturePartition(16, 1).first_slot(1, 1));
 }
 
-TEST(CapturePartition, ShareThatVariesNeverMeetsTheStepBefore) {
+TEST(CapturePartition, WithVaryingSharesConsecutiveStepsUseDifferentSlots) {
   for (const int accumulation : {1, 2, 7}) {
     const CapturePartition g(3, accumulation, true);
     for (int step = 0; step < 3; ++step)

@@ -5,8 +5,8 @@
 namespace millrace {
 namespace {
 
-// A step whose last sum ends at 10, and that waited for sums from 7 on.
-TEST(CollectiveStats, WhatTheStepWaitsForIsExposedAndTheRestHidden) {
+// The last all-reduce of the step ends at 10, and the step waits for it from 7 on.
+TEST(CollectiveStats, OnlyTheTimeThatTheStepWaitsIsExposed) {
   CollectiveStats clock;
   for (int step = 0; step < 2; ++step)
     clock.add({{0, 100, 1, 2, 6}, {1, 50, 3, 6, 8}, {-1, 8, 8, 8.5, 10}},
@@ -20,7 +20,7 @@ TEST(CollectiveStats, WhatTheStepWaitsForIsExposedAndTheRestHidden) {
   EXPECT_DOUBLE_EQ(sums[0].queued, 2);
   EXPECT_DOUBLE_EQ(sums[0].busy, 8);
   EXPECT_DOUBLE_EQ(sums[0].exposed, 0);
-  EXPECT_DOUBLE_EQ(sums[0].ready, 1) << "from the step's begin on";
+  EXPECT_DOUBLE_EQ(sums[0].ready, 1) << "counted from the begin of the step";
   EXPECT_DOUBLE_EQ(sums[1].ready, 5);
   EXPECT_DOUBLE_EQ(sums[1].needed, 13);
   EXPECT_DOUBLE_EQ(sums[1].exposed, 2);
@@ -29,17 +29,18 @@ TEST(CollectiveStats, WhatTheStepWaitsForIsExposedAndTheRestHidden) {
   EXPECT_EQ(clock.bytes(), 316u);
 }
 
-TEST(CollectiveStats, ASumThatTheStepItselfRanIsExposedWhenever) {
+TEST(CollectiveStats, ABlockingAllReduceIsFullyExposed) {
   CollectiveStats clock;
-  clock.add({{0, 100, 1, 2, 6, true}, {1, 50, 3, 6, 8}}, {.sums = 5});  // four of the five at the first
+  clock.add({{0, 100, 1, 2, 6, true}, {1, 50, 3, 6, 8}}, {.sums = 5});  // four of the five seconds are in the first
   const auto sums = clock.stats();
   EXPECT_DOUBLE_EQ(sums[0].exposed, 4);
   EXPECT_DOUBLE_EQ(sums[1].exposed, 1);
 }
 
-// With ZeRO: weights are gathered from 0 on, bucket 1 first, and the forward pass waits for it from 1 to 2, for bucket
-// 0 from 3.5 to 4; the step waits from 11 to 12 for sums, from 13 to 13.5 for the one of squares.
-TEST(CollectiveStats, GathersAndReduceScattersOfABucketAreToldApartEachWithItsOwnWaits) {
+// With ZeRO. Weights are all-gathered from 0 on, bucket 1 first. The forward pass waits for bucket 1 from 1 to 2, and
+// for bucket 0 from 3.5 to 4. The step waits for the reduce-scatters from 11 to 12, and for the all-reduce of the
+// squares from 13 to 13.5.
+TEST(CollectiveStats, AllGatherAndReduceScatterOfABucketAreCountedSeparately) {
   using enum CollectiveOp;
   CollectiveStats clock;
   const std::vector<CommSpan> spans{{1, 400, 0, 0, 2, false, all_gather},
@@ -70,7 +71,7 @@ TEST(CollectiveStats, GathersAndReduceScattersOfABucketAreToldApartEachWithItsOw
   EXPECT_DOUBLE_EQ(sums[4].bus_rate(4), 1.5 * 16 / 1);
 }
 
-TEST(CollectiveStats, AGatherThatTheStepItselfRanIsExposedAndNoPartOfTheWaitForSums) {
+TEST(CollectiveStats, ABlockingAllGatherIsNotPartOfTheWaitForGradients) {
   using enum CollectiveOp;
   CollectiveStats clock;
   clock.add({{0, 100, 0, 0, 3, true, all_gather}, {0, 100, 5, 6, 8, false, reduce_scatter}},

@@ -36,10 +36,10 @@ TEST(Reducer, RefusesToFinishWhenARangeWasNeverAnnounced) {
   EXPECT_THROW(reducer.finish(), Error);
 }
 
-// A backward pass that takes 20 ms a block, and sums slowed to half of that: the first bucket starts long before the
-// end, and most of the sums' time is hidden behind the blocks still to come. The best of a few tries: a busy machine
-// holds up one rank, and the other waits for it.
-TEST(Reducer, SumsHideBehindBackward) {
+// The backward pass takes 20 ms per block, and the all-reduce of a block is slowed to half of that. The first bucket
+// starts long before the end, so most of the all-reduce time overlaps with the remaining blocks. The best of several
+// attempts counts, because a busy machine may delay one rank, and the other waits for it.
+TEST(Reducer, AllReducesOverlapWithBackward) {
   run_thread_world(2, [](World& world) {
     ExecutionOptions options;
     options.collective.progress = CollectiveOptions::Progress::thread;
@@ -53,7 +53,7 @@ TEST(Reducer, SumsHideBehindBackward) {
     const auto seconds = [](Clock::time_point t) {
       return std::chrono::duration<double>(t.time_since_epoch()).count();
     };
-    double best = 1;  // part of the sums' time that is not hidden, on the rank that waits longer
+    double best = 1;  // exposed part of the all-reduce time, on the rank that waits longer
     for (int attempt = 0; attempt < 5 && best >= 0.3; ++attempt) {
       world.barrier();
       for (std::int64_t b = blocks; b-- > 0;) {
@@ -68,7 +68,7 @@ TEST(Reducer, SumsHideBehindBackward) {
       ASSERT_EQ(spans.size(), std::size_t(blocks));
       double busy = 0;
       for (const CommSpan& s : spans) busy += s.ended - s.started;
-      EXPECT_GE(busy, 0.0095 * 1.04 * blocks) << "the sums were not slowed";
+      EXPECT_GE(busy, 0.0095 * 1.04 * blocks) << "the all-reduces were not slowed";
       EXPECT_LT(spans[0].started, backward_end - 0.1);
       double part[] = {exposed / busy};
       world.all_reduce(std::span<double>(part), World::Reduce::max);
@@ -79,7 +79,7 @@ TEST(Reducer, SumsHideBehindBackward) {
   });
 }
 
-TEST(Metrics, LinesPastTheCheckpointAndHalfLinesAreCutOff) {
+TEST(Metrics, LinesAfterTheCheckpointAndIncompleteLinesAreRemoved) {
   const test::TemporaryFolder folder;
   const auto path = folder.path / "metrics.jsonl";
   {
@@ -98,7 +98,7 @@ TEST(Metrics, LinesPastTheCheckpointAndHalfLinesAreCutOff) {
   EXPECT_EQ(lines, 3);
 }
 
-TEST(Metrics, AnEvaluationStandsOnce) {
+TEST(Metrics, AnEvaluationIsWrittenOnce) {
   const test::TemporaryFolder folder;
   const auto path = folder.path / "validation.jsonl";
   for (int start = 0; start < 2; ++start) {

@@ -54,7 +54,7 @@ TEST(Epochs, CountFromTheirOrigin) {
 
 TEST(Resume, AnotherGlobalBatchInTheMiddleOfAnEpochIsRefused) {
   TemporaryFolder run;
-  run.stop_after(4);  // three steps are an epoch
+  run.stop_after(4);  // an epoch has three steps
   run.config.train.global_batch = 48;
   for (const int ranks : {1, 2}) try {
       run.train(ranks);

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 struct Watched : test::TemporaryFolder {
-  RunConfig config = test::small_run(true, "96");  // three steps an epoch
+  RunConfig config = test::small_run(true, "96");  // three steps per epoch
   Watched() {
     config.data.valid = {"synthetic:images:rows=40,shape=9x8x3,classes=4,seed=2"};
     config.run.dir = (path / "run").string();
@@ -178,7 +178,7 @@ TEST(RunLogger, ThePrometheusFileSaysWhyTheRunEnded) {
   EXPECT_EQ(run.shown().at("train/loss").size(), 2u);
 }
 
-TEST(RunLogger, TrainingGoesOnWithOneWarningWhenTheyCannotBeWritten) {
+TEST(RunLogger, TrainingContinuesWithOneWarningPerFileThatCannotBeWritten) {
   Watched run;
   run.config.log.prometheus = (run.path / "none/run.prom").string();
   fs::create_directories(run.path / "run");
@@ -194,7 +194,7 @@ TEST(RunLogger, TrainingGoesOnWithOneWarningWhenTheyCannotBeWritten) {
   for (const auto& [what, count] : times) EXPECT_EQ(count, 1) << what;
 }
 
-TEST(RunLogger, ANewRunRemovesTheFilesOfTheOldOnesEnd) {
+TEST(RunLogger, ANewRunRemovesTheFilesOfTheOldRun) {
   Watched run;
   run.train(7);
   const fs::path dir = run.path / "run";
@@ -278,7 +278,7 @@ TEST(Metrics, LinesReadBack) {
 }
 
 // Uses a small file system in a mount namespace of this thread, so that no other process is affected.
-TEST(Metrics, OnAFullDiskLinesWaitAndNoneIsTruncated) {
+TEST(Metrics, OnAFullDiskLinesWaitInMemoryAndNoneIsTruncated) {
   constexpr int before = 30, meanwhile = 20000, after = 10;
   const test::TemporaryFolder folder;
   const fs::path path = folder.path / "metrics.jsonl";
