@@ -1,4 +1,4 @@
-// Small runs on a device that captures steps, and the files that they leave.
+// Small training runs on a device that captures its steps, and the results that they write.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -13,15 +13,16 @@
 
 namespace millrace::test {
 
-// On the simulated device: uses the quickest operations, because the tests check their order, and whether copies run as
-// early or as late as possible. False on a GPU, which has no such choice.
+// Configures the fake GPU. quick: operations run the fastest implementation, because only their order is tested.
+// eager_copies: copies run as early as possible, otherwise as late as possible. Returns false on a real GPU, where it
+// has no effect.
 bool configure_fake_gpu(bool quick, bool eager_copies);
 struct QuickRuns : testing::Test {
   void SetUp() override { configure_fake_gpu(true, false); }
   void TearDown() override { configure_fake_gpu(false, false); }
 };
 
-// Epochs of three full steps and a short one of one and a half micro-batches, with an evaluation after each epoch.
+// Four epochs, each with three full steps, a short step of one and a half micro-batches, and an evaluation.
 inline RunConfig graphed_run(int accumulation) {
   RunConfig c;
   const int rows = 3 * 4 * accumulation + 6;
@@ -45,8 +46,8 @@ inline RunConfig graphed_run(int accumulation) {
 }
 
 struct Outcome {
-  std::vector<std::string> steps;  // the part of metrics.jsonl that does not depend on time
-  std::string evaluation;          // the last
+  std::vector<std::string> steps;  // the values in metrics.jsonl that do not depend on time
+  std::string evaluation;          // of the last evaluation
   std::map<std::string, std::vector<float>> weights, moments;
   bool operator==(const Outcome&) const = default;
 };

@@ -1,4 +1,5 @@
-// Captured steps give the same results as eager steps, on the simulated GPU and on a real one.
+// Captured steps give the same results as eager steps, which launch their operations one by one. These tests run on the
+// fake GPU and on a real GPU.
 #include <gtest/gtest.h>
 
 #include "replay/graphed_runs.hpp"
@@ -35,8 +36,8 @@ TEST_F(GraphedSteps, EqualEagerStepsBitwise) {
   }
 }
 
-// Two or three device slots, reused within the step, and one capture for each group.
-TEST_F(GraphedSteps, InSeveralGroupsGiveTheSameBits) {
+// The step is captured as several groups, and reuses its device slots.
+TEST_F(GraphedSteps, SeveralGroupsGiveTheSameBitsAsOne) {
   for (const int accumulation : {3, 5}) {
     RunConfig c = graphed_run(accumulation);
     c.data.prefetch = 3;
@@ -55,18 +56,18 @@ TEST_F(GraphedSteps, ARunStoppedWithinAnEpochResumesBitwiseEqual) {
   const TemporaryFolder folder;
   RunConfig c = graphed_run(3);
   const Outcome whole = outcome_of(c);
-  c.train.steps = 7;  // of 16: three into the second epoch
+  c.train.steps = 7;  // of 16: three steps into the second epoch
   outcome_of(c, 1, folder.path);
   c.train.steps = 0;
   const Outcome parts = outcome_of(c, 1, folder.path);
   expect_equal(parts, whole, "in two parts");
 }
 
-TEST_F(GraphedSteps, SkipAnOverflowLikeEagerSteps) {
+TEST_F(GraphedSteps, SkipAnOverflowAsEagerStepsDo) {
   RunConfig c = graphed_run(3);
   c.run.precision = Precision::fp16;
   c.optim.scale_interval = 4;
-  c.test.force_overflow_at = 11;  // from a replay
+  c.test.force_overflow_at = 11;  // in a replayed step
   const Outcome outcome = outcome_of(c);
   ASSERT_GE(outcome.steps.size(), 11u);
   EXPECT_NE(outcome.steps[10].find("skipped true"), std::string::npos) << outcome.steps[10];

@@ -1,4 +1,4 @@
-// Counts the launches of a step. Also checks that ranks with unequal shares communicate in the same captures.
+// How many graph launches a step takes, and that ranks with unequal shares communicate in the same captured groups.
 #include <gtest/gtest.h>
 
 #include "replay/graphed_runs.hpp"
@@ -29,7 +29,7 @@ Counts counts_of(const RunConfig& c, int ranks = 1) {
   return {after.launches - before.launches, after.captures - before.captures, after.operations - before.operations};
 }
 
-// The first run of each captured step is eager, for each of the two parities.
+// The first run of each captured step is eager. There are two captured steps, one for each parity.
 TEST_F(GraphedLaunches, AStepIsOneLaunchAtAnyAccumulation) {
   for (const int accumulation : {1, 2, 3, 5})
     for (const int prefetch : {2, 3}) {
@@ -43,11 +43,11 @@ TEST_F(GraphedLaunches, AStepIsOneLaunchAtAnyAccumulation) {
       EXPECT_EQ(graphed.launches, 16 - 2) << accumulation << " accumulated, " << prefetch << " slots";
       EXPECT_EQ(graphed.captures, 2);
       EXPECT_EQ(eager.launches, 0);
-      EXPECT_EQ(graphed.operations, eager.operations / 16 * 2) << "nothing but steps 1 and 2 is launched one by one";
+      EXPECT_EQ(graphed.operations, eager.operations / 16 * 2) << "only steps 1 and 2 are eager";
     }
 }
 
-TEST_F(GraphedLaunches, AStepTooLargeForOneGraphUsesTheFewestGraphs) {
+TEST_F(GraphedLaunches, AStepLargerThanAGraphUsesTheFewestLaunches) {
   RunConfig c = graphed_run(5);
   c.data.train = {"synthetic:images:rows=80,shape=6x5x3,classes=4"};
   c.train.evaluate = false;
@@ -57,9 +57,9 @@ TEST_F(GraphedLaunches, AStepTooLargeForOneGraphUsesTheFewestGraphs) {
   }
 }
 
-// Short steps have both parities here, so each recurs every second epoch. Evaluations have two full micro-batches in
-// each slot, and a short one.
-TEST_F(GraphedLaunches, RecurringShortStepsAndEvaluationsAreCaptured) {
+// Short steps have both parities, so each recurs in every second epoch. An evaluation has two full micro-batches in
+// each of two device slots, and a shorter last one.
+TEST_F(GraphedLaunches, ShortStepsAndEvaluationsAreCapturedWhenTheyRecur) {
   RunConfig c = graphed_run(3);
   c.data.train = {"synthetic:images:rows=30,shape=6x5x3,classes=4"};  // two full steps and one of 6 rows
   c.data.valid = {"synthetic:images:rows=18,shape=6x5x3,classes=4"};
@@ -70,8 +70,8 @@ TEST_F(GraphedLaunches, RecurringShortStepsAndEvaluationsAreCaptured) {
   EXPECT_EQ(counts.captures, 4 + 3);
 }
 
-// The simulated GPU rejects an all-reduce whose ranks replay different captures. The ranks have 6 and 7 micro-batches,
-// and 0 and 1 in the last step of an epoch.
+// The fake GPU fails if ranks replay an all-reduce from different captures. The ranks have 6 and 7 micro-batches, and 0
+// and 1 in the last step of an epoch.
 TEST_F(GraphedLaunches, RanksWithUnequalSharesReplayTheSameCaptures) {
   RunConfig c = graphed_run(13);
   c.data.train = {"synthetic:images:rows=107,shape=6x5x3,classes=4"};
@@ -79,15 +79,15 @@ TEST_F(GraphedLaunches, RanksWithUnequalSharesReplayTheSameCaptures) {
   c.train.epochs = 6;
   for (const int zero : {0, 1}) {
     c.optim.zero = zero;
-    // On both ranks: one graph for each kind of step and parity; full steps in several groups have two.
+    // Each rank has one graph for each kind of step and parity; a full step in two groups has two.
     for (const auto& [most, parts] : {std::pair{16, 1}, {4, 2}}) {
       c.cuda.graph_micro_batches = most;
       const Counts counts = counts_of(c, 2);
       EXPECT_EQ(counts.launches, 2 * ((12 - 2) * parts + (6 - 2))) << "zero " << zero << ", " << most << " at once";
       EXPECT_EQ(counts.captures, 2 * (2 * parts + 2));
     }
-    // Full steps have two and three groups. The groups that do not communicate are captured. With ZeRO, the first group
-    // has the all-gather.
+    // Full steps have two groups on one rank and three on the other, so only groups without communication are captured.
+    // With ZeRO the first group communicates too, because it all-gathers the weights.
     c.cuda.graph_micro_batches = 3;
     EXPECT_EQ(counts_of(c, 2).launches, (12 - 2) * (zero ? 1 : 3) + 2 * (6 - 2)) << "zero " << zero;
   }
@@ -107,8 +107,8 @@ TEST_F(GraphedLaunches, UnequalSharesGiveTheSameBitsWithAndWithoutCapture) {
     }
 }
 
-// If the shares change, all ranks must drop the captures of the old shares.
-TEST_F(GraphedLaunches, ChangedSharesAreCapturedAgainAndGiveTheSameBits) {
+// When the shares change, all ranks must drop the steps that were captured for the old shares.
+TEST_F(GraphedLaunches, StepsAreCapturedAgainAfterSharesChangeAndGiveTheSameBits) {
   const TemporaryFolder folder;
   const std::string shares = (folder.path / "shares.jsonl").string();
   std::ofstream(shares) << "{\"step\":1,\"micro_batches\":[6,7]}\n{\"step\":4,\"micro_batches\":[11,2]}\n"
@@ -127,8 +127,9 @@ TEST_F(GraphedLaunches, ChangedSharesAreCapturedAgainAndGiveTheSameBits) {
   }
 }
 
-// Here copies run when the step waits for them. Their time counts neither as loading nor as compute.
-TEST_F(GraphedLaunches, WaitingForCopiesIsASeparatePhase) {
+// Copies run when the step waits for them here. Their time must be counted as copying, not as waiting for the loader or
+// as computation.
+TEST_F(GraphedLaunches, WaitingForCopiesIsAPhaseOfItsOwn) {
   constexpr double each = 0.003;
   fake_gpu().copy_seconds = each;
   for (const bool graph : {false, true}) {
@@ -143,7 +144,7 @@ TEST_F(GraphedLaunches, WaitingForCopiesIsASeparatePhase) {
     const auto j = nlohmann::json::parse(in);
     const auto& phases = j["account"]["phases"];
     const double steps = j["account"]["ranks"][0]["steps"], copy = phases["copy"]["max"];
-    EXPECT_GT(copy, 0.3 * each * steps) << phases;  // the other copies run while the host waits for a slot
+    EXPECT_GT(copy, 0.3 * each * steps) << phases;  // some copies run while the host waits for a slot
     EXPECT_GT(copy, 3 * double(phases["data_wait"]["max"])) << phases;
   }
   fake_gpu().copy_seconds = 0;

@@ -1,5 +1,5 @@
-// Trains on an asynchronous device that captures steps, with the CUDA backend's kernels, and compares with the same
-// training on the CPU backend.
+// Training on an asynchronous fake GPU that captures its steps and runs the CUDA backend's kernels, compared with the
+// same training on the CPU.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -51,7 +51,7 @@ void expect_same_training(const RunConfig& c, int ranks, double tolerance) {
   }
 }
 
-TEST(ReplayedTraining, AutoChoosesTheSameOnAllRanks) {
+TEST(ReplayedTraining, AutoChoosesTheSameDeviceOnAllRanks) {
   const TemporaryFolder folder;
   for (const int without : {0, 1, 2}) {  // number of ranks, of two, that have no GPU
     RunConfig c = small_run(false);
@@ -92,7 +92,7 @@ TEST(ReplayedTraining, EqualsTheCpuAtFusionLevelTwo) {
   expect_same_training(c, 1, 2e-4);
 }
 
-// Each rank has four micro-batches. In the last step of an epoch, one rank has one and the other has none.
+// Each rank has four micro-batches. In the last step of an epoch one rank has one and the other has none.
 TEST(ReplayedTraining, ReplaysTheSameCapturesAfterAnUnevenStep) {
   RunConfig c = small_run(true);
   c.train.micro_batch = 4;
@@ -107,7 +107,7 @@ TEST(ReplayedTraining, SkipsOverflowsInHalfPrecision) {
   expect_same_training(c, 1, 2e-2);
 }
 
-TEST(ReplayedTraining, AllReducesSixteenBitGradients) {
+TEST(ReplayedTraining, EqualsTheCpuWithSixteenBitGradients) {
   RunConfig c = small_run(false);
   c.comm.grad_dtype = DType::bf16;
   c.optim.name = OptimizerName::adamw;
@@ -120,7 +120,7 @@ TEST(ReplayedTraining, ZeroChangesNoBit) {
     const TemporaryFolder folder;
     const bool half = precision == Precision::fp16;
     RunConfig c = small_run(true);
-    c.model.layers.insert(c.model.layers.begin() + 3, {"conv 64 3x3", "relu"});  // 5 thousand
+    c.model.layers.insert(c.model.layers.begin() + 3, {"conv 64 3x3", "relu"});  // 5000 parameters
     find_key("optim.name")->set(c, {optimizer});
     c.optim.lr = 0.01;
     c.optim.clip = 0.5;
@@ -139,7 +139,7 @@ TEST(ReplayedTraining, ZeroChangesNoBit) {
       EXPECT_EQ(actual[i].grad_norm, expected[i].grad_norm) << optimizer << ", step " << i + 1;
       EXPECT_EQ(actual[i].skipped, half && i == 2) << optimizer << ", step " << i + 1;
     }
-    // The moments are compared too, so the checkpoint is complete.
+    // The moments are equal too: the checkpoint contains those of all ranks.
     c.optim.zero = 0;
     c.train.steps = 6;
     const auto after = run(c, DeviceChoice::cuda, 2, folder.path / "whole");
@@ -165,7 +165,7 @@ TEST(ReplayedTraining, ResumesBitwiseEqualFromACheckpoint) {
   for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_EQ(parts[i].loss, whole[i].loss) << "step " << i + 1;
 }
 
-// The message of a run in which this piece of work fails at its nth execution, counted from 1.
+// The error message of a run in which the operation `piece` fails at its nth execution, counted from 1.
 std::string failure_in(RunConfig c, const std::string& piece, int nth) {
   const TemporaryFolder folder;
   c.run.device = DeviceChoice::cuda;
@@ -187,20 +187,20 @@ std::string failure_in(RunConfig c, const std::string& piece, int nth) {
   return text;
 }
 
-// Steps 1 and 2 are launched kernel by kernel, steps from 3 on are replayed. The host sees the error one step later.
+// Steps 1 and 2 are eager, and steps from 3 on are replayed. The host notices a failure one step later.
 TEST(ReplayedFaults, NameTheOperationAndTheStepWithBreadcrumbs) {
   RunConfig c = small_run(false);
   c.cuda.breadcrumbs = CudaOptions::Breadcrumbs::each;
   const std::string front = "illegal address; the GPU was at ";
   EXPECT_EQ(failure_in(c, "1.conv forward", 2), front + "step 2, 1.conv forward");
   EXPECT_EQ(failure_in(c, "4.linear backward", 3), front + "step 3, 4.linear backward");
-  EXPECT_EQ(failure_in(c, "optimizer", 2 * 6), front + "step 6, optimizer");  // of two kernels
+  EXPECT_EQ(failure_in(c, "optimizer", 2 * 6), front + "step 6, optimizer");  // the optimizer has two kernels
   c.cuda.graph = false;
   EXPECT_EQ(failure_in(c, "4.linear backward", 5), front + "step 5, 4.linear backward");
 }
 
-// Two micro-batches a step: 30 operations, with a breadcrumb at the first and the 16th.
-TEST(ReplayedFaults, NameOneOfSixteenOperationsOtherwise) {
+// A step has two micro-batches and so 30 operations, with a breadcrumb at the first and the 16th.
+TEST(ReplayedFaults, NameARangeOfOperationsWithSomeBreadcrumbs) {
   RunConfig c = small_run(false);
   c.train.micro_batch = 16;
   c.cuda.breadcrumbs = CudaOptions::Breadcrumbs::some;
@@ -216,7 +216,7 @@ nlohmann::json account_of(const std::filesystem::path& dir) {
   return nlohmann::json::parse(in)["account"]["ranks"];
 }
 
-TEST(ReplayedTracing, OfSomeStepsIsInTheSummaryAndChangesNoBit) {
+TEST(ReplayedTracing, TracedStepsAreInTheSummaryAndTracingChangesNoBit) {
   const TemporaryFolder folder;
   RunConfig c = small_run(true);
   c.train.epochs = 5;
@@ -236,7 +236,7 @@ TEST(ReplayedTracing, OfSomeStepsIsInTheSummaryAndChangesNoBit) {
     EXPECT_LT(device["seconds"], rank["wall_seconds"]);
     std::map<std::string, int> launches;
     for (const auto& k : device["kernels"]) launches[k["name"]] = k["launches"];
-    // One micro-batch a step: input, conv, norm with relu, pool, linear, loss; no backward pass of the input.
+    // One micro-batch per step: input, conv, batch norm with relu, pool, linear, loss. The input has no backward pass.
     EXPECT_EQ(launches["forward_kernel"], 4 * 6);
     EXPECT_EQ(launches["backward_kernel"], 4 * 5);
     EXPECT_EQ(rank["health"]["clock_mhz"], 1200);

@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-TEST(CapturePartition, DividesAStepIntoGroupsOfEqualSizeThatFit) {
+TEST(CapturePartition, DividesStepsIntoGroupsOfAlmostEqualSizesThatFit) {
   for (int most = 1; most <= 20; ++most)
     for (int accumulation = 1; accumulation <= 40; ++accumulation) {
       const CapturePartition capture_partition(most, accumulation);
@@ -26,8 +26,9 @@ TEST(CapturePartition, DividesAStepIntoGroupsOfEqualSizeThatFit) {
     }
 }
 
-// The copy of a batch waits until the previous batch in its slot was consumed. That must not be the newest batch.
-TEST(CapturePartition, ConsecutiveBatchesUseDifferentSlots) {
+// The copy of a batch waits until the previous batch in its device slot has been consumed. That must not be the newest
+// batch.
+TEST(CapturePartition, ConsecutiveBatchesNeverShareASlot) {
   for (int most = 1; most <= 20; ++most)
     for (int accumulation = 1; accumulation <= 40; ++accumulation) {
       const CapturePartition capture_partition(most, accumulation);
@@ -35,7 +36,7 @@ TEST(CapturePartition, ConsecutiveBatchesUseDifferentSlots) {
       EXPECT_GE(slots, std::size_t(capture_partition.largest()));
       EXPECT_LE(slots, std::size_t(std::max(2, capture_partition.largest() + 4)));
       if (most >= accumulation) {
-        EXPECT_EQ(slots, std::size_t(std::max(2, accumulation))) << "what one graph needs";
+        EXPECT_EQ(slots, std::size_t(std::max(2, accumulation))) << "as many as one graph needs";
       }
       std::size_t before = slots;
       for (std::int64_t step = 0; step < 4; ++step) {

@@ -93,7 +93,7 @@ TEST(Checkpoint, DamagedCheckpointsAreSkippedForAnEarlierOne) {
   EXPECT_EQ(found->step, 1);
   EXPECT_TRUE(a.equals(b));
   damage(files[0]);
-  EXPECT_THROW(store.load_newest(*a.network), Error);  // it must not start from the beginning unless asked to
+  EXPECT_THROW(store.load_newest(*a.network), Error);  // it must not silently start from the beginning
 }
 
 TEST(Checkpoint, AnotherModelIsRefusedAndTheTensorNamed) {

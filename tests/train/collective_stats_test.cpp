@@ -5,8 +5,8 @@
 namespace millrace {
 namespace {
 
-// A step whose last all-reduce ends at 10, and that waited for all-reduces from 7 on.
-TEST(CollectiveStats, TimeThatTheStepWaitsIsExposedAndTheRestHidden) {
+// The last all-reduce of the step ends at 10, and the step waits for it from 7 on.
+TEST(CollectiveStats, OnlyTheTimeThatTheStepWaitsIsExposed) {
   CollectiveStats clock;
   for (int step = 0; step < 2; ++step)
     clock.add({{0, 100, 1, 2, 6}, {1, 50, 3, 6, 8}, {-1, 8, 8, 8.5, 10}},
@@ -20,7 +20,7 @@ TEST(CollectiveStats, TimeThatTheStepWaitsIsExposedAndTheRestHidden) {
   EXPECT_DOUBLE_EQ(sums[0].queued, 2);
   EXPECT_DOUBLE_EQ(sums[0].busy, 8);
   EXPECT_DOUBLE_EQ(sums[0].exposed, 0);
-  EXPECT_DOUBLE_EQ(sums[0].ready, 1) << "from the step's begin on";
+  EXPECT_DOUBLE_EQ(sums[0].ready, 1) << "counted from the begin of the step";
   EXPECT_DOUBLE_EQ(sums[1].ready, 5);
   EXPECT_DOUBLE_EQ(sums[1].needed, 13);
   EXPECT_DOUBLE_EQ(sums[1].exposed, 2);
@@ -29,18 +29,18 @@ TEST(CollectiveStats, TimeThatTheStepWaitsIsExposedAndTheRestHidden) {
   EXPECT_EQ(clock.bytes(), 316u);
 }
 
-TEST(CollectiveStats, ABlockingAllReduceIsAlwaysExposed) {
+TEST(CollectiveStats, ABlockingAllReduceIsFullyExposed) {
   CollectiveStats clock;
-  clock.add({{0, 100, 1, 2, 6, true}, {1, 50, 3, 6, 8}}, {.sums = 5});  // four of the five come with the first step
+  clock.add({{0, 100, 1, 2, 6, true}, {1, 50, 3, 6, 8}}, {.sums = 5});  // four of the five seconds are in the first
   const auto sums = clock.stats();
   EXPECT_DOUBLE_EQ(sums[0].exposed, 4);
   EXPECT_DOUBLE_EQ(sums[1].exposed, 1);
 }
 
-// With ZeRO: the all-gathers of the weights begin at 0, with bucket 1. The forward pass waits for bucket 1 from 1 to 2
-// and for bucket 0 from 3.5 to 4. The step waits for all-reduces from 11 to 12, and for the sum of squares from 13
-// to 13.5.
-TEST(CollectiveStats, AllGathersAndReduceScattersOfABucketAreSeparate) {
+// With ZeRO. Weights are all-gathered from 0 on, bucket 1 first. The forward pass waits for bucket 1 from 1 to 2, and
+// for bucket 0 from 3.5 to 4. The step waits for the reduce-scatters from 11 to 12, and for the all-reduce of the
+// squares from 13 to 13.5.
+TEST(CollectiveStats, AllGatherAndReduceScatterOfABucketAreCountedSeparately) {
   using enum CollectiveOp;
   CollectiveStats clock;
   const std::vector<CommSpan> spans{{1, 400, 0, 0, 2, false, all_gather},
@@ -71,7 +71,7 @@ TEST(CollectiveStats, AllGathersAndReduceScattersOfABucketAreSeparate) {
   EXPECT_DOUBLE_EQ(sums[4].bus_rate(4), 1.5 * 16 / 1);
 }
 
-TEST(CollectiveStats, ABlockingAllGatherIsExposedAndNotPartOfTheAllReduceWait) {
+TEST(CollectiveStats, ABlockingAllGatherIsNotPartOfTheWaitForGradients) {
   using enum CollectiveOp;
   CollectiveStats clock;
   clock.add({{0, 100, 0, 0, 3, true, all_gather}, {0, 100, 5, 6, 8, false, reduce_scatter}},

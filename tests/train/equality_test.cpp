@@ -10,7 +10,7 @@ using test::fused_run;
 using test::run;
 using test::small_run;
 
-// Only the first steps are compared. Later ones drift apart, because a different order of summation rounds differently.
+// Compares the losses of the first steps only. Later ones differ by rounding, because the order of summation differs.
 void expect_same_start(const std::vector<nlohmann::json>& a, const std::vector<nlohmann::json>& b, const char* what) {
   ASSERT_EQ(a.size(), b.size()) << what;
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i]["samples"], b[i]["samples"]) << what;
@@ -42,7 +42,7 @@ TEST(Equality, MicroBatchesDoNotMatterWithoutBatchStatistics) {
   expect_same_start(whole, run(small_run(false), 4, 8), "4 ranks");
 }
 
-TEST(Equality, TailsAreWholeAndRanksWithoutRowsTakePart) {
+TEST(Equality, ShortStepsWorkOnRanksWithoutRows) {
   RunConfig c = small_run(true, "65");  // steps of 32, 32 and 1 row
   const auto lines = run(c, 3, 8);
   ASSERT_EQ(lines.size(), 6u);
@@ -66,7 +66,7 @@ TEST(Equality, OverlapProgressAndBucketSizeChangeNoBit) {
   }
 }
 
-TEST(Equality, SixteenBitSumsStayWithinRounding) {
+TEST(Equality, SixteenBitGradientsStayWithinRounding) {
   RunConfig c = small_run(true);
   const auto exact = run(c, 2, 8);
   c.comm.grad_dtype = DType::bf16;

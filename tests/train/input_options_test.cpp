@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-TEST(InputOptions, SamplesAreNotMovedIfTargetsWouldNotFollow) {
+TEST(InputOptions, AugmentationThatWouldNotMatchTheTargetsIsRefused) {
   ShardIndex fields;
   fields.sample = {8, 8, 1};
   fields.y.target = {8, 8};
@@ -47,7 +47,7 @@ std::string refusal(const DataConfig& feed, const Shape& sample) {
   return "";
 }
 
-TEST(InputOptions, AugmentationKeepsPartOfEverySample) {
+TEST(InputOptions, AugmentationThatWouldHideASampleIsRefused) {
   DataConfig feed;
   feed.augment = true;
   feed.crop_pad = 8;
@@ -60,7 +60,7 @@ TEST(InputOptions, AugmentationKeepsPartOfEverySample) {
   EXPECT_EQ(refusal(feed, {8, 12, 3}), "");
 }
 
-TEST(InputOptions, ColorJitterNeedsThreeChannelsAndAugmentation) {
+TEST(InputOptions, ColourJitterNeedsThreeChannelsAndAugmentation) {
   DataConfig feed;
   feed.hue = 0.1;
   EXPECT_NE(refusal(feed, {8, 8, 3}).find("no effect without data.augment = on"), std::string::npos);

@@ -1,4 +1,4 @@
-// Splits for ranks of different speed: balanced, in whole micro-batches, and the same on all ranks.
+// The load balancer splits whole micro-batches by the speed of the ranks, and all ranks use the same split.
 #include "millrace/train/distributed/load_balancer.hpp"
 
 #include <gtest/gtest.h>
@@ -17,10 +17,11 @@ namespace {
 TEST(LoadBalancer, TheSplitMinimizesTheTimeOfTheSlowestRank) {
   EXPECT_EQ(balanced_split(std::vector{1.0, 1.0}, 16, 16), (MicrobatchSplit{8, 8}));
   EXPECT_EQ(balanced_split(std::vector{1.0, 3.0}, 16, 16), (MicrobatchSplit{12, 4}));
-  EXPECT_EQ(balanced_split(std::vector{1.0, 1000.0}, 16, 16), (MicrobatchSplit{15, 1})) << "one at least";
+  EXPECT_EQ(balanced_split(std::vector{1.0, 1000.0}, 16, 16), (MicrobatchSplit{15, 1}))
+      << "each rank gets at least one";
   EXPECT_EQ(balanced_split(std::vector{1.0, 1000.0}, 16, 10), (MicrobatchSplit{10, 6}));
   std::mt19937 random(3);
-  for (int turn = 0; turn < 200; ++turn) {
+  for (int round = 0; round < 200; ++round) {
     std::vector<double> seconds(1 + random() % 4);
     for (double& s : seconds) s = 0.5 + double(random() % 1000) / 100;
     const std::int64_t all = std::int64_t(seconds.size() + random() % 6),
@@ -33,7 +34,7 @@ TEST(LoadBalancer, TheSplitMinimizesTheTimeOfTheSlowestRank) {
         last = std::max(last, shares[r] > most ? 1e9 : seconds[r] * double(shares[r]));
       return last;
     };
-    // Compared with every possible split.
+    // Compare with all possible splits.
     double best = 1e9;
     MicrobatchSplit trial(seconds.size(), 1);
     const auto try_all = [&](const auto& self, std::size_t rank, std::int64_t left) -> void {
@@ -62,8 +63,8 @@ StepMetrics step_of(std::int64_t number, double forward, double backward) {
   return m;
 }
 
-// Loaders that have fetched different numbers of steps in advance.
-TEST(LoadBalancer, RanksChangeTogetherAtAStepThatNoLoaderHasFetched) {
+// The loaders of the two ranks are ahead by different numbers of steps.
+TEST(LoadBalancer, AllRanksChangeTheSplitAtAStepThatNoLoaderHasFetched) {
   constexpr std::int64_t all = 12, ahead[] = {3, 9};
   std::array<std::vector<std::int64_t>, 2> counts;
   run_thread_world(2, [&](World& world) {
@@ -75,12 +76,13 @@ TEST(LoadBalancer, RanksChangeTogetherAtAStepThatNoLoaderHasFetched) {
     for (std::int64_t step = 0; step < 150; ++step) {
       for (; fetched < step + ahead[rank]; ++fetched) planned.push_back(balance.plan(fetched).count(all));
       const std::int64_t mine = balance.part(step).count(all);
-      EXPECT_EQ(mine, planned[std::size_t(step)]) << "what was fetched is what is computed";
+      EXPECT_EQ(mine, planned[std::size_t(step)]) << "the split changed after the loader had fetched the step";
       EXPECT_EQ(balance.max_micro_batches(step, all) + balance.min_micro_batches(step, all), all);
       counts[rank].push_back(mine);
       StepTiming pace;
       pace.full = step % 7 != 6;
-      pace.micro_batches = int(mine);  // other steps and the first one do not count
+      pace.micro_batches = int(mine);
+      // Steps that are not full and the first step are not measured, so their time must have no effect.
       const double each = !pace.full || step == 0 ? 9 : step < 30 ? (rank ? 0.02 : 0.01) : 0.01;
       balance.after_step(step_of(step + 1, each * double(mine) / 3, each * double(mine) * 2 / 3), pace);
     }
@@ -88,11 +90,11 @@ TEST(LoadBalancer, RanksChangeTogetherAtAStepThatNoLoaderHasFetched) {
   for (std::size_t step = 0; step < counts[0].size(); ++step)
     EXPECT_EQ(counts[0][step] + counts[1][step], all) << "step " << step;
   EXPECT_EQ(counts[0][0], 6);
-  EXPECT_EQ(counts[0][29], 8) << "one is half as fast";
-  EXPECT_EQ(counts[0].back(), 6) << "and is so no longer";
+  EXPECT_EQ(counts[0][29], 8) << "rank 1 takes twice as long";
+  EXPECT_EQ(counts[0].back(), 6) << "both ranks are equally fast again";
 }
 
-TEST(LoadBalancer, EvenEqualsTheSamplersSplit) {
+TEST(LoadBalancer, EvenEqualsTheEvenSplitOfTheSampler) {
   run_thread_world(3, [&](World& world) {
     const LoadBalancer balance(world, "even", 13);
     for (const std::int64_t all : {13, 5, 2, 1}) {
@@ -102,7 +104,7 @@ TEST(LoadBalancer, EvenEqualsTheSamplersSplit) {
   });
 }
 
-TEST(LoadBalancer, ASplitFileIsFollowedLineByLineOrRefused) {
+TEST(LoadBalancer, AFileOfSharesIsFollowedLineByLineOrRefused) {
   const test::TemporaryFolder folder;
   const std::string file = (folder.path / "shares.jsonl").string();
   const auto with = [&](const std::string& text) {
@@ -114,7 +116,7 @@ TEST(LoadBalancer, ASplitFileIsFollowedLineByLineOrRefused) {
         EXPECT_EQ(balance.part(0).count(8), 4);
         EXPECT_EQ(balance.part(9).count(8), world.rank() ? 2 : 6);
         EXPECT_EQ(balance.part(8).count(8), 4);
-        EXPECT_EQ(balance.part(9).count(4), world.rank() ? 1 : 3) << "of a short step";
+        EXPECT_EQ(balance.part(9).count(4), world.rank() ? 1 : 3) << "in a short step";
         EXPECT_EQ(balance.split_number(8), 0u);
         EXPECT_EQ(balance.split_number(9), 1u);
         EXPECT_EQ(balance.str(100), "6 2");

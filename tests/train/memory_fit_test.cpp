@@ -1,4 +1,5 @@
-// Too little memory is reported before the first step, with the largest batch that would fit.
+// A run that needs too much memory is refused before its first step. The message names the largest micro-batch that
+// fits, and that one really fits.
 #include "millrace/train/session/memory_fit.hpp"
 
 #include <gtest/gtest.h>
@@ -11,11 +12,11 @@
 namespace millrace {
 namespace {
 
-TEST(MemoryFit, FindsTheLargestBatchInFewEvaluations) {
+TEST(MemoryFit, FindsTheMostRowsInFewEvaluations) {
   for (const std::size_t base : {0, 10, 5000})
     for (const std::size_t per_row : {1, 7, 100})
       for (const std::int64_t too_many : {2, 3, 50, 4096}) {
-        const auto bytes = [&](std::int64_t rows) {  // not exactly linear: memory is allocated in blocks
+        const auto bytes = [&](std::int64_t rows) {  // not quite linear, because memory is allocated in pieces
           return base + per_row * std::size_t(rows) + std::size_t(rows) / 16 * 3;
         };
         for (std::int64_t most : {std::int64_t(0), std::int64_t(1), too_many / 3, too_many - 1}) {
@@ -40,11 +41,11 @@ std::string refusal(const RunConfig& c, int ranks) {
   return text;
 }
 
-TEST(MemoryFit, TheLargestBatchNamedFitsAndOneRowMoreDoesNot) {
+TEST(MemoryFit, TheNamedMicroBatchFitsAndOneSampleMoreDoesNot) {
   for (const int ranks : {1, 2}) {
     const test::TemporaryFolder folder;
     RunConfig c = test::small_run(true, "2000");
-    c.data.prefetch = 4;  // auto: a ring of 64 MiB
+    c.data.prefetch = 4;  // auto would plan a ring of 64 MiB
     c.run.dir = (folder.path / "run").string();
     c.data.valid = {"synthetic:images:rows=300,shape=9x8x3,classes=4"};
     c.train.global_batch = 1024;
@@ -66,7 +67,8 @@ TEST(MemoryFit, TheLargestBatchNamedFitsAndOneRowMoreDoesNot) {
   }
 }
 
-// A backend whose linear layers take more workspace. It records for which batches it would time kernels.
+// A backend whose linear layers need more workspace. It records for which numbers of rows operations were made with and
+// without kernel timing.
 class Greedy : public Backend {
  public:
   Greedy(std::unique_ptr<Backend> real, std::size_t more) : real_(std::move(real)), more_(more) {}
@@ -106,7 +108,7 @@ class Greedy : public Backend {
   bool timing_ = true;
 };
 
-TEST(MemoryFit, IsTheSameOnAllRanksIfTheirKernelsNeedDifferentMemory) {
+TEST(MemoryFit, IsTheSameOnRanksThatNeedDifferentAmountsOfMemory) {
   RunConfig c = test::small_run(false);
   std::size_t needed = 0;
   {
@@ -114,7 +116,7 @@ TEST(MemoryFit, IsTheSameOnAllRanksIfTheirKernelsNeedDifferentMemory) {
     Session s(*world, c, Session::Use::train);
     needed = s.plan(s.batching.micro_batch / 2).needs.total();
   }
-  c.run.memory = needed + (1 << 20);  // enough for all ranks but the one that needs more
+  c.run.memory = needed + (1 << 20);  // enough for all but the greedy rank
   for (const std::size_t more : {std::size_t(0), std::size_t(64) << 20}) {
     std::vector<std::string> problems(2);
     run_thread_world(2, [&](World& world) {
@@ -127,7 +129,7 @@ TEST(MemoryFit, IsTheSameOnAllRanksIfTheirKernelsNeedDifferentMemory) {
   }
 }
 
-TEST(MemoryFit, TimesNoKernelsForBatchesThatAreOnlyEvaluated) {
+TEST(MemoryFit, TimesNoKernelsForTrialMicroBatches) {
   RunConfig c = test::small_run(false, "5000");
   c.data.prefetch = 4;
   c.train.global_batch = 4096;
@@ -141,10 +143,10 @@ TEST(MemoryFit, TimesNoKernelsForBatchesThatAreOnlyEvaluated) {
   EXPECT_EQ(made.rows[true], (std::set<std::int64_t>{4096, 5000 - 4096}));
   EXPECT_GE(made.rows[false].size(), 3u);
   s.plan(7);
-  EXPECT_TRUE(made.rows[true].count(7)) << "afterwards they are timed again";
+  EXPECT_TRUE(made.rows[true].count(7)) << "afterwards kernels are timed again";
 }
 
-TEST(MemoryFit, ANetworkTooLargeForOneSampleIsReported) {
+TEST(MemoryFit, TheMessageSaysWhenASingleSampleDoesNotFit) {
   const test::TemporaryFolder folder;
   RunConfig c = test::small_run(false);
   c.run.dir = (folder.path / "run").string();

@@ -1,4 +1,4 @@
-// Compares the memory plan with the memory that is allocated from the device and by malloc.
+// Compares the memory plan with what is really allocated, from the device and with malloc.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-// Counts the memory that a device allocates.
+// Counts the bytes that are allocated from a device.
 class CountingDevice : public Device {
  public:
   explicit CountingDevice(std::unique_ptr<Device> real) : real_(std::move(real)) {}
@@ -82,23 +82,23 @@ void one_pass(Network& network, std::int64_t rows) {
   network.optimizer_step();
 }
 
-TEST(MemoryPlan, AllocatedMemoryEqualsThePlan) {
+TEST(MemoryPlan, ANetworkAllocatesWhatWasPlanned) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     Side side;
     const NetworkSpec spec = resnet(dtype);
     const NetworkMemory planned = plan_network(*side.compute.backend, spec).needs;
-    EXPECT_EQ(side.device->taken, 0u) << "a plan takes nothing";
+    EXPECT_EQ(side.device->taken, 0u) << "a plan allocates nothing";
     const std::size_t before = heap();
     Network network(side.compute, spec);
     EXPECT_EQ(network.needs().total(), planned.total());
-    // The collective owns the gradients and statistics. The rest is two copies of the step's state, and the minimum
-    // size of small buffers.
+    // Gradients and statistics are allocated by the collective. The plan leaves out the two copies of the step's state
+    // and the minimum size of small buffers.
     const std::size_t from_device = planned.total() - planned.gradients;
     EXPECT_GE(side.device->taken, from_device);
     EXPECT_LE(side.device->taken, from_device + 4096) << name_of(dtype);
     for (const std::int64_t rows : {16, 5, 16}) one_pass(network, rows);
     const std::size_t grown = heap() - before;
-    if (before > 0) {  // sanitizers replace malloc and do not report its use
+    if (before > 0) {  // 0 with sanitizers, whose malloc does not report its use
       EXPECT_GE(grown, planned.total()) << name_of(dtype);
       EXPECT_LE(grown, planned.total() + planned.total() / 20 + (4u << 20)) << name_of(dtype);
     }
@@ -123,7 +123,7 @@ TEST(MemoryPlan, ZeroDividesTheMomentsByTheRanks) {
     EXPECT_LE(planned.moments, whole.moments / 3 + padding / 3);
     const std::size_t before = side.device->taken;
     const Network network(side.compute, sharded);
-    // The collective also owns the master weights, so that every rank can write to them.
+    // The master weights are allocated by the collective too, because every rank writes to them.
     const std::size_t master = std::size_t(sharded.buckets.padded(network.layout().count)) * sizeof(float);
     const std::size_t from_device = planned.total() - planned.gradients - master;
     EXPECT_GE(side.device->taken - before, from_device);

@@ -1,5 +1,5 @@
-// The step loop allocates nothing. The test counts every call of operator new by this program's own code while steps
-// run. It does not count calls by oneDNN, which allocates a small map for each call of a primitive.
+// The step loop allocates nothing. While steps run, all calls of operator new from this program's own code are counted.
+// Calls from libraries do not count: oneDNN unavoidably creates a small map for each call of a primitive.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -15,11 +15,11 @@ namespace {
 std::atomic<long> allocations{0};
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // they replace operator new
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // they have their own operator new
 #define MR_COUNTS 0
 #else
 #define MR_COUNTS 1
-// GCC warns about a mismatched pair if it inlines only one of the two functions.
+// GCC warns about a mismatched pair when it inlines only one of the two operators.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 void* operator new(std::size_t bytes) {
   const char* caller = static_cast<const char*>(__builtin_return_address(0));
@@ -40,11 +40,11 @@ void expect_no_allocation(int zero) {
   RunConfig c = test::small_run(true, "4096");
   c.run.dir = (folder.path / "run").string();
   c.train.micro_batch = 8;
-  c.data.prefetch = 4;  // auto: a ring that still grows
+  c.data.prefetch = 4;  // with auto the ring could still grow
   c.optim.zero = zero;
   run_thread_world(2, [&](World& world) {
     Trainer trainer(world, c);
-    for (int i = 0; i < 30; ++i) trainer.one_step();  // every ring slot has held every micro-batch of a step
+    for (int i = 0; i < 30; ++i) trainer.one_step();  // warm-up: every ring slot has held every micro-batch of a step
     world.barrier();
     const long before = allocations;
     for (int i = 0; i < 40; ++i) trainer.one_step();

@@ -27,7 +27,7 @@ struct ThreeLayers {
   std::string text() const { return describe_gradient(graph, scan_gradient(layout, gradient)); }
 };
 
-TEST(Overflow, TheLayerNearestTheLossThatBrokeIsNamed) {
+TEST(Overflow, TheAffectedParameterNearestTheLossIsNamed) {
   ThreeLayers net;
   net.at(0, 3) = nan;
   net.at(1, 69) = -inf;
@@ -43,20 +43,20 @@ TEST(Overflow, PaddingBetweenParametersIsIgnored) {
   EXPECT_EQ(net.text(), "the gradient of the last step is finite again; the largest finite value is 0.5, in fc.weight");
 }
 
-TEST(Overflow, AGradientWithoutAnyFiniteValueIsNamedToo) {
+TEST(Overflow, AGradientWithoutFiniteValuesIsDescribed) {
   ThreeLayers net;
   for (float& g : net.gradient) g = nan;
   EXPECT_EQ(net.text(), "the gradient is not finite in 3 of 3 parameters (nearest to the loss: fc.weight)");
 }
 
-TEST(Overflow, RanksWithShardsExamineTheWholeGradientTogether) {
+TEST(Overflow, ShardsOfAllRanksTogetherDescribeTheWholeGradient) {
   ThreeLayers net;
   net.at(1, 69) = -inf;
   net.at(2, 5) = -61000;
   net.at(0, 0) = 7e4f;
   const std::int64_t half = net.layout.count / 2;
   auto other = net;
-  for (std::int64_t i = 0; i < net.layout.count; ++i)  // other ranks' parts of the buffer are undefined
+  for (std::int64_t i = 0; i < net.layout.count; ++i)  // elements of other ranks' shards are undefined
     (i < half ? other : net).gradient[std::size_t(i)] = nan;
   const OptimizerShard first{0, half}, second{half, net.layout.count - half};
   auto survey = scan_gradient(net.layout, net.gradient, {&first, 1});
@@ -67,7 +67,7 @@ TEST(Overflow, RanksWithShardsExamineTheWholeGradientTogether) {
             "value is 7e+04, in conv1.weight");
 }
 
-// The lines on standard error while `c` trains on this many ranks, and the message of the error.
+// Trains on the given number of ranks, and returns the text on standard error followed by the error message.
 std::string words_of(const RunConfig& c, Exit expected, int ranks = 1) {
   testing::internal::CaptureStderr();
   std::string error;
@@ -87,7 +87,7 @@ TEST(Overflow, ConsecutiveSkippedStepsAreDiagnosedOnce) {
   RunConfig c = test::small_run(true);
   c.run.dir = (folder.path / "run").string();
   c.run.precision = Precision::fp16;
-  c.optim.loss_scale = 1e12;  // far above the range of 16 bits: it is halved until it fits
+  c.optim.loss_scale = 1e12;  // far too large for 16 bits: each overflow halves it
   c.train.steps = 40;
   c.train.epochs = 20;
   const std::string text = words_of(c, Exit::ok);
@@ -97,7 +97,7 @@ TEST(Overflow, ConsecutiveSkippedStepsAreDiagnosedOnce) {
   EXPECT_NE(text.find("run.precision = bf16", first), text.npos) << text;
 }
 
-TEST(Overflow, WithZeroTheGradientOfAllRanksIsExamined) {
+TEST(Overflow, WithZeroTheGradientOfAllRanksIsDescribed) {
   std::string texts[2];
   for (const int zero : {0, 1}) {
     const test::TemporaryFolder folder;
@@ -116,7 +116,7 @@ TEST(Overflow, WithZeroTheGradientOfAllRanksIsExamined) {
   EXPECT_EQ(texts[0], texts[1]);
 }
 
-TEST(Overflow, ADivergedRunNamesItsLayer) {
+TEST(Overflow, ADivergedRunNamesTheParameter) {
   const test::TemporaryFolder folder;
   RunConfig c = test::small_run(false);
   c.run.dir = (folder.path / "run").string();
@@ -127,7 +127,7 @@ TEST(Overflow, ADivergedRunNamesItsLayer) {
   EXPECT_NE(text.find("the gradient is not finite in "), text.npos) << text;
 }
 
-TEST(Overflow, ADivergedRunNamesTheSampleWithANaN) {
+TEST(Overflow, ADivergedRunNamesTheSampleThatIsNotFinite) {
   const test::TemporaryFolder folder;
   const std::string path = folder.path / "set.h5";
   std::vector<float> x(64 * 4, 0.5f), y(64, 1);

@@ -15,8 +15,8 @@ constexpr std::int64_t unit = ParameterLayout::padding, count = 37 * unit;
 
 float value(int rank, int step, std::int64_t i) { return float(std::sin(double(i * 7 + rank * 13 + step))); }
 
-// Runs two steps in which blocks are announced in the given order. Returns the gradient of the second step, and the
-// tags of the all-reduces of both steps in the order in which they ran.
+// Runs two steps in which blocks are announced in the given order. Returns the gradient of the second step. tags: the
+// tags of the all-reduces of both steps, in the order in which they ran.
 std::vector<float> reduce(int ranks, CollectiveOptions::Progress progress, bool overlap, DType grad_dtype,
                           const std::vector<std::int64_t>& order, std::vector<int>* tags = nullptr) {
   std::vector<float> out(count);
@@ -53,7 +53,7 @@ std::vector<std::int64_t> backwards() {
   return order;
 }
 
-TEST(ReducerOrder, AllReducesStartInBucketOrderInAnyOrderOfAnnouncement) {
+TEST(ReducerOrder, AllReducesStartInBucketOrderForAnyOrderOfAnnouncements) {
   auto shuffled = backwards();
   std::shuffle(shuffled.begin(), shuffled.end(), std::mt19937(5));
   const auto expected = reduce(3, CollectiveOptions::Progress::inline_, false, DType::f32, backwards());
@@ -69,7 +69,7 @@ TEST(ReducerOrder, AllReducesStartInBucketOrderInAnyOrderOfAnnouncement) {
     }
 }
 
-TEST(ReducerOrder, ResultsAreTheSumsOfAllRanks) {
+TEST(ReducerOrder, TheResultIsTheSumOverAllRanks) {
   const auto got = reduce(4, CollectiveOptions::Progress::thread, true, DType::f32, backwards());
   for (std::int64_t i = 0; i < count; ++i) {
     double sum = 0;
@@ -80,7 +80,7 @@ TEST(ReducerOrder, ResultsAreTheSumsOfAllRanks) {
   for (std::int64_t i = 0; i < count; ++i) ASSERT_EQ(alone[std::size_t(i)], value(0, 1, i));
 }
 
-TEST(ReducerOrder, SixteenBitSumsAreRoundedOnceForEachRankAndOnceForTheSum) {
+TEST(ReducerOrder, SixteenBitGradientsRoundOncePerRankAndOnceForTheSum) {
   for (const auto& [dtype, bits] : {std::pair(DType::bf16, 8), std::pair(DType::f16, 11)}) {
     const auto got = reduce(4, CollectiveOptions::Progress::thread, true, dtype, backwards());
     const double half = std::ldexp(1.0, -bits);

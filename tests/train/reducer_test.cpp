@@ -36,10 +36,10 @@ TEST(Reducer, RefusesToFinishIfARangeWasNeverAnnounced) {
   EXPECT_THROW(reducer.finish(), Error);
 }
 
-// A backward pass takes 20 ms for each block, and all-reduces are slowed to half of that. The first all-reduce starts
-// long before the end, so most of their time overlaps the later blocks. The best of a few tries counts, because a busy
-// machine can delay one rank and the other then waits for it.
-TEST(Reducer, AllReducesOverlapTheBackwardPass) {
+// The backward pass takes 20 ms per block, and the all-reduce of a block is slowed to half of that. The first bucket
+// starts long before the end, so most of the all-reduce time overlaps with the remaining blocks. The best of several
+// attempts counts, because a busy machine may delay one rank, and the other waits for it.
+TEST(Reducer, AllReducesOverlapWithBackward) {
   run_thread_world(2, [](World& world) {
     ExecutionOptions options;
     options.collective.progress = CollectiveOptions::Progress::thread;
@@ -68,7 +68,7 @@ TEST(Reducer, AllReducesOverlapTheBackwardPass) {
       ASSERT_EQ(spans.size(), std::size_t(blocks));
       double busy = 0;
       for (const CommSpan& s : spans) busy += s.ended - s.started;
-      EXPECT_GE(busy, 0.0095 * 1.04 * blocks) << "the sums were not slowed";
+      EXPECT_GE(busy, 0.0095 * 1.04 * blocks) << "the all-reduces were not slowed";
       EXPECT_LT(spans[0].started, backward_end - 0.1);
       double part[] = {exposed / busy};
       world.all_reduce(std::span<double>(part), World::Reduce::max);
@@ -79,7 +79,7 @@ TEST(Reducer, AllReducesOverlapTheBackwardPass) {
   });
 }
 
-TEST(Metrics, LinesPastTheCheckpointAndHalfLinesAreCutOff) {
+TEST(Metrics, LinesAfterTheCheckpointAndIncompleteLinesAreRemoved) {
   const test::TemporaryFolder folder;
   const auto path = folder.path / "metrics.jsonl";
   {

@@ -50,7 +50,7 @@ TEST(Epochs, CountFromTheirOrigin) {
 
 TEST(Resume, AnotherGlobalBatchInTheMiddleOfAnEpochIsRefused) {
   TemporaryFolder run;
-  run.stop_after(4);  // three steps are an epoch
+  run.stop_after(4);  // an epoch has three steps
   run.config.train.global_batch = 48;
   for (const int ranks : {1, 2})
     test::expect_error(Exit::config, "another train.global_batch (32 then, 48 now)", [&] { run.train(ranks); });

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 struct Watched : test::TemporaryFolder {
-  RunConfig config = test::small_run(true, "96");  // three steps an epoch
+  RunConfig config = test::small_run(true, "96");  // three steps per epoch
   Watched() {
     config.data.valid = {"synthetic:images:rows=40,shape=9x8x3,classes=4,seed=2"};
     config.run.dir = (path / "run").string();
@@ -169,7 +169,7 @@ TEST(RunLogger, ThePrometheusFileSaysWhyTheRunEnded) {
   EXPECT_EQ(run.shown().at("train/loss").size(), 2u);
 }
 
-TEST(RunLogger, TrainingContinuesWithOneWarningIfTheyCannotBeWritten) {
+TEST(RunLogger, TrainingContinuesWithOneWarningPerFileThatCannotBeWritten) {
   Watched run;
   run.config.log.prometheus = (run.path / "none/run.prom").string();
   fs::create_directories(run.path / "run");
@@ -185,7 +185,7 @@ TEST(RunLogger, TrainingContinuesWithOneWarningIfTheyCannotBeWritten) {
   for (const auto& [what, count] : times) EXPECT_EQ(count, 1) << what;
 }
 
-TEST(RunLogger, ANewRunRemovesTheSummaryOfTheOldRun) {
+TEST(RunLogger, ANewRunRemovesTheFilesOfTheOldRun) {
   Watched run;
   run.train(7);
   const fs::path dir = run.path / "run";
@@ -269,7 +269,7 @@ TEST(Metrics, LinesReadBack) {
 }
 
 // Uses a small file system in a mount namespace of this thread, so that no other process is affected.
-TEST(Metrics, OnAFullDiskLinesAreKeptAndNoneIsTruncated) {
+TEST(Metrics, OnAFullDiskLinesWaitInMemoryAndNoneIsTruncated) {
   constexpr int before = 30, meanwhile = 20000, after = 10;
   const test::TemporaryFolder folder;
   const fs::path path = folder.path / "metrics.jsonl";

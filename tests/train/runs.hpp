@@ -1,4 +1,4 @@
-// Runs inside the test: ranks as threads, synthetic data, a folder of its own.
+// Training runs inside a test: ranks are threads, the data is synthetic, and each run has its own folder.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,7 @@
 
 namespace millrace::test {
 
-// A small network, with or without batch norm.
+// A small network with or without batch norm.
 inline RunConfig small_run(bool batch_norm, const std::string& rows = "131") {
   RunConfig c;
   c.data.train = {"synthetic:images:rows=" + rows + ",shape=9x8x3,classes=4"};
@@ -31,7 +31,7 @@ inline RunConfig small_run(bool batch_norm, const std::string& rows = "131") {
   return c;
 }
 
-// Two batch norms whose sums are fused into the neighbouring convolutions, forward and backward.
+// Two batch norms that are fused with the convolutions around them at level 2, forward and backward.
 inline RunConfig fused_run() {
   RunConfig c = small_run(true);
   c.model.layers.insert(c.model.layers.begin() + 3, {"conv 8 3 pad=same bias=off", "batchnorm", "relu"});
@@ -39,15 +39,7 @@ inline RunConfig fused_run() {
   return c;
 }
 
-// The lines of metrics.jsonl in a run folder.
-inline std::vector<nlohmann::json> metrics_of(const std::filesystem::path& run_folder) {
-  std::vector<nlohmann::json> lines;
-  std::ifstream in(run_folder / "metrics.jsonl");
-  for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
-  return lines;
-}
-
-// Trains on this many ranks, in a folder that is removed afterwards, and returns the lines of metrics.jsonl.
+// The lines of metrics.jsonl after a run on the given number of ranks.
 inline std::vector<nlohmann::json> run(RunConfig c, int ranks, std::int64_t micro_batch) {
   const TemporaryFolder folder;
   c.run.dir = (folder.path / "run").string();

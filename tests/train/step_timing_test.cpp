@@ -1,4 +1,4 @@
-// What a run records for predictions, with simulated compute that only takes time.
+// The step timings that a run records for the scaling prediction. Computation is simulated by sleeping.
 #include <gtest/gtest.h>
 
 #include "millrace/advisor/rules/scaling_model.hpp"
@@ -17,8 +17,8 @@ Account account_of(RunConfig c, int ranks) {
   return Account::from_json(nlohmann::json::parse(read_file(folder.path / "run/summary.json")).at("account").dump());
 }
 
-// 13 steps; the last step of an epoch is short. Each rank has two micro-batches of four samples.
-RunConfig pretending(int ranks) {
+// 13 steps, of which the last in an epoch is short. Each rank has two micro-batches of four samples per step.
+RunConfig simulated_run(int ranks) {
   RunConfig c = test::small_run(true, std::to_string(8 * ranks * 6 + 1));
   c.model.name = ModelName::mlp;
   c.model.hidden = {64, 64, 64};
@@ -32,17 +32,18 @@ RunConfig pretending(int ranks) {
   return c;
 }
 
-// A busy machine makes sleeps longer, never shorter. So times are compared with lower bounds or with each other.
-TEST(Pace, ReportsWhenBucketsWereReadyAndWhatRanksWaitedFor) {
+// On a busy machine sleeps take longer, never shorter. So times are checked only against lower bounds or each other.
+TEST(StepTiming, ContainsWhenBucketsWereReadyAndTheWaitsForOtherRanks) {
   for (const int ranks : {1, 2}) {
-    const Account account = account_of(pretending(ranks), ranks);
+    const Account account = account_of(simulated_run(ranks), ranks);
     const StepProfile s = step_profile_of(account);
     EXPECT_EQ(s.ranks, ranks);
     EXPECT_EQ(s.micro_batches, 2);
     EXPECT_EQ(s.samples, 8 * ranks);
-    EXPECT_EQ(account.ranks[0].pace.steps, 13u - 4 - 1) << "but for the first ones and the short one";
+    EXPECT_EQ(account.ranks[0].pace.steps, 13u - 4 - 1) << "all but the first steps and the short one";
     EXPECT_GE(s.forward, 8 * a_sample / 3);
-    const double pass = 0.98 * 4 * a_sample * 2 / 3;  // padding between parameters is never announced
+    // Slightly less than the full time, because the padding between parameters is never announced.
+    const double pass = 0.98 * 4 * a_sample * 2 / 3;
     EXPECT_GE(s.last_backward, pass);
     EXPECT_GE(s.backward, s.last_backward + pass);
     ASSERT_GE(s.ready.size(), 3u);
@@ -62,21 +63,22 @@ TEST(Pace, ReportsWhenBucketsWereReadyAndWhatRanksWaitedFor) {
   }
 }
 
-TEST(Pace, ReportsTheTimeOfTheInputPassPerSample) {
+TEST(StepTiming, ContainsTheInputPassPerSample) {
   for (const bool augments : {false, true}) {
-    RunConfig c = pretending(2);
+    RunConfig c = simulated_run(2);
     c.data.augment = augments;
     c.test.compute_delay = 0;
-    c.train.micro_batch = 8;  // the first is all of the step's, so that a pause in its pass is one in both
+    // One micro-batch per step, so that both measured times contain any pause of the machine in this forward pass.
+    c.train.micro_batch = 8;
     for (const RankAccount& r : account_of(c, 2).ranks) {
       EXPECT_GT(r.pace.input_pass, 0);
-      EXPECT_LT(r.pace.input_pass * 8, r.pace.forward) << "it is a part of the forward pass";
+      EXPECT_LT(r.pace.input_pass * 8, r.pace.forward) << "the input pass is part of the forward pass";
     }
   }
 }
 
-TEST(Pace, TimestampsOfAStepIncludeLoaderAndAllReduces) {
-  RunConfig c = pretending(2);
+TEST(StepTiming, TimestampsPerStepIncludeThoseOfLoaderAndCollectives) {
+  RunConfig c = simulated_run(2);
   c.comm.bucket_size = 4 << 10;
   c.test.compute_delay = 0;
   for (const RankAccount& r : account_of(c, 2).ranks) {
@@ -88,8 +90,8 @@ TEST(Pace, TimestampsOfAStepIncludeLoaderAndAllReduces) {
   }
 }
 
-TEST(Pace, OneMicroBatchHasFewMilestonesForManyBuckets) {
-  RunConfig c = pretending(1);
+TEST(StepTiming, ManyBucketsHaveFewMilestones) {
+  RunConfig c = simulated_run(1);
   c.train.micro_batch = 0;
   c.comm.bucket_size = 1024;
   c.train.steps = 6;

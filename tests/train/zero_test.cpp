@@ -1,4 +1,4 @@
-// ZeRO stage 1 changes which rank keeps and updates a parameter, but no bit of the results.
+// ZeRO stage 1 changes which rank stores and updates which weights and moments. It changes no bit of the results.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -21,7 +21,7 @@ struct Outcome {
   std::map<std::string, std::vector<float>> tensors;
 };
 
-// 20 thousand parameters: several buckets, each with shards for several ranks, and padding after the last one.
+// 20 thousand parameters: several buckets, each with shards for several ranks, and padding after the last parameter.
 RunConfig wide_run() {
   RunConfig c = test::small_run(true);
   c.model.layers = {"conv 32 3x3", "batchnorm", "relu",       "conv 64 3x3",
@@ -79,7 +79,7 @@ void expect_same(const Outcome& a, const Outcome& b, const std::string& what) {
   }
 }
 
-TEST(Zero, EveryOptimizerGivesTheSameBitsAsWithoutZero) {
+TEST(Zero, ChangesNoBitWithAnyOptimizer) {
   for (const char* optimizer : {"sgd", "adamw", "lars", "lamb"})
     for (const int ranks : {1, 2, 3}) {  // 4, 2 and uneven numbers of micro-batches
       RunConfig c = wide_run();
@@ -88,7 +88,7 @@ TEST(Zero, EveryOptimizerGivesTheSameBitsAsWithoutZero) {
     }
 }
 
-TEST(Zero, SixteenBitsAndOverflowsGiveTheSameBits) {
+TEST(Zero, ChangesNoBitWithSixteenBitGradientsAndOverflows) {
   for (const char* optimizer : {"sgd", "adamw", "lamb"})
     for (const int ranks : {2, 3}) {
       RunConfig c = wide_run();
@@ -105,21 +105,21 @@ TEST(Zero, SixteenBitsAndOverflowsGiveTheSameBits) {
     }
 }
 
-TEST(Zero, AnOverflowInOneRanksShardCountsForAllRanks) {
+TEST(Zero, AnOverflowInTheShardOfOneRankSkipsTheStepOnAllRanks) {
   RunConfig c = wide_run();
   c.run.precision = Precision::fp16;
   c.optim.loss_scale = 1e9;
   c.optim.clip = 0;  // float16 ends at 65504: some gradients overflow
   const Outcome plain = outcome(c, 0, 2);
   EXPECT_EQ(plain.metrics[0].at("skipped"), true);
-  expect_same(plain, outcome(c, 1, 2), "from a scale too large");
+  expect_same(plain, outcome(c, 1, 2), "a loss scale that is too large");
 }
 
-TEST(Zero, TailsAndRanksWithoutRowsTakePart) {
+TEST(Zero, ShortStepsWorkOnRanksWithoutRows) {
   RunConfig c = wide_run();
   c.data.train = {"synthetic:images:rows=65,shape=9x8x3,classes=4"};  // steps of 32, 32 and 1 row
   expect_same(outcome(c, 0, 3), outcome(c, 1, 3), "3 ranks");
-  c.train.micro_batch = 32;  // ranks without rows in every step, also in those after an evaluation
+  c.train.micro_batch = 32;  // some ranks have no rows in every step, also in steps after an evaluation
   expect_same(outcome(c, 0, 3), outcome(c, 1, 3), "3 ranks, rows for one");
 }
 
@@ -137,8 +137,8 @@ TEST(Zero, OverlapProgressAndBucketSizeChangeNoBit) {
     }
 }
 
-// Three steps with ZeRO and three without, in both orders.
-TEST(Zero, ACheckpointResumesWithOrWithoutZeroOnAnyRanks) {
+// Runs three steps, then resumes for three more with another setting or number of ranks.
+TEST(Zero, ARunResumesWithOrWithoutZeroAndOnOtherRanks) {
   struct Half {
     int zero, ranks;
   };
@@ -162,7 +162,7 @@ TEST(Zero, ACheckpointResumesWithOrWithoutZeroOnAnyRanks) {
   expect_same(fewer, halves({1, 3}, {0, 2}), "3 ranks with, then 2 without");
 }
 
-TEST(Zero, BucketsDivideEvenlyAmongTheRanks) {
+TEST(Zero, BucketsAreShardedEvenly) {
   for (const int ranks : {2, 3, 8})
     for (const std::int64_t count : {64, 19000, 1000 * 4096})
       for (const std::int64_t elements : {1, 100000, 1 << 30}) {
@@ -181,9 +181,9 @@ TEST(Zero, BucketsDivideEvenlyAmongTheRanks) {
       }
 }
 
-// Each block of the forward pass takes 20 ms, and all-gathers are slowed to half of that. All but the first overlap the
-// forward pass. The best of a few tries counts, because a busy machine can delay a rank.
-TEST(Zero, AllGathersOverlapTheForwardPass) {
+// Each block of the forward pass takes 20 ms, and its all-gather is slowed to half of that, so all but the first
+// all-gather overlap with computation. The best of several attempts counts, because a busy machine may delay a rank.
+TEST(Zero, AllGathersOverlapWithForward) {
   run_thread_world(2, [](World& world) {
     ExecutionOptions options;
     options.collective.progress = CollectiveOptions::Progress::thread;
@@ -195,7 +195,7 @@ TEST(Zero, AllGathersOverlapTheForwardPass) {
     auto* data = static_cast<float*>(master.data);
     WeightAllGather weight_all_gather(*compute.collective, *compute.backend, buckets, blocks * block, master, nullptr,
                                       DType::f32);
-    double best = 1;  // exposed part of the all-gather time
+    double best = 1;  // part of the all-gather time that the forward pass waits
     for (int attempt = 0; attempt < 5 && best >= 0.3; ++attempt) {
       for (const OptimizerShard& s : buckets.shards(blocks * block))
         for (std::int64_t i = s.begin; i < s.begin + s.count; ++i) data[i] = float(attempt + 1);
@@ -214,7 +214,7 @@ TEST(Zero, AllGathersOverlapTheForwardPass) {
       compute.collective->take_spans(spans);
       ASSERT_EQ(spans.size(), std::size_t(blocks));
       for (const CommSpan& s : spans) busy += s.ended - s.started;
-      EXPECT_GE(busy, 0.0095 * 1.04 * blocks) << "the gathers were not slowed";
+      EXPECT_GE(busy, 0.0095 * 1.04 * blocks) << "the all-gathers were not slowed";
       double part[] = {waited / busy};
       world.all_reduce(std::span<double>(part), World::Reduce::max);
       best = std::min(best, part[0]);
