@@ -39,6 +39,14 @@ inline RunConfig fused_run() {
   return c;
 }
 
+// The lines of metrics.jsonl in a run folder.
+inline std::vector<nlohmann::json> metrics_of(const std::filesystem::path& run_folder) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream in(run_folder / "metrics.jsonl");
+  for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
 // The lines of metrics.jsonl after a run on the given number of ranks.
 inline std::vector<nlohmann::json> run(RunConfig c, int ranks, std::int64_t micro_batch) {
   const TemporaryFolder folder;
