@@ -92,6 +92,14 @@ std::vector<fs::path> source_files() {
   return out;
 }
 
+std::vector<fs::path> test_files() {
+  std::vector<fs::path> out;
+  for (const auto& entry : fs::recursive_directory_iterator(root / "tests"))
+    if (entry.path().extension() == ".cpp" || entry.path().extension() == ".hpp")
+      out.push_back(fs::relative(entry.path(), root));
+  return out;
+}
+
 fs::path inside_of(const fs::path& file) {
   return fs::relative(file, file.begin()->string() == "src" ? "src" : "include/millrace");
 }
@@ -172,12 +180,16 @@ TEST(Layers, FilesAndFoldersAreSmall) {
   constexpr int max_lines = 300;
   constexpr int max_files = 30;
   std::map<std::string, int> files;
-  for (const fs::path& file : source_files()) {
-    ++files[file.parent_path().generic_string()];
+  const auto check_lines = [&](const fs::path& file) {
     std::ifstream in(root / file);
     const auto lines = std::count(std::istreambuf_iterator<char>(in), {}, '\n');
     EXPECT_LE(lines, max_lines) << file << " has " << lines << " lines: split it";
+  };
+  for (const fs::path& file : source_files()) {
+    ++files[file.parent_path().generic_string()];
+    check_lines(file);
   }
+  for (const fs::path& file : test_files()) check_lines(file);
   for (const auto& [folder, count] : files)
     EXPECT_LE(count, max_files) << folder << " holds " << count << " files: make sub-folders";
 }
