@@ -80,7 +80,8 @@ hid_t native_type(DType dtype) {
                                                  {DType::i32, H5T_NATIVE_INT32},   {DType::i64, H5T_NATIVE_INT64},
                                                  {DType::f32, H5T_NATIVE_FLOAT},   {DType::f64, H5T_NATIVE_DOUBLE},
                                                  {DType::f16, make_float16(half)}, {DType::bf16, make_float16(brain)}};
-  return find_value(types, dtype, hid_t(H5I_INVALID_HID));
+  if (const hid_t* type = find_value(types, dtype)) return *type;
+  fail(Exit::internal, "internal error: no HDF5 type for ", name_of(dtype));
 }
 
 TypeInfo describe_type(hid_t type, bool converting) {

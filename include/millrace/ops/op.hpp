@@ -5,7 +5,9 @@
 #include <array>
 #include <cstddef>
 #include <string>
+#include <string_view>
 
+#include "millrace/base/error.hpp"
 #include "millrace/device/step_state.hpp"
 #include "millrace/device/tensor.hpp"
 
@@ -21,15 +23,20 @@ struct ActivationTraits {
   const char* name;         // in configurations
   bool backward_reads_src;  // the slope is computed from the argument of the function; otherwise from its result
 };
-// In the order of Activation. A slope that is a simple function of the result should be computed from it, because the
-// argument then need not be kept.
+// All activations. A slope that is a simple function of the result should be computed from it, because the argument
+// then need not be kept.
 inline constexpr ActivationTraits activations[] = {{Activation::none, "none", false},
                                                    {Activation::relu, "relu", false},
                                                    {Activation::gelu, "gelu", true},
                                                    {Activation::gelu_tanh, "gelu_tanh", true},
                                                    {Activation::tanh, "tanh", false}};
-constexpr bool backward_reads_src(Activation kind) { return activations[int(kind)].backward_reads_src; }
-constexpr const char* name_of(Activation kind) { return activations[int(kind)].name; }
+constexpr const ActivationTraits& traits_of(Activation kind) {
+  for (const ActivationTraits& a : activations)
+    if (a.kind == kind) return a;
+  fail(Exit::internal, "internal error: an activation has no row in the table of ops/op.hpp");
+}
+constexpr bool backward_reads_src(Activation kind) { return traits_of(kind).backward_reads_src; }
+constexpr const char* name_of(Activation kind) { return traits_of(kind).name; }
 // The activation with this name, other than none. Null: there is none.
 const ActivationTraits* find_activation(std::string_view name);
 // The names of all activations but none, "relu, gelu, ...".

@@ -99,8 +99,10 @@ const char* name_of(Bound b) {
                                                     {Bound::checkpoint, "checkpoint-bound"},
                                                     {Bound::evaluation, "evaluation-bound"},
                                                     {Bound::host, "host-bound"},
-                                                    {Bound::startup, "start-up-bound"}};
-  return find_value(names, b, "compute-bound");
+                                                    {Bound::startup, "start-up-bound"},
+                                                    {Bound::compute, "compute-bound"}};
+  static_assert(std::size(names) == bound_count);
+  return find_value(names, b, "?");
 }
 
 double BottleneckMetrics::share(Bound b) const {

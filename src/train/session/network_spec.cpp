@@ -1,7 +1,6 @@
 #include "train/session/network_spec.hpp"
 
 #include "millrace/base/error.hpp"
-#include "millrace/base/value_table.hpp"
 #include "millrace/config/keys.hpp"
 #include "millrace/train/session/make_compute.hpp"
 #include "train/session/input_options.hpp"
@@ -41,12 +40,17 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
 }
 
 OptimizerSpec::Kind optimizer_kind(OptimizerName name) {
-  using enum OptimizerSpec::Kind;
-  constexpr TableRow<OptimizerName, OptimizerSpec::Kind> kinds[] = {{OptimizerName::sgd, sgd},
-                                                                    {OptimizerName::adamw, adamw},
-                                                                    {OptimizerName::lars, lars},
-                                                                    {OptimizerName::lamb, lamb}};
-  return find_value(kinds, name, sgd);
+  switch (name) {
+    case OptimizerName::sgd:
+      break;
+    case OptimizerName::adamw:
+      return OptimizerSpec::Kind::adamw;
+    case OptimizerName::lars:
+      return OptimizerSpec::Kind::lars;
+    case OptimizerName::lamb:
+      return OptimizerSpec::Kind::lamb;
+  }
+  return OptimizerSpec::Kind::sgd;
 }
 
 OptimizerSpec optimizer_spec(const OptimOptions& o) {
