@@ -65,13 +65,13 @@ bench: data
 # Prints the tables of docs/benchmarks/2026-11-diagnosis-table.md, about 15 minutes each. KINDS="disk sums" selects
 # bottlenecks for the first table; DRAW="--seed 7 --count 20" selects pairs of bottlenecks for the second.
 diagnosis-table: deps build
-	tests/app/diagnosis_table.sh $(MILLRACE) mpirun $(BUILD)/tests/app/libfaulty_files.so $(KINDS)
-	python3 tests/app/two_bottlenecks.py $(MILLRACE) mpirun $(BUILD)/tests/app/libfaulty_files.so $(DRAW)
+	tests/tables/diagnosis_table.sh $(MILLRACE) mpirun $(BUILD)/tests/app/libfaulty_files.so $(KINDS)
+	python3 tests/tables/two_bottlenecks.py $(MILLRACE) mpirun $(BUILD)/tests/app/libfaulty_files.so $(DRAW)
 
 # Compares the predictions of `millrace scaling` with real runs: the table of
 # docs/benchmarks/2026-11-scaling-table.md, about ten minutes. KINDS="shared hosts slow real" selects parts of it.
 scaling-table: deps program
-	tests/app/scaling_table.sh . $(MILLRACE) mpirun $(KINDS)
+	tests/tables/scaling_table.sh . $(MILLRACE) mpirun $(KINDS)
 
 # Compares millrace with PyTorch on the CPU: training of several networks, and data loading. Takes about an hour. The
 # table is also written to build/peers.json. Choose with OPTIONS="--quick", OPTIONS="--only mlp" and others.

@@ -8,8 +8,8 @@
 # TURNS runs (3). On a machine that may be busy: TURNS=1 WITHIN=40.
 # Usage: diagnosis_table.sh MILLRACE MPIEXEC FAULTY_FILES [KIND...]
 set -euo pipefail
-source "$(dirname "$0")/lib.sh" "$1" "$2"
-source "$tests/table.sh"
+source "$(dirname "$0")/../app/lib.sh" "$1" "$2"
+source "$tests/../tables/table.sh"
 faulty_files=$(cd "$OLDPWD" && readlink -f "$3")
 only=("${@:4}")
 turns=${TURNS:-3}

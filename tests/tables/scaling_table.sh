@@ -8,8 +8,8 @@
 # real computation are not judged.
 # Usage: scaling_table.sh SOURCE_DIR MILLRACE MPIEXEC [KIND...]
 set -euo pipefail
-source "$(dirname "$0")/lib.sh" "$2" "$3"
-source "$tests/table.sh"
+source "$(dirname "$0")/../app/lib.sh" "$2" "$3"
+source "$tests/../tables/table.sh"
 only=("${@:4}")
 virtual_hosts s 10.78.0 br-ms
 turns=${TURNS:-3}
