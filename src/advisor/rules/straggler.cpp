@@ -28,7 +28,7 @@ double mean_of_others(const std::vector<RankAccount>& ranks, const RankAccount& 
   return sum / double(ranks.size() - 1);
 }
 
-// The slow rank and what it takes longer than the others, in seconds of the whole run.
+// The slow rank, and the seconds of the whole run by which it exceeds the other ranks.
 struct Suspect {
   const RankAccount& rank;
   const std::vector<RankAccount>& ranks;

@@ -1,11 +1,11 @@
-// From which size on something is tried or said. The first three are shares of the time of a step. Internal to
-// advisor/rules.
+// The smallest bounds that the advisor acts on or states. The first three are fractions of the time of a step. Internal
+// to advisor/rules.
 #pragma once
 
 namespace millrace {
 
-inline constexpr double min_tried_share = 0.03;      // a bound that takes less is not acted against in trials
-inline constexpr double min_stated_share = 0.08;     // a bound that takes less is not stated without a trial
+inline constexpr double min_tried_share = 0.03;      // a smaller bound is not tried in trials
+inline constexpr double min_stated_share = 0.08;     // a smaller bound is not stated without a trial
 inline constexpr double min_late_share = 0.25;       // the same, where the time is mostly spent waiting for a late rank
 inline constexpr double min_stated_startup = 0.25;   // of the run
 inline constexpr double min_stated_decoding = 0.05;  // of the loader's time
