@@ -154,9 +154,9 @@ class Linear : public Op {
   // The gradient of relu and tanh is computed from the result, that of gelu and gelu_tanh from the saved value before
   // the activation.
   void prepare_activation(const desc& data) {
-    const auto algorithm = onednn::algorithm_of(activation_, true);
-    const auto hint = onednn::eltwise_forward(algorithm, data, Mode::train);
-    const auto backward = onednn::eltwise_backward(algorithm, data, hint);
+    const onednn::Eltwise eltwise = onednn::eltwise_of(activation_, true);
+    const auto hint = onednn::eltwise_forward(eltwise, data, Mode::train);
+    const auto backward = onednn::eltwise_backward(eltwise, data, hint);
     activation_backward_ =
         Call(backward, dnnl::eltwise_backward(backward),
              {{keeps_pre_ ? DNNL_ARG_SRC : DNNL_ARG_DST, data}, {DNNL_ARG_DIFF_DST, data}, {DNNL_ARG_DIFF_SRC, data}});

@@ -54,7 +54,7 @@ th:first-child,td:first-child{padding-left:0}tbody th{color:var(--ink)}
 tbody tr:last-child>*{border-bottom:0}
 .figures thead th{color:var(--ink);font-weight:600;white-space:normal;overflow-wrap:anywhere;min-width:6rem}
 .words thead th{text-align:left}.words td{text-align:left;overflow-wrap:anywhere;min-width:7rem;white-space:pre-line}
-.pairs td{white-space:normal}.pairs{min-width:min(100%,22rem)}
+.pairs th,.pairs td{white-space:normal}.pairs{min-width:min(100%,22rem)}
 )";
 
 const char* const picture_css =

@@ -77,21 +77,21 @@ dnnl::memory::data_type type_of(DType dtype) {
   fail(Exit::config, "the CPU does not compute in ", name_of(dtype), ". choose fp32, bf16 or fp16");
 }
 
-dnnl::algorithm algorithm_of(Activation kind, bool from_dst) {
+Eltwise eltwise_of(Activation kind, bool from_dst) {
   switch (kind) {
     case Activation::relu:
-      return from_dst ? dnnl::algorithm::eltwise_relu_use_dst_for_bwd : dnnl::algorithm::eltwise_relu;
+      return {from_dst ? dnnl::algorithm::eltwise_relu_use_dst_for_bwd : dnnl::algorithm::eltwise_relu};
     case Activation::tanh:
-      return from_dst ? dnnl::algorithm::eltwise_tanh_use_dst_for_bwd : dnnl::algorithm::eltwise_tanh;
+      return {from_dst ? dnnl::algorithm::eltwise_tanh_use_dst_for_bwd : dnnl::algorithm::eltwise_tanh};
     case Activation::gelu:
-      return dnnl::algorithm::eltwise_gelu_erf;
+      return {dnnl::algorithm::eltwise_gelu_erf};
     case Activation::gelu_tanh:
-      return dnnl::algorithm::eltwise_gelu_tanh;
+      return {dnnl::algorithm::eltwise_gelu_tanh};
     case Activation::none:
       break;
   }
   fail(Exit::internal, "internal error: oneDNN's linear layer has no activation ", name_of(kind),
-       ". add it to algorithm_of()");
+       ". add it to eltwise_of()");
 }
 
 desc strided(const dims& d, DType dtype, const dims& strides) { return desc(d, type_of(dtype), strides); }
@@ -134,30 +134,37 @@ dnnl::matmul::primitive_desc matmul(const desc& src, const desc& weight, const d
   auto attr = user_scratch();
   dnnl::post_ops after;
   if (add) after.append_sum(1.0f);
+  if (activation != Activation::none) {
+    const Eltwise eltwise = eltwise_of(activation);
 #if DNNL_VERSION_MAJOR < 3
-  if (activation != Activation::none) after.append_eltwise(1.0f, algorithm_of(activation), 0.0f, 0.0f);
+    after.append_eltwise(1.0f, eltwise.algorithm, eltwise.alpha, 0.0f);
 #else
-  if (activation != Activation::none) after.append_eltwise(algorithm_of(activation), 0.0f, 0.0f);
+    after.append_eltwise(eltwise.algorithm, eltwise.alpha, 0.0f);
 #endif
+  }
   attr.set_post_ops(after);
   if (empty(bias)) return describe<dnnl::matmul>(attr, std::tuple(src, weight, dst));
   return describe<dnnl::matmul>(attr, std::tuple(src, weight, bias, dst));
 }
 
-dnnl::eltwise_forward::primitive_desc eltwise_forward(dnnl::algorithm algorithm, const desc& data, Mode mode) {
+dnnl::eltwise_forward::primitive_desc eltwise_forward(const Eltwise& eltwise, const desc& data, Mode mode) {
 #if DNNL_VERSION_MAJOR < 3
-  return describe<dnnl::eltwise_forward>(user_scratch(), std::tuple(kind_of(mode), algorithm, data, 0.0f, 0.0f));
+  return describe<dnnl::eltwise_forward>(user_scratch(),
+                                         std::tuple(kind_of(mode), eltwise.algorithm, data, eltwise.alpha, 0.0f));
 #else
-  return describe<dnnl::eltwise_forward>(user_scratch(), std::tuple(kind_of(mode), algorithm, data, data, 0.0f, 0.0f));
+  return describe<dnnl::eltwise_forward>(user_scratch(),
+                                         std::tuple(kind_of(mode), eltwise.algorithm, data, data, eltwise.alpha, 0.0f));
 #endif
 }
 
-dnnl::eltwise_backward::primitive_desc eltwise_backward(dnnl::algorithm algorithm, const desc& data,
+dnnl::eltwise_backward::primitive_desc eltwise_backward(const Eltwise& eltwise, const desc& data,
                                                         const dnnl::eltwise_forward::primitive_desc& hint) {
 #if DNNL_VERSION_MAJOR < 3
-  return describe<dnnl::eltwise_backward>(user_scratch(), std::tuple(algorithm, data, data, 0.0f, 0.0f), hint);
+  return describe<dnnl::eltwise_backward>(user_scratch(),
+                                          std::tuple(eltwise.algorithm, data, data, eltwise.alpha, 0.0f), hint);
 #else
-  return describe<dnnl::eltwise_backward>(user_scratch(), std::tuple(algorithm, data, data, data, 0.0f, 0.0f), hint);
+  return describe<dnnl::eltwise_backward>(user_scratch(),
+                                          std::tuple(eltwise.algorithm, data, data, data, eltwise.alpha, 0.0f), hint);
 #endif
 }
 

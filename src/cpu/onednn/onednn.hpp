@@ -20,8 +20,13 @@ dnnl::stream& stream();  // one per thread; primitives have finished when their 
 bool has_bf16();         // whether this processor and this release compute in bf16 (needs AVX-512 or AMX)
 std::string isa_name();  // the instruction set that oneDNN uses: "AVX2", "AMX (bf16)"
 dnnl::memory::data_type type_of(DType);  // Error(config) for types that are not f32, bf16 or f16
+// An activation in oneDNN's terms. What alpha means depends on the algorithm; it is 0 for all but a few.
+struct Eltwise {
+  dnnl::algorithm algorithm;
+  float alpha = 0;
+};
 // from_dst: the variant whose backward pass reads the result (relu and tanh).
-dnnl::algorithm algorithm_of(Activation, bool from_dst = false);
+Eltwise eltwise_of(Activation, bool from_dst = false);
 
 // Memory descriptors. plain: row-major without gaps. strided: with the given strides. any: the primitive chooses the
 // layout.
@@ -46,9 +51,9 @@ ConvBackwardWeights conv_backward_weights(const ConvShape&, const ConvForward& h
 // dst = activation(src * weight + bias), or dst += src * weight if add.
 dnnl::matmul::primitive_desc matmul(const desc& src, const desc& weight, const desc& bias, const desc& dst,
                                     Activation = Activation::none, bool add = false);
-dnnl::eltwise_forward::primitive_desc eltwise_forward(dnnl::algorithm, const desc& data, Mode);
+dnnl::eltwise_forward::primitive_desc eltwise_forward(const Eltwise&, const desc& data, Mode);
 // `data` describes src, or dst for a from_dst algorithm.
-dnnl::eltwise_backward::primitive_desc eltwise_backward(dnnl::algorithm, const desc& data,
+dnnl::eltwise_backward::primitive_desc eltwise_backward(const Eltwise&, const desc& data,
                                                         const dnnl::eltwise_forward::primitive_desc&);
 dnnl::reorder::primitive_desc reorder(const desc& from, const desc& to, bool add = false);
 
