@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 
 constexpr std::size_t message_bytes = 60 << 10;  // including the header, less than the eager limit of 64 KiB
-// Bytes. The time for shorter slices depends on the number of messages, not on their size.
+// In bytes. For shorter slices, the number of messages determines the time, not their size.
 constexpr std::size_t min_slice = 16 << 10;
 enum Tag { slice_tag, result_tag };
 

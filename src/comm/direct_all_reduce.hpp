@@ -18,8 +18,8 @@ class DirectAllReduce {
  public:
   // comm must outlive this object. No other messages may be sent over it meanwhile.
   explicit DirectAllReduce(MPI_Comm comm);
-  // Sums in place. wire: the element type of the messages, f32, bf16 or f16. Rounded to it, the result has the same
-  // bits on all ranks.
+  // Sums in place. wire: the element type of the messages, f32, bf16 or f16. With 16 bits, the result may be more
+  // exact on one rank than on another. After rounding it to `wire`, all ranks have the same bits.
   void sum(float* data, std::size_t count, DType wire);
 
  private:

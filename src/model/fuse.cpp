@@ -1,4 +1,5 @@
-// Fusion level 1 as a graph rewrite: a node is merged into the node before it if that node's result has no other user.
+// Fusion level 1 as a graph rewrite: a node is merged into the node before it if it is the only user of that node's
+// result.
 #include "millrace/model/graph.hpp"
 
 namespace millrace {
@@ -8,7 +9,7 @@ namespace {
 int folds_into(const Graph& graph, int value) { return graph.single_consumer(value) < 0 ? -1 : graph.producer(value); }
 
 // Merges `later` into `earlier`. The merged node produces the value of the later node and takes its place, because
-// the other inputs of the later node exist only then.
+// the other inputs of the later node do not exist before that place.
 void fold(Graph& graph, int earlier, int later) {
   Node merged = graph.nodes[std::size_t(earlier)];
   merged.dst = graph.nodes[std::size_t(later)].dst;

@@ -12,7 +12,7 @@ namespace millrace {
 
 class Trainer {
  public:
-  // The account measures time from `begun` on. Collective, as run() and one_step() are.
+  // The account measures time from `begun` on. The constructor, run() and one_step() are collective.
   Trainer(World&, const RunConfig&, Timeline::Clock::time_point begun = Timeline::Clock::now());
   ~Trainer();
   Exit run();

@@ -15,7 +15,7 @@ namespace millrace {
 
 struct OpTime {
   std::string name, kind, implementation;
-  // The operation by itself: best of the repeats, by the device's clock.
+  // The operation by itself: the shortest time of all repeats, by the device's clock.
   double forward_seconds = 0, backward_seconds = 0;
   Cost forward, backward;
 };

@@ -66,7 +66,7 @@ struct Graph {
   std::int64_t parameter_count() const;
   double forward_flops() const;
   int producer(int value) const;         // the node that writes the value; -1: none
-  int single_consumer(int value) const;  // the only node that reads the value, and only once; -1: there is none
+  int single_consumer(int value) const;  // the node that reads the value, if it is read exactly once; else -1
 };
 
 // Adds nodes to a graph. Each function returns the index of the value that its node produces. Error(config) if shapes
@@ -109,12 +109,13 @@ class GraphBuilder {
 Graph fuse(Graph, int level);
 // Level 1: pads images with channels of zeros if a convolution is their only consumer. The backend decides how many.
 Graph pad_channels(Graph, Backend&);
-// Level 2: the convolution before a batch norm also computes the sums for the norm's forward pass, and the convolution
-// after norm + relu computes those for its backward pass. Adds a line to `unfused` for each fusion that the backend
-// rejects.
+// Level 2: the convolution before a batch norm also computes the sums for the norm's forward pass. The convolution
+// after norm + relu also computes the sums for the norm's backward pass. Adds a line to `unfused` for each fusion that
+// the backend rejects.
 Graph fuse_norms(Graph, Backend&, std::vector<std::string>& unfused);
 // Level 2: if a linear layer is the only consumer of the activation of another one, its backward pass also computes
-// the gradient before that activation and the bias gradient of the other layer. `unfused` as above.
+// the gradient before that activation and the bias gradient of the other layer. Adds lines to `unfused` as
+// fuse_norms() does.
 Graph fuse_linears(Graph, Backend&, std::vector<std::string>& unfused);
 
 }  // namespace millrace

@@ -40,7 +40,7 @@ class MetricsFile {
   MetricsFile(const MetricsFile&) = delete;
   // Error(data) when a line cannot be written, except for a full disk.
   void write(const StepMetrics&);
-  // These two do nothing if the file already has a line for this step.
+  // Both functions below do nothing if the file already has a line for this step.
   void write(const ValidationMetrics&);
   void write(std::int64_t step, const std::string& line);  // `line` ends with a newline
   void sync();  // flushes to the disk; call it before a checkpoint gets its final name

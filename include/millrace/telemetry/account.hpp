@@ -44,8 +44,10 @@ struct RankAccount {
   NetworkLink network_link;  // the fastest of this host
 
   // Between steps.
-  int checkpoints = 0;         // all that were written
-  int needed_checkpoints = 0;  // those that do not depend on checkpoint.every: the best so far, and the last
+  int checkpoints = 0;  // written for any reason
+  // Written because the accuracy was the best so far, or because the run ended. They do not depend on
+  // checkpoint.every.
+  int needed_checkpoints = 0;
   int evaluations = 0;
 
   // Machine.

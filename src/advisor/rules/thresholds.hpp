@@ -6,7 +6,7 @@ namespace millrace {
 
 inline constexpr double min_tried_share = 0.03;      // a smaller bound is not tried in trials
 inline constexpr double min_stated_share = 0.08;     // a smaller bound is not stated without a trial
-inline constexpr double min_late_share = 0.25;       // the same, where the time is mostly spent waiting for a late rank
+inline constexpr double min_late_share = 0.25;       // a bound this large is stated even if little of it is recoverable
 inline constexpr double min_stated_startup = 0.25;   // of the run
 inline constexpr double min_stated_decoding = 0.05;  // of the loader's time
 

@@ -15,7 +15,7 @@
 namespace millrace {
 namespace {
 
-// The split changes only if the time of the slowest rank shrinks by this factor.
+// The split changes only if it divides the time of the slowest rank by more than this factor.
 constexpr double min_gain = 1.04;
 // Length of a measurement in steps and in seconds. It doubles each time that the split does not change.
 constexpr std::int64_t least_steps = 4, most_steps = 4096;

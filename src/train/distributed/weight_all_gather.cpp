@@ -16,7 +16,7 @@ WeightAllGather::WeightAllGather(Collective& collective, Backend& backend, const
   arrived_ = buckets_.size();
 }
 
-// The same tag as that of the bucket's reduce-scatter, which has ended before the all-gather starts.
+// The bucket's reduce-scatter uses the same tag. It has ended before the all-gather starts.
 int WeightAllGather::tag_of(std::size_t wait) const { return int(buckets_.size() - 1 - wait); }
 
 void WeightAllGather::begin(TimestampSeries timestamps) {

@@ -18,7 +18,8 @@ CapturePartition::CapturePartition(int most, int accumulation, bool varies) {
     return;
   }
   device_slots_ = std::max(2, largest_);
-  // Every step starts in slot 0. So that two consecutive batches never share a slot, no step may end in slot 0.
+  // Steps with several micro-batches start in slot 0, so a full step must not end there: its last batch and the first
+  // batch of the next step would share the slot.
   while (accumulation > 1 && (accumulation - 1) % device_slots_ == 0) ++device_slots_;
 }
 

@@ -6,7 +6,6 @@
 #include "millrace/train/distributed/buckets.hpp"
 
 namespace millrace {
-namespace {}  // namespace
 
 StepTimer::StepTimer(Device& device, Collective& collective, StepTimerSpec spec)
     : device_(device), collective_(collective), spec_(std::move(spec)) {

@@ -18,8 +18,8 @@ class CapturePartition {
   CapturePartition(int most, int accumulation, bool varies = false);
   // The largest number of micro-batches in a group.
   int largest() const { return largest_; }
-  // Device slots that the loader needs. There are enough that two consecutive batches never use the same slot: the copy
-  // of the next batch would otherwise wait until the step has consumed the newest one.
+  // Device slots that the loader needs. Two consecutive batches of steps with `accumulation` micro-batches never use
+  // the same slot. Otherwise, the copy of the next batch would wait until the step has consumed the newest one.
   int device_slots() const { return device_slots_; }
   // Number of groups of a rank that has this many micro-batches in the step. It is at least 1, because a rank without
   // rows still takes part in the all-reduces.

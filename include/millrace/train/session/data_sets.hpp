@@ -21,12 +21,13 @@ struct DataSets {
   ShardIndex& reference() { return has_train ? train : valid; }
 };
 
-// Indexes data.train and data.valid. training: the run trains, so data.train is augmented by random crops; data.valid
-// is indexed only if train.evaluate is on. Measures mean and standard deviation if the files do not contain them.
-// Collective. Error(config), Error(data): data.train and data.valid do not match each other or the configuration.
+// Indexes data.train and data.valid. training: the run trains. Then data.valid is indexed only if
+// train.evaluate is on, and with data.augment the decoder applies data.random_resized_crop to data.train. Measures mean
+// and standard deviation if they are needed and neither the configuration nor the files contain them. Collective.
+// Error(config), Error(data): data.train and data.valid do not match each other or the configuration.
 DataSets index_data_sets(World&, const RunConfig&, bool training);
 
-// Opens the readers of the data sets; that of the training data only if `training`. Collective.
+// Opens the reader of the validation data if it was indexed, and of the training data if `training`. Collective.
 void open_sources(World&, const RunConfig&, bool training, DataSets&);
 
 }  // namespace millrace

@@ -50,8 +50,8 @@ class StepRunner {
   void disable_timestamps(bool disabled) { timer_.disable(disabled); }
   // step: number within the run, from 0. Timestamps and results exist twice; a step uses those of its parity, step % 2.
   void enqueue(std::int64_t step, double learning_rate);
-  // For an enqueued step. Waits for the device. wants_stop and wants_checkpoint: whether this rank wants to stop or to
-  // save. Collective.
+  // Waits until the device has done the enqueued step, and returns its results. wants_stop, wants_checkpoint: whether
+  // this rank wants to stop or to write a checkpoint. Collective.
   StepResult collect(std::int64_t step, bool wants_stop, bool wants_checkpoint);
   const Reducer& reducer() const { return reducer_; }
   const StepTimer& timer() const { return timer_; }
