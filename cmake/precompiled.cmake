@@ -7,7 +7,7 @@ if(MILLRACE_SANITIZE STREQUAL "address")
 endif()
 set(MILLRACE_STANDARD_HEADERS
     <algorithm> <array> <atomic> <chrono> <cmath> <condition_variable> <cstdint> <cstring> <deque> <filesystem> <fstream> <functional>
-    <map> <memory> <mutex> <numeric> <optional> <set> <span> <sstream> <string> <thread> <vector>)
+    <map> <memory> <mutex> <numeric> <optional> <set> <span> <sstream> <string> <thread> <vector> <fmt/core.h>)
 if(MILLRACE_PRECOMPILED AND CCACHE AND CMAKE_CXX_COMPILER_LAUNCHER STREQUAL CCACHE)
   # Without this, ccache does not cache files that use precompiled headers.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})

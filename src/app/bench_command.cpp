@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -63,9 +65,8 @@ Exit gpu_bench(World& world, const Arguments& arguments) {
                           {"train.global_batch", {std::to_string(batch * world.size())}}});
     const int repeats = repeats_of(parsed);
     const StepBench bench = bench_step(world, resolve_config({}, parsed.keys), repeats);
-    print(world,
-          cat("ResNet-50, batch ", batch, " a rank, ", std::llround(batch * world.size() / bench.full_step_seconds),
-              " images/s\n", bench.str(true), "\n"));
+    print(world, fmt::format("ResNet-50, batch {} a rank, {} images/s\n{}\n", batch,
+                             std::llround(batch * world.size() / bench.full_step_seconds), bench.str(true)));
   }
   return Exit::ok;
 }
@@ -101,7 +102,8 @@ const Bench benches[] = {
 
 std::string bench_help() {
   std::string out = "usage: millrace bench NAME [options]\n\n";
-  for (const Bench& bench : benches) out += cat(bench.name, ": ", bench.summary, "\n", flags_help(bench.flags()), "\n");
+  for (const Bench& bench : benches)
+    out += fmt::format("{}: {}\n{}\n", bench.name, bench.summary, flags_help(bench.flags()));
   return out + "bench step, gpu and loader also accept keys. Keys of checkpoint and log have no effect.\n\n" +
          keys_help({"checkpoint", "log", "account"});
 }
@@ -113,9 +115,8 @@ Exit bench_command(World& world, const Arguments& arguments) {
       return bench.run(world, Arguments(arguments.begin() + 1, arguments.end()));
     names += (names.empty() ? "" : ", ") + std::string(bench.name);
   }
-  fail(Exit::config,
-       "command line: ", arguments.empty() ? "no benchmark is named" : "unknown benchmark '" + arguments.front() + "'",
-       ". one of ", names);
+  fail(Exit::config, "command line: {}. one of {}",
+       arguments.empty() ? "no benchmark is named" : "unknown benchmark '" + arguments.front() + "'", names);
 }
 
 }  // namespace millrace::app

@@ -43,8 +43,8 @@ namespace {
 Exit bench_configured(World& world, const ParsedArguments& parsed, int repeats) {
   for (const auto& [flag, words] : parsed.flags)
     if (flag != "config" && flag != "repeats")
-      fail(Exit::config, "command line: --", flag,
-           " has no effect on the pipeline of a configuration. remove it and set keys");
+      fail(Exit::config, "command line: --{} has no effect on the pipeline of a configuration. remove it and set keys",
+           flag);
   const RunConfig config = parsed.has("config") ? load_config(world, parsed) : resolve_config({}, parsed.keys);
   print(world, bench_pipeline(world, config, repeats).str());
   return Exit::ok;

@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -27,34 +29,34 @@ std::string extents(const std::vector<std::int64_t>& shape) {
 }
 
 std::string describe_dataset(const io::DatasetInfo& info) {
-  std::string out = cat("  ", info.name, ": ", extents(info.shape), " ");
+  std::string out = fmt::format("  {}: {} ", info.name, extents(info.shape));
   if (info.global_heap_base) return out + "bytes of variable length\n";
   if (!info.unsupported_reason.empty()) return out + "cannot be read (" + info.unsupported_reason + ")\n";
-  out += cat(name_of(info.dtype), info.big_endian ? " big-endian" : "");
+  out += fmt::format("{}{}", name_of(info.dtype), info.big_endian ? " big-endian" : "");
   if (info.chunked) out += ", chunks of " + extents(info.chunk);
   for (const auto& filter : info.filters) out += ", " + filter;
-  if (info.offset) out += cat(", contiguous at byte ", *info.offset);
+  if (info.offset) out += fmt::format(", contiguous at byte {}", *info.offset);
   return out + "\n";
 }
 
 std::string numbers(const std::vector<double>& values) {
   std::string out;
-  for (std::size_t i = 0; i < values.size() && i < 8; ++i) out += cat(i ? " " : "", values[i]);
+  for (std::size_t i = 0; i < values.size() && i < 8; ++i) out += fmt::format("{}{:g}", i ? " " : "", values[i]);
   return out + (values.size() > 8 ? " ..." : "");
 }
 
 std::string attributes(const io::File& file, const std::string& object) {
   std::string out;
   for (const char* name : {"format", "layout", "transform"})
-    if (const auto text = file.get_string(object, name)) out += cat("  ", object, ".", name, " = ", *text, "\n");
+    if (const auto text = file.get_string(object, name)) out += fmt::format("  {}.{} = {}\n", object, name, *text);
   if (const auto names = parse_class_names(file.get_string(object, "class_names").value_or("")); !names.empty()) {
-    out += cat("  ", object, ".class_names = ");
+    out += fmt::format("  {}.class_names = ", object);
     for (std::size_t c = 0; c < names.size() && c < 8; ++c) out += (c ? ", " : "") + names[c];
     out += names.size() > 8 ? ", ...\n" : "\n";
   }
   for (const char* name : {"classes", "scale", "offset", "scale_factor", "add_offset", "mean", "std"})
     if (const auto values = file.get_numbers(object, name))
-      out += cat("  ", object, ".", name, " = ", numbers(*values), "\n");
+      out += fmt::format("  {}.{} = {}\n", object, name, numbers(*values));
   return out;
 }
 
@@ -68,8 +70,8 @@ std::string describe_data_file(const std::string& path) {
   for (const auto& name : file.datasets()) {
     out += describe_dataset(file.info(name));
     if (const auto matlab = file.get_string(name, "MATLAB_class"))
-      out +=
-          cat("  ", name, " is MATLAB's ", *matlab, ": the extents are reversed, so its last dimension is the row\n");
+      out += fmt::format("  {} is MATLAB's {}: the extents are reversed, so its last dimension is the row\n", name,
+                         *matlab);
     out += attributes(file, name);
   }
   return out;
@@ -87,7 +89,7 @@ Inspection describe_files(const std::vector<std::string>& patterns) {
   for (const auto& pattern : patterns) {
     const auto matches = expand_glob(pattern);
     const bool synthetic = pattern.starts_with("synthetic:");
-    if (matches.empty() && !synthetic) fail(Exit::data, "no file matches ", pattern, ". check the path");
+    if (matches.empty() && !synthetic) fail(Exit::data, "no file matches {}. check the path", pattern);
     paths.insert(paths.end(), matches.begin(), matches.end());
     found.has_data = found.has_data || synthetic;
   }
@@ -105,14 +107,15 @@ Inspection describe_files(const std::vector<std::string>& patterns) {
       problems.push_back(error.what());
     }
   if (paths.size() > 1 && !problems.empty())
-    found.problem = cat(problems.size(), " of ", paths.size(), " files cannot be read: ");
+    found.problem = fmt::format("{} of {} files cannot be read: ", problems.size(), paths.size());
   for (std::size_t i = 0; i < problems.size(); ++i) found.problem += (i ? "; " : "") + problems[i];
   return found;
 }
 
 std::string layout_of(const ShardIndex& set) {
   if (set.x.layout_decided_by.empty()) return "";
-  return cat(set.x.channels_first ? ", channels first (" : ", channels last (", set.x.layout_decided_by, ")");
+  return fmt::format("{}{})", set.x.channels_first ? ", channels first (" : ", channels last (",
+                     set.x.layout_decided_by);
 }
 
 // Keys of [data].
@@ -133,14 +136,15 @@ std::string describe_set(World& world, const ParsedArguments& parsed, Layout lay
   options.layout = layout;
   options.view = view_of(parsed);
   const ShardIndex set = index_shards(world, options);
-  std::string out =
-      cat("as a data set: ", set.rows, set.samples_are_views() ? " samples in " : " rows in ", set.shards.size(),
-          " files, samples ", set.sample.str(), " ", name_of(set.x.dtype), layout_of(set),
-          set.encoded() ? ", decoded from JPEG or PNG (the first one's size; data.resize and data.crop set it)" : "",
-          ", ", set.y.labels ? cat(set.classes.count, " classes") : "targets " + set.y.target.str(), ", ",
-          format_bytes(std::uint64_t(set.rows) * set.sample_bytes()), " of samples, scale ", set.values.scale,
-          set.values.offset != 0 ? cat(", offset ", set.values.offset) : "",
-          set.x.parts.empty() ? "" : " (of the first data set)", "\n");
+  std::string out = fmt::format(
+      "as a data set: {}{}{} files, samples {} {}{}{}, {}, {} of samples, scale {:g}{}{}\n", set.rows,
+      set.samples_are_views() ? " samples in " : " rows in ", set.shards.size(), set.sample.str(), name_of(set.x.dtype),
+      layout_of(set),
+      set.encoded() ? ", decoded from JPEG or PNG (the first one's size; data.resize and data.crop set it)" : "",
+      set.y.labels ? fmt::format("{} classes", set.classes.count) : "targets " + set.y.target.str(),
+      format_bytes(std::uint64_t(set.rows) * set.sample_bytes()), set.values.scale,
+      set.values.offset != 0 ? fmt::format(", offset {:g}", set.values.offset) : "",
+      set.x.parts.empty() ? "" : " (of the first data set)");
   const std::string advice = block_shuffle_advice(set, ChunkOptions{}.cache_bytes);
   return out + "reader: " + make_source(world, set, Reader::automatic)->describe() + "\n" +
          (advice.empty() ? "" : advice + "\n") +

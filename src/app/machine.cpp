@@ -1,5 +1,7 @@
 #include "app/machine.hpp"
 
+#include <fmt/core.h>
+
 #include <boost/version.hpp>
 
 #include "app/commands.hpp"
@@ -15,11 +17,12 @@ std::string describe_machine(World& world) {
   Placement placement;
   ExecutionContext compute = make_execution_context(world, config, &placement);
   const auto places =
-      world.gather(cat("  rank ", world.rank(), " @ ", world.host(), " (host ", world.node(), ", ",
-                       world.local_rank() + 1, " of ", world.local_size(), "): ", placement.str(), "\n"));
-  const auto devices = world.gather(cat("  rank ", world.rank(), ": ", compute.device->describe(), "\n"));
-  std::string out = cat(version_text(), ", ", world.size(), world.size() == 1 ? " rank" : " ranks", " on ",
-                        world.node_count(), world.node_count() == 1 ? " host\n\n" : " hosts\n\n");
+      world.gather(fmt::format("  rank {} @ {} (host {}, {} of {}): {}\n", world.rank(), world.host(), world.node(),
+                               world.local_rank() + 1, world.local_size(), placement.str()));
+  const auto devices = world.gather(fmt::format("  rank {}: {}\n", world.rank(), compute.device->describe()));
+  std::string out =
+      fmt::format("{}, {}{} on {}{}", version_text(), world.size(), world.size() == 1 ? " rank" : " ranks",
+                  world.node_count(), world.node_count() == 1 ? " host\n\n" : " hosts\n\n");
   out += "ranks and cores\n";
   for (const auto& place : places) out += place;
   out += "devices\n";
@@ -28,15 +31,15 @@ std::string describe_machine(World& world) {
   const auto gpus = world.gather(describe_gpus());
   for (int r = 0; r < world.size(); ++r) {
     if (r > 0 && gpus[std::size_t(r)] == gpus[std::size_t(r - 1)]) continue;
-    out += cat("  GPUs", r > 0 ? cat(" from rank ", r, " on: ") : ": ", gpus[std::size_t(r)], "\n");
+    out += fmt::format("  GPUs{}{}\n", r > 0 ? fmt::format(" from rank {} on: ", r) : ": ", gpus[std::size_t(r)]);
   }
   out += "all-reduce\n  " + compute.collective->describe() + "\n";
   out += "libraries\n  " + mpi_library_version() + "\n  " + io::library_version() + "\n";
-  out += cat("  Boost ", BOOST_VERSION / 100000, ".", BOOST_VERSION / 100 % 1000, ".", BOOST_VERSION % 100, "\n");
+  out += fmt::format("  Boost {}.{}.{}\n", BOOST_VERSION / 100000, BOOST_VERSION / 100 % 1000, BOOST_VERSION % 100);
   const std::string has = MILLRACE_HAS, lacks = MILLRACE_LACKS;
   if (!has.empty()) out += "  built with " + has + "\n";
   if (!lacks.empty()) out += "  built without " + lacks + "\n";
-  out += cat("  compiler ", __VERSION__, "\n");
+  out += fmt::format("  compiler {}\n", __VERSION__);
   return out;
 }
 

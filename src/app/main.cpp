@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -27,7 +29,8 @@ std::string overview() {
   std::string out =
       version_text() + ": trains neural networks on HDF5 data under MPI\n\nusage: millrace COMMAND [options]\n\n";
   for (const Command& command : commands())
-    out += cat("  ", command.name, std::string(9 - std::string(command.name).size(), ' '), command.summary, "\n");
+    out += fmt::format("  {}{}{}\n", command.name, std::string(9 - std::string(command.name).size(), ' '),
+                       command.summary);
   return out +
          "\nmillrace COMMAND --help prints the options of a command, millrace --version the version.\n"
          "Several ranks: mpirun -n 4 millrace train -c FILE\n";
@@ -48,8 +51,8 @@ std::string unknown_command(const std::string& name) {
   const auto nearest = std::min_element(commands().begin(), commands().end(), [&](const Command& a, const Command& b) {
     return edit_distance(name, a.name) < edit_distance(name, b.name);
   });
-  return cat("error: unknown command '", name, "'. did you mean ", nearest->name,
-             "? millrace --help lists all commands\n");
+  return fmt::format("error: unknown command '{}'. did you mean {}? millrace --help lists all commands\n", name,
+                     nearest->name);
 }
 
 }  // namespace
@@ -77,7 +80,7 @@ int main(int argc, char** argv) {
     io::initialize_hdf5();
     started = command->without_mpi ? solo_world() : mpi_world(&argc, &argv);
   } catch (const Error& error) {
-    return answer(cat("error: ", error.what(), "\n"), stderr, error.code());
+    return answer(fmt::format("error: {}\n", error.what()), stderr, error.code());
   }
   World& world = end_all_ranks_on_failure(std::move(started));
   log::set_rank(world.rank(), world.size(), world.host());

@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -163,7 +165,7 @@ std::vector<std::string> expanded(const std::vector<std::string>& patterns) {
   std::vector<std::string> paths;
   for (const auto& pattern : patterns) {
     const auto found = expand_glob(pattern);
-    if (found.empty()) fail(Exit::data, "no file is called ", pattern, ". check the path");
+    if (found.empty()) fail(Exit::data, "no file is called {}. check the path", pattern);
     paths.insert(paths.end(), found.begin(), found.end());
   }
   return paths;
@@ -204,7 +206,7 @@ PackReport pack_images_encoded(World& world, const ParsedArguments& parsed, cons
   const auto folder = expanded(parsed.list("x"));
   for (const char* other : {"y", "targets", "layout", "resize", "crop", "grey", "upright", "tokens", "context", "codec",
                             "level", "chunk-rows", "transform"})
-    if (parsed.has(other)) fail(Exit::config, "command line: --encoded stores images as they are. remove --", other);
+    if (parsed.has(other)) fail(Exit::config, "command line: --encoded stores images as they are. remove --{}", other);
   std::error_code none;
   if (folder.size() != 1 || !std::filesystem::is_directory(folder[0], none))
     fail(Exit::config, "command line: --encoded takes one folder of images by class. give --x FOLDER");
@@ -212,16 +214,16 @@ PackReport pack_images_encoded(World& world, const ParsedArguments& parsed, cons
 }
 
 Exit report_of(World& world, const PackOptions& options, const PackReport& report) {
-  const auto own = world.gather(cat("  rank ", world.rank(), " @ ", world.host(), ": wrote ",
-                                    format_bytes(report.own_bytes), " (", report.own_bytes, " bytes)\n"));
-  std::string out =
-      cat(report.rows, " rows", report.valid_rows > 0 ? cat(" and ", report.valid_rows, " for validation") : "", ", ",
-          report.files.size(), " shards, ", format_bytes(report.bytes), " in ", format_seconds(report.seconds), " (",
-          std::int64_t(double(report.bytes) / 1e6 / std::max(report.seconds, 1e-9)), " MB/s)\n",
-          options.codec ? options.codec->filter.name + ": " : "MPI-IO: ", report.io_mode, "\n");
+  const auto own = world.gather(fmt::format("  rank {} @ {}: wrote {} ({} bytes)\n", world.rank(), world.host(),
+                                            format_bytes(report.own_bytes), report.own_bytes));
+  std::string out = fmt::format("{} rows{}, {} shards, {} in {} ({} MB/s)\n{}{}\n", report.rows,
+                                report.valid_rows > 0 ? fmt::format(" and {} for validation", report.valid_rows) : "",
+                                report.files.size(), format_bytes(report.bytes), format_seconds(report.seconds),
+                                std::int64_t(double(report.bytes) / 1e6 / std::max(report.seconds, 1e-9)),
+                                options.codec ? options.codec->filter.name + ": " : "MPI-IO: ", report.io_mode);
   if (options.codec)
-    out += cat(format_bytes(report.row_bytes), " of rows became ", format_bytes(report.bytes), ", ",
-               double(std::llround(1000.0 * double(report.bytes) / double(report.row_bytes))) / 10, " %\n");
+    out += fmt::format("{} of rows became {}, {:g} %\n", format_bytes(report.row_bytes), format_bytes(report.bytes),
+                       double(std::llround(1000.0 * double(report.bytes) / double(report.row_bytes))) / 10);
   for (const auto& line : own) out += line;
   for (const auto& file : report.files) out += "  " + file + "\n";
   print(world, out);
@@ -261,7 +263,7 @@ Exit pack_command(World& world, const Arguments& arguments) {
   if (!parsed.has("x")) fail(Exit::config, "command line: --x is missing. name the files of the samples");
   if (parsed.has("encoded")) return report_of(world, options, pack_images_encoded(world, parsed, options));
   const auto importer = make_importer(import_options(parsed));
-  log::info(cat("packing ", importer->rows(), " rows: ", importer->describe()));
+  log::info(fmt::format("packing {} rows: {}", importer->rows(), importer->describe()));
   return report_of(world, options, pack(world, *importer, options));
 }
 

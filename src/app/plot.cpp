@@ -1,19 +1,14 @@
 #include "app/plot.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "millrace/base/error.hpp"
 
 namespace millrace::app {
 namespace {
-
-std::string number(const char* form, double value) {
-  char text[48];
-  std::snprintf(text, sizeof text, form, value);
-  return text;
-}
 
 // Maps values to [0, 1], x to the right and y upwards.
 struct Scales {
@@ -58,23 +53,23 @@ std::string plot_text(const Plot& p, int width, int height) {
     for (std::string& row : grid) row[column(mark.x)] = '|';
   for (std::size_t i = 0; i < p.x.size(); ++i) cell(p.x[i], p.single[i]) = '.';
   for (std::size_t i = 0; i < p.x.size(); ++i) cell(p.x[i], p.line[i]) = '#';
-  std::string out = cat(p.title, "\n");
+  std::string out = fmt::format("{}\n", p.title);
   for (int row = 0; row < height; ++row) {
     const bool labelled = row == 0 || row == height / 2 || row == height - 1;
     const double y = at.high - (at.high - at.low) * row / (height - 1);
-    out += cat(labelled ? number("%9.3g", y) : std::string(9, ' '), " ", grid[std::size_t(row)]);
+    out += fmt::format("{} {}", labelled ? fmt::format("{:9.3g}", y) : std::string(9, ' '), grid[std::size_t(row)]);
     out.erase(out.find_last_not_of(' ') + 1);
     out += '\n';
   }
   std::string axis(std::size_t(width), '-'), words(std::size_t(width) + 8, ' ');
   for (const double decade : at.decades()) {
     axis[column(decade)] = '+';
-    const std::string word = number("%.0e", decade);
+    const std::string word = fmt::format("{:.0e}", decade);
     words.replace(column(decade), word.size(), word);
   }
   words.erase(words.find_last_not_of(' ') + 1);
-  out += cat(std::string(10, ' '), axis, "\n", std::string(10, ' '), words, "  ", p.x_title, "\n");
-  for (const Plot::Mark& mark : p.marks) out += cat(std::string(10, ' '), "| ", mark.label, "\n");
+  out += fmt::format("{}{}\n{}{}  {}\n", std::string(10, ' '), axis, std::string(10, ' '), words, p.x_title);
+  for (const Plot::Mark& mark : p.marks) out += fmt::format("{}| {}\n", std::string(10, ' '), mark.label);
   return out;
 }
 
@@ -84,7 +79,7 @@ std::string plot_svg(const Plot& p) {
   constexpr double left = 70, top = 50, wide = 660, high = 320;
   const auto px = [&](double x) { return left + wide * at.x(x); };
   const auto py = [&](double y) { return top + high * (1 - at.y(y)); };
-  const auto fixed = [](double v) { return number("%.1f", v); };
+  const auto fixed = [](double v) { return fmt::format("{:.1f}", v); };
   std::string out =
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 760 430\" font-family=\"sans-serif\" font-size=\"12\">\n"
       "<style>:root{--ink:#222;--paper:#fff;--grid:#ddd;--curve:#1f6fb4;--mark:#c0392b}"
@@ -94,29 +89,29 @@ std::string plot_svg(const Plot& p) {
       ".label{fill:var(--mark)}</style>\n"
       "<rect width=\"760\" height=\"430\" style=\"fill:var(--paper)\"/>\n";
   const auto words = [&](double x, double y, const char* more, const std::string& text) {
-    out += cat("<text x=\"", fixed(x), "\" y=\"", fixed(y), "\" ", more, ">", escaped(text), "</text>\n");
+    out += fmt::format("<text x=\"{}\" y=\"{}\" {}>{}</text>\n", fixed(x), fixed(y), more, escaped(text));
   };
   const auto stroke = [&](const char* kind, double x1, double y1, double x2, double y2) {
-    out += cat("<line class=\"", kind, "\" x1=\"", fixed(x1), "\" y1=\"", fixed(y1), "\" x2=\"", fixed(x2), "\" y2=\"",
-               fixed(y2), "\"/>\n");
+    out += fmt::format("<line class=\"{}\" x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\"/>\n", kind, fixed(x1), fixed(y1),
+                       fixed(x2), fixed(y2));
   };
   words(left, 22, "font-size=\"15\"", p.title);
   for (const double decade : at.decades()) {
     stroke("grid", px(decade), top, px(decade), top + high);
-    words(px(decade), top + high + 18, "text-anchor=\"middle\"", number("%.0e", decade));
+    words(px(decade), top + high + 18, "text-anchor=\"middle\"", fmt::format("{:.0e}", decade));
   }
   for (int i = 0; i <= 4; ++i) {
     const double y = at.low + (at.high - at.low) * i / 4;
     stroke("grid", left, py(y), left + wide, py(y));
-    words(left - 8, py(y) + 4, "text-anchor=\"end\"", number("%.3g", y));
+    words(left - 8, py(y) + 4, "text-anchor=\"end\"", fmt::format("{:.3g}", y));
   }
   words(left + wide / 2, top + high + 42, "text-anchor=\"middle\"", p.x_title);
   words(left, top - 10, "text-anchor=\"end\"", p.y_title);
   for (std::size_t i = 0; i < p.x.size(); ++i)
-    out +=
-        cat("<circle class=\"single\" cx=\"", fixed(px(p.x[i])), "\" cy=\"", fixed(py(p.single[i])), "\" r=\"2\"/>\n");
+    out += fmt::format("<circle class=\"single\" cx=\"{}\" cy=\"{}\" r=\"2\"/>\n", fixed(px(p.x[i])),
+                       fixed(py(p.single[i])));
   out += "<polyline class=\"line\" points=\"";
-  for (std::size_t i = 0; i < p.x.size(); ++i) out += cat(fixed(px(p.x[i])), ",", fixed(py(p.line[i])), " ");
+  for (std::size_t i = 0; i < p.x.size(); ++i) out += fmt::format("{},{} ", fixed(px(p.x[i])), fixed(py(p.line[i])));
   out += "\"/>\n";
   for (std::size_t i = 0; i < p.marks.size(); ++i) {
     const double x = px(p.marks[i].x);

@@ -26,9 +26,9 @@ std::string make_page(const ParsedArguments& parsed) {
                        : runs.size() == 1 ? runs.front() / "report.html"
                                           : fs::path("report.html");
   std::error_code none;
-  if (fs::is_directory(out, none)) fail(Exit::config, out.string(), " is a folder. name a file with --out");
+  if (fs::is_directory(out, none)) fail(Exit::config, "{} is a folder. name a file with --out", out.string());
   if (!parsed.has("overwrite") && fs::exists(out, none))
-    fail(Exit::data, out.string(), " exists already. --overwrite replaces it");
+    fail(Exit::data, "{} exists already. --overwrite replaces it", out.string());
   write_file_atomically(out, report_page(runs));
   return out.string();
 }

@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -80,7 +82,7 @@ Account account_of(World& world, const RunFolder& folder) {
   if (world.rank() == 0) try {
       text = read_file(folder.summary_file());
     } catch (const Error& error) {
-      problem = cat(error.what(), ". give the folder of a run that has ended");
+      problem = fmt::format("{}. give the folder of a run that has ended", error.what());
     }
   world.agree(Exit::data, problem);
   return parse_account(world.broadcast_string(text), folder.summary_file());
@@ -107,8 +109,8 @@ MeasuredAllReduces measure(World& world, const RunConfig& config) {
   MeasuredAllReduces out{{},
                          world.size(),
                          world.node_count(),
-                         cat("measured on ", world.size(), " ranks of ", world.node_count(),
-                             world.node_count() == 1 ? " node" : " nodes")};
+                         fmt::format("measured on {} ranks of {}{}", world.size(), world.node_count(),
+                                     world.node_count() == 1 ? " node" : " nodes")};
   for (const std::size_t bytes : {8u << 10, 64u << 10, 512u << 10, 4u << 20}) {
     const auto rate = bench_all_reduce(world, *compute.collective, {bytes}, 7, false, &*compute.device).front();
     out.times.push_back({double(bytes), rate.seconds});
@@ -121,7 +123,7 @@ MeasuredAllReduces measure(World& world, const RunConfig& config) {
 double parse_latency(const std::string& text) {
   const double seconds = parse_seconds(text);
   if (seconds > 0 && text.find_first_not_of("0123456789.") == std::string::npos)
-    fail(Exit::config, "'", text, "' has no unit. write ", text, "us");
+    fail(Exit::config, "'{}' has no unit. write {}us", text, text);
   return seconds;
 }
 
@@ -132,7 +134,7 @@ Interconnect interconnect_of(const ParsedArguments& parsed, const MeasuredAllRed
   const auto given = [&](const char* rate, const char* latency, LinkModel& link) {
     if (parsed.has(rate)) {
       link = {option(rate, [&] { return parse_rate(parsed.get(rate, "")); }), 5e-6};
-      from += cat(from.empty() ? "" : ", ", "--", rate);
+      from += fmt::format("{}--{}", from.empty() ? "" : ", ", rate);
     }
     if (parsed.has(latency)) link.latency = option(latency, [&] { return parse_latency(parsed.get(latency, "")); });
   };
@@ -155,9 +157,10 @@ void require(const ParsedArguments& parsed, const MeasuredAllReduces& measured, 
              int max_ranks) {
   const bool near = parsed.has("local-link") || !measured.times.empty();
   if (max_ranks > interconnect.ranks_per_node && !knows_link_between_nodes(parsed, measured))
-    fail(Exit::config, "command line: the link between nodes is unknown, and a node has ", interconnect.ranks_per_node,
-         interconnect.ranks_per_node == 1 ? " rank" : " ranks",
-         ". give --link, or --measure under mpirun on several nodes, or --ranks-per-node for ranks on one node");
+    fail(Exit::config,
+         "command line: the link between nodes is unknown, and a node has {}{}. give --link, or --measure under mpirun "
+         "on several nodes, or --ranks-per-node for ranks on one node",
+         interconnect.ranks_per_node, interconnect.ranks_per_node == 1 ? " rank" : " ranks");
   if (max_ranks > 1 && interconnect.ranks_per_node > 1 && !near)
     fail(Exit::config,
          "command line: the link between the ranks of a node is unknown. give --local-link, or --measure under mpirun");
@@ -184,8 +187,9 @@ void set_links(World& world, const ParsedArguments& parsed, const RunConfig& con
   if (const int max_ranks = interconnect.ranks_per_node;
       !parsed.has("ranks") && !knows_link_between_nodes(parsed, measured) && max_ranks > 1) {
     std::erase_if(forecast.ranks, [max_ranks](int ranks) { return ranks > max_ranks; });
-    log::warn(cat("the link between nodes is unknown: predicting only up to the ", max_ranks,
-                  " ranks of one node. give --link for more"));
+    log::warn(fmt::format(
+        "the link between nodes is unknown: predicting only up to the {} ranks of one node. give --link for more",
+        max_ranks));
   }
   forecast.interconnect = interconnect_of(parsed, measured, interconnect, forecast.links);
   require(parsed, measured, forecast.interconnect, forecast.ranks.back());
@@ -218,20 +222,20 @@ Exit scaling_command(World& world, const Arguments& arguments) {
   });
   const std::string messages = parsed.get("messages", "tree");
   if (messages != "tree" && messages != "ring")
-    fail(Exit::config, "command line: --messages: '", messages, "' must be tree or ring");
+    fail(Exit::config, "command line: --messages: '{}' must be tree or ring", messages);
 
   const Account account = account_of(world, folder);
   if (world.rank() == 0 && folder.summary_is_outdated())
-    log::warn(
-        cat(folder.summary_file().string(),
-            " is from an earlier launch of the run than run.json and config.cfg: the prediction uses its account"));
+    log::warn(fmt::format(
+        "{} is from an earlier launch of the run than run.json and config.cfg: the prediction uses its account",
+        folder.summary_file().string()));
   parsed.flags["config"] = {folder.config_file().string()};
   const RunConfig config = load_config(world, parsed);
   StepProfile& shape = forecast.shape = [&] {
     try {
       return step_profile_of(account);
     } catch (const Error& error) {
-      fail(error.code(), folder.summary_file().string(), ": ", error.what());
+      fail(error.code(), "{}: {}", folder.summary_file().string(), error.what());
     }
   }();
   shape.bucket_bytes = double(config.comm.bucket_size);

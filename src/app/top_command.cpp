@@ -67,7 +67,7 @@ Exit top_command(World&, const Arguments& arguments) {
   const ParsedArguments parsed = parse_arguments(arguments, flags(), false);
   if (parsed.positional.empty()) fail(Exit::config, "command line: no run given. name its folder, such as runs/NAME");
   const double every = option("every", [&] { return parse_seconds(parsed.get("every", "1s")); });
-  if (every <= 0) fail(Exit::config, "command line: --every: '", parsed.get("every", ""), "' must be above 0s");
+  if (every <= 0) fail(Exit::config, "command line: --every: '{}' must be above 0s", parsed.get("every", ""));
   std::vector<RunMonitor> runs;
   for (const std::string& dir : parsed.positional) runs.emplace_back(dir);
   ViewOptions look;
@@ -84,8 +84,8 @@ Exit top_command(World&, const Arguments& arguments) {
   for (RunMonitor& run : runs) any = any || run.view().state != RunStatus::absent;
   std::fwrite(text.data(), 1, text.size(), stdout);
   if (!any)
-    fail(Exit::data, "no run.json in ", parsed.positional.front(),
-         ". name the folder (run.dir) of a run that was started");
+    fail(Exit::data, "no run.json in {}. name the folder (run.dir) of a run that was started",
+         parsed.positional.front());
   return Exit::ok;
 }
 

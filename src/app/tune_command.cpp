@@ -1,3 +1,4 @@
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -56,10 +57,10 @@ void expect_writable(World& world, const std::string& flag, const std::string& p
     std::error_code none;
     const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
     if (std::filesystem::is_directory(path, none))
-      problem = cat(path, " is a folder. name a file with --", flag);
+      problem = fmt::format("{} is a folder. name a file with --{}", path, flag);
     else if (::access(folder.c_str(), W_OK | X_OK) != 0)
-      problem =
-          cat("cannot write to ", folder.string(), " (", std::strerror(errno), "). name another file with --", flag);
+      problem = fmt::format("cannot write to {} ({}). name another file with --{}", folder.string(),
+                            std::strerror(errno), flag);
   }
   world.agree(Exit::data, problem);
 }
@@ -74,7 +75,7 @@ TuneOptions options_of(const ParsedArguments& parsed) {
     if (std::find(known.begin(), known.end(), key) == known.end()) {
       std::string all;
       for (const std::string& each : known) all += (all.empty() ? "" : ", ") + each;
-      fail(Exit::config, "command line: --keep: '", key, "' is not searched. one of ", all);
+      fail(Exit::config, "command line: --keep: '{}' is not searched. one of {}", key, all);
     }
     out.keep.insert(key);
   }
@@ -82,11 +83,7 @@ TuneOptions options_of(const ParsedArguments& parsed) {
   return out;
 }
 
-std::string brief(double rate) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2g", rate);
-  return text;
-}
+std::string brief(double rate) { return fmt::format("{:.2g}", rate); }
 
 Plot plot_of(const RateSweep& sweep, const RateAdvice& advice) {
   if (sweep.loss.empty()) return {};
@@ -119,17 +116,20 @@ std::string advice_text(const RunConfig& config, const RateSweep& sweep, const R
                scale = config.optim.lr_batch > 0 ? config.optim.lr_batch / batch : 1;
   const std::string steepest = brief(advice.steepest * scale) + ", where the loss falls steepest";
   std::string out = advice.rises > 0
-                        ? cat("suggested: optim.lr = ", brief(advice.suggested * scale),
-                              ", a tenth of the rate at which half of the decrease is lost ",
-                              "again (Smith 2017); more cautious: ", steepest, "\n")
-                        : cat("suggested: optim.lr = ", steepest, " (Smith 2017); the loss did not rise again up to ",
-                              brief(sweep.rate.back() * scale), "\n");
+                        ? fmt::format(
+                              "suggested: optim.lr = {}, a tenth of the rate at which half of the decrease is lost "
+                              "again (Smith 2017); more cautious: {}\n",
+                              brief(advice.suggested * scale), steepest)
+                        : fmt::format("suggested: optim.lr = {} (Smith 2017); the loss did not rise again up to {}\n",
+                                      steepest, brief(sweep.rate.back() * scale));
   if (scale != 1)
-    out += cat("optim.lr_batch = ", brief(config.optim.lr_batch),
-               " is set, and the suggested rate is for that batch. it corresponds to ", brief(advice.suggested),
-               " at the global batch of ", config.train.global_batch, "\n");
-  return out + cat("for ", value_text(config, "optim.name"), ", a global batch of ", config.train.global_batch,
-                   " and the other keys as configured, without schedule and warm-up\n");
+    out += fmt::format(
+        "optim.lr_batch = {} is set, and the suggested rate is for that batch. it corresponds to {} at the global "
+        "batch of {}\n",
+        brief(config.optim.lr_batch), brief(advice.suggested), config.train.global_batch);
+  return out +
+         fmt::format("for {}, a global batch of {} and the other keys as configured, without schedule and warm-up\n",
+                     value_text(config, "optim.name"), config.train.global_batch);
 }
 
 Exit range_test(World& world, const ParsedArguments& parsed) {
@@ -141,13 +141,14 @@ Exit range_test(World& world, const ParsedArguments& parsed) {
   expect_writable(world, "plot", path);
   const RateSweep sweep = sweep_rates(world, config, from, to, steps);
   if (sweep.loss.size() < 20 && !sweep.stopped)
-    fail(Exit::config, "command line: --lr-from: the loss diverged ", sweep.loss.size(), " steps after ", brief(from),
-         ", too soon for a result. start with a lower rate");
+    fail(Exit::config,
+         "command line: --lr-from: the loss diverged {} steps after {}, too soon for a result. start with a lower rate",
+         sweep.loss.size(), brief(from));
   const RateAdvice advice = advise(sweep);
   const Plot plot = plot_of(sweep, advice);
-  print(world, cat(plot_text(plot), "\n", advice_text(config, sweep, advice)));
+  print(world, fmt::format("{}\n{}", plot_text(plot), advice_text(config, sweep, advice)));
   write(world, path, plot_svg(plot));
-  print(world, cat("the curve was written to ", path, "\n"));
+  print(world, fmt::format("the curve was written to {}\n", path));
   return Exit::ok;
 }
 
@@ -173,7 +174,7 @@ Exit tune_command(World& world, const Arguments& arguments) {
   reject_positional(parsed);
   if (parsed.has("lr-range")) return range_test(world, parsed);
   for (const char* flag : {"lr-from", "lr-to", "lr-steps", "plot"})
-    if (parsed.has(flag)) fail(Exit::config, "command line: --", flag, " does nothing without --lr-range");
+    if (parsed.has(flag)) fail(Exit::config, "command line: --{} does nothing without --lr-range", flag);
   const TuneOptions options = options_of(parsed);
   const std::string path = parsed.get("out", "");
   if (!path.empty()) expect_writable(world, "out", path);

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void fail_on(const fs::path& path, const char* doing) {
-  fail(Exit::data, "cannot ", doing, " ", path.string(), " (", std::strerror(errno), ")");
+  fail(Exit::data, "cannot {} {} ({})", doing, path.string(), std::strerror(errno));
 }
 
 // A file descriptor that closes itself.

@@ -34,8 +34,9 @@ DType parse_dtype(std::string_view name) {
   if (name == "float16") return DType::f16;
   if (name == "float32") return DType::f32;
   if (name == "float64") return DType::f64;
-  fail(Exit::config, "'", name,
-       "' is not an element type. choose one of uint8, int8, uint16, int16, int32, int64, fp16, bf16, fp32, fp64");
+  fail(Exit::config,
+       "'{}' is not an element type. choose one of uint8, int8, uint16, int16, int32, int64, fp16, bf16, fp32, fp64",
+       name);
 }
 
 std::uint16_t f16::encode(float value) {

@@ -1,8 +1,9 @@
 #include "millrace/base/units.hpp"
 
+#include <fmt/core.h>
+
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <utility>
 
 #include "millrace/base/error.hpp"
@@ -14,16 +15,10 @@ namespace {
 std::pair<double, std::string_view> split_number(std::string_view text, const char* what) {
   double value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
-  if (problem != std::errc() || value < 0) fail(Exit::config, "'", text, "' is not a ", what);
+  if (problem != std::errc() || value < 0) fail(Exit::config, "'{}' is not a {}", text, what);
   std::string_view unit(end, std::size_t(text.data() + text.size() - end));
   while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
   return {value, unit};
-}
-
-std::string printed(const char* format, double value, const char* unit) {
-  char out[64];
-  std::snprintf(out, sizeof out, format, value, unit);
-  return out;
 }
 
 }  // namespace
@@ -37,12 +32,11 @@ std::uint64_t parse_bytes(std::string_view text) {
     const auto at = letters.find(unit.front());
     const bool binary = unit.size() == 2 && unit[1] == 'i';
     if (at == letters.npos || (unit.size() != 1 && !binary))
-      fail(Exit::config, "'", text,
-           "' is not a size (unknown unit). write for example 64MiB, 512k or a number of bytes");
+      fail(Exit::config, "'{}' is not a size (unknown unit). write for example 64MiB, 512k or a number of bytes", text);
     factor = std::pow(binary ? 1024.0 : 1000.0, double(at / 2 + 1));
   }
   const double bytes = value * factor;
-  if (bytes >= 9.2e18) fail(Exit::config, "'", text, "' is too large. sizes must be below 9.2e18 bytes");
+  if (bytes >= 9.2e18) fail(Exit::config, "'{}' is too large. sizes must be below 9.2e18 bytes", text);
   return std::uint64_t(std::llround(bytes));
 }
 
@@ -52,7 +46,7 @@ double parse_seconds(std::string_view text) {
     for (std::string_view rest = text; !rest.empty();) {
       auto [value, tail] = split_number(rest, "duration. write for example 90s, 10m, 1h30m or 01:30:00");
       if (!tail.empty() && tail.front() != ':')
-        fail(Exit::config, "'", text, "' is not a duration. write for example 01:30:00");
+        fail(Exit::config, "'{}' is not a duration. write for example 01:30:00", text);
       total = total * 60 + value;
       rest = tail.empty() ? tail : tail.substr(1);
     }
@@ -73,8 +67,7 @@ double parse_seconds(std::string_view text) {
     if (unit == "h") factor = 3600;
     if (unit == "d") factor = 86400;
     if (factor == 0)
-      fail(Exit::config, "'", text, "' is not a duration (unknown unit '", unit,
-           "'). write for example 90s, 10m or 1h30m");
+      fail(Exit::config, "'{}' is not a duration (unknown unit '{}'). write for example 90s, 10m or 1h30m", text, unit);
     total += value * factor;
     rest = tail.substr(length);
   }
@@ -93,8 +86,8 @@ double parse_rate(std::string_view text) {
   if (unit == "b/s" || unit == "bit/s" || unit == "bps")
     factor /= 8;
   else if (unit != "B/s")
-    fail(Exit::config, "'", text, "' is not a ", form);
-  if (value <= 0) fail(Exit::config, "'", text, "' is not a positive ", form);
+    fail(Exit::config, "'{}' is not a {}", text, form);
+  if (value <= 0) fail(Exit::config, "'{}' is not a positive {}", text, form);
   return value * factor;
 }
 
@@ -108,7 +101,7 @@ std::string format_bytes(std::uint64_t bytes) {
     value /= 1024;
     ++unit;
   }
-  return printed(unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
+  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 2, units[unit]);
 }
 
 std::string print_bytes(std::uint64_t bytes) {
@@ -123,16 +116,12 @@ std::string print_bytes(std::uint64_t bytes) {
 
 std::string format_seconds(double seconds) {
   if (!(seconds >= 0)) return "?";
-  if (seconds < 1e-3) return printed("%.1f %s", seconds * 1e6, "us");
-  if (seconds < 1) return printed("%.1f %s", seconds * 1e3, "ms");
-  if (seconds < 60) return printed("%.1f %s", seconds, "s");
+  if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
+  if (seconds < 1) return fmt::format("{:.1f} ms", seconds * 1e3);
+  if (seconds < 60) return fmt::format("{:.1f} s", seconds);
   const long long s = std::llround(seconds);
-  char out[64];
-  if (s < 3600)
-    std::snprintf(out, sizeof out, "%lld:%02lld", s / 60, s % 60);
-  else
-    std::snprintf(out, sizeof out, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
-  return out;
+  if (s < 3600) return fmt::format("{}:{:02}", s / 60, s % 60);
+  return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }
 
 std::string format_count(double value) {
@@ -142,7 +131,7 @@ std::string format_count(double value) {
     value /= 1000;
     ++unit;
   }
-  return unit == 0 ? printed("%.0f%s", value, "") : printed("%.3g %s", value, units[unit]);
+  return unit == 0 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g} {}", value, units[unit]);
 }
 
 }  // namespace millrace

@@ -44,7 +44,7 @@ class OpenFile {
  public:
   OpenFile(const std::string& path, bool direct_io)
       : fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | (direct_io ? O_DIRECT : 0))) {
-    if (fd < 0) fail(Exit::data, "cannot open ", path);
+    if (fd < 0) fail(Exit::data, "cannot open {}", path);
     block = direct_io ? direct_alignment(fd).offset : 1;
   }
   ~OpenFile() { ::close(fd); }
@@ -66,7 +66,7 @@ double timed(int threads, const std::function<void(int)>& prepare_and_wait, cons
   const double began = steady_seconds();
   for (auto& t : all) t.join();
   const double seconds = steady_seconds() - began;
-  if (failed) fail(Exit::data, "cannot read ", path);
+  if (failed) fail(Exit::data, "cannot read {}", path);
   return seconds;
 }
 

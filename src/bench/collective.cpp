@@ -1,9 +1,9 @@
 #include "millrace/bench/collective.hpp"
 
+#include <fmt/core.h>
 #include <mpi.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/median.hpp"
@@ -57,13 +57,10 @@ std::vector<AllReduceTiming> bench_all_reduce(World& world, Collective& collecti
 }
 
 std::string str(const std::vector<AllReduceTiming>& rates) {
-  char line[160];
-  std::snprintf(line, sizeof line, "%14s %16s %16s %8s\n", "bytes", "millrace GB/s", "MPI GB/s", "ratio");
-  std::string out = line;
+  std::string out = fmt::format("{:>14} {:>16} {:>16} {:>8}\n", "bytes", "millrace GB/s", "MPI GB/s", "ratio");
   for (const AllReduceTiming& r : rates) {
-    std::snprintf(line, sizeof line, "%14zu %16.2f %16.2f %8.2f\n", r.bytes, double(r.bytes) / r.seconds * 1e-9,
-                  r.mpi_seconds > 0 ? double(r.bytes) / r.mpi_seconds * 1e-9 : 0.0, r.mpi_seconds / r.seconds);
-    out += line;
+    out += fmt::format("{:14} {:16.2f} {:16.2f} {:8.2f}\n", r.bytes, double(r.bytes) / r.seconds * 1e-9,
+                       r.mpi_seconds > 0 ? double(r.bytes) / r.mpi_seconds * 1e-9 : 0.0, r.mpi_seconds / r.seconds);
   }
   return out;
 }

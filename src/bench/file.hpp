@@ -1,6 +1,7 @@
 // The file that benchmarks of the loader read. Internal to bench/.
 #pragma once
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -19,7 +20,7 @@ class BenchFile {
       : rows_(o.rows),
         sample_bytes_(o.sample_bytes),
         path_((o.folder.empty() ? std::filesystem::temp_directory_path() : o.folder) /
-              cat("millrace-bench-", ::getpid(), ".bin")) {
+              fmt::format("millrace-bench-{}.bin", ::getpid())) {
     std::ofstream out(path_, std::ios::binary);
     std::vector<std::uint32_t> block(1 << 18);
     const std::int64_t total = o.rows * (o.sample_bytes + std::int64_t(sizeof(std::int32_t)));
@@ -30,7 +31,7 @@ class BenchFile {
       done += n;
     }
     out.close();
-    if (!out) fail(Exit::data, "cannot write ", path_.string(), " (full?). name another folder");
+    if (!out) fail(Exit::data, "cannot write {} (full?). name another folder", path_.string());
   }
   ~BenchFile() {
     std::error_code ignored;
@@ -53,7 +54,7 @@ class BenchFile {
   // Writes the file to the disk and drops it from the page cache, as far as the kernel follows this advice.
   void drop() const {
     const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) fail(Exit::data, "cannot open ", path_.string());
+    if (fd < 0) fail(Exit::data, "cannot open {}", path_.string());
     ::fdatasync(fd);
     ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     ::close(fd);

@@ -1,4 +1,4 @@
-#include <cstdio>
+#include <fmt/core.h>
 
 #include "bench/loader_harness.hpp"
 #include "millrace/base/clock.hpp"
@@ -46,10 +46,11 @@ class Images {
 
   // Call after rate(): the mean size of an image is known then.
   std::string describe() const {
-    return cat(
-        "images of ", std::int64_t(pixels_ / decoded_ / 1000), " k pixels in ",
-        std::int64_t(bytes_ / double(content_.size()) / 1024), " KiB, to ", index_.sample.str(),
-        index_.decode.min_area > 0 ? cat(", random crops of at least ", index_.decode.min_area, " of the area") : "");
+    return fmt::format("images of {} k pixels in {} KiB, to {}{}", std::int64_t(pixels_ / decoded_ / 1000),
+                       std::int64_t(bytes_ / double(content_.size()) / 1024), index_.sample.str(),
+                       index_.decode.min_area > 0
+                           ? fmt::format(", random crops of at least {:g} of the area", index_.decode.min_area)
+                           : "");
   }
 
  private:
@@ -80,12 +81,10 @@ ImageBench bench_images(Device& device, const ShardIndex& index, int workers, in
 }
 
 std::string ImageBench::str() const {
-  char text[400];
-  std::snprintf(text, sizeof text,
-                "%s\n  %-50s %9.0f samples/s\n  %-50s %9.0f samples/s  %.2f x\n  %-50s %9.0f samples/s\n", what.c_str(),
-                "one thread, complete images", complete, "one thread, only what samples need", needed,
-                needed / complete, cat("loader, ", workers, workers == 1 ? " worker" : " workers").c_str(), loader);
-  return text;
+  return fmt::format(
+      "{}\n  {:<50} {:9.0f} samples/s\n  {:<50} {:9.0f} samples/s  {:.2f} x\n  {:<50} {:9.0f} samples/s\n", what,
+      "one thread, complete images", complete, "one thread, only what samples need", needed, needed / complete,
+      fmt::format("loader, {}{}", workers, workers == 1 ? " worker" : " workers").c_str(), loader);
 }
 
 }  // namespace millrace

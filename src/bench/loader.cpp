@@ -1,7 +1,8 @@
 #include "millrace/bench/loader.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
-#include <cstdio>
 #include <functional>
 #include <vector>
 
@@ -79,7 +80,7 @@ LoaderBench bench_loader(Device& device, const LoaderBenchOptions& o) {
                      }});
   };
   std::vector<Case> cached;
-  cached.push_back({cat("baseline pread, ", o.workers, " threads"), true, [&](std::uint64_t round) {
+  cached.push_back({fmt::format("baseline pread, {} threads", o.workers), true, [&](std::uint64_t round) {
                       return baseline_pread_seconds(device, path, o, round, o.samples, o.workers, false);
                     }});
   add(cached, Reader::direct, o.samples, false);
@@ -92,11 +93,12 @@ LoaderBench bench_loader(Device& device, const LoaderBenchOptions& o) {
   file.drop();
   std::vector<Case> cold;
   for (const int threads : {o.workers, 8, 32})
-    cold.push_back({cat("baseline O_DIRECT pread, ", threads, " threads"), true, [&, threads](std::uint64_t round) {
-                      return baseline_pread_seconds(device, path, o, round, o.cold_samples, threads, true);
-                    }});
+    cold.push_back(
+        {fmt::format("baseline O_DIRECT pread, {} threads", threads), true, [&, threads](std::uint64_t round) {
+           return baseline_pread_seconds(device, path, o, round, o.cold_samples, threads, true);
+         }});
   for (const int depth : {8, 32})
-    cold.push_back({cat("baseline io_uring, ", o.workers, " threads with ", depth, " reads in flight"), true,
+    cold.push_back({fmt::format("baseline io_uring, {} threads with {} reads in flight", o.workers, depth), true,
                     [&, depth](std::uint64_t round) {
                       return baseline_async_seconds(device, path, o, round, o.cold_samples, depth);
                     }});
@@ -110,13 +112,10 @@ std::string LoaderBench::str() const {
   std::string out;
   const auto table = [&](const std::vector<LoaderBenchRow>& rows) {
     for (const LoaderBenchRow& row : rows) {
-      char text[200];
-      std::snprintf(text, sizeof text, "  %-50s %9.0f samples/s %6.2f GB/s", row.name.c_str(), row.samples_per_second,
-                    row.gb_per_second);
-      out += text;
+      out +=
+          fmt::format("  {:<50} {:9.0f} samples/s {:6.2f} GB/s", row.name, row.samples_per_second, row.gb_per_second);
       if (row.ratio > 0) {
-        std::snprintf(text, sizeof text, "  %3.0f %% of the fastest baseline", 100 * row.ratio);
-        out += text;
+        out += fmt::format("  {:3.0f} % of the fastest baseline", 100 * row.ratio);
       }
       out += "\n";
     }

@@ -1,6 +1,7 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
-#include <cstdio>
 
 #include "millrace/base/error.hpp"
 #include "millrace/bench/step.hpp"
@@ -65,8 +66,8 @@ PipelineBench bench_pipeline(World& world, const RunConfig& config, int repeats,
   const LoaderOptions options = s.loader_options();
   PipelineBench out;
   out.source =
-      cat(s.data.train_source->describe(), "; workers ", options.workers, ", prefetch ",
-          options.prefetch ? std::to_string(options.prefetch) : "auto", ", micro-batches of ", options.max_rows);
+      fmt::format("{}; workers {}, prefetch {}, micro-batches of {}", s.data.train_source->describe(), options.workers,
+                  options.prefetch ? std::to_string(options.prefetch) : "auto", options.max_rows);
   out.sample_bytes = double(s.data.train.sample_bytes());
   out.batch = double(options.max_rows);
   std::string problem;
@@ -83,7 +84,7 @@ PipelineBench bench_pipeline(World& world, const RunConfig& config, int repeats,
   const Peaks peaks = measure_peaks(s.compute, s.spec.compute);
   Loader loader(device, *s.data.train_source, s.data.train, *s.batching.train_order, options, s.micro_batches(0, 1));
   const Batch* batch = loader.next();
-  if (!batch) fail(Exit::config, "bench loader: rank ", world.rank(), " gets no micro-batch. lower train.micro_batch");
+  if (!batch) fail(Exit::config, "bench loader: rank {} gets no micro-batch. lower train.micro_batch", world.rank());
   const double rows = double(batch->item.rows);
   const InputPass pass = input_pass(s, *batch, repeats);
   out.augment = rows / pass.seconds;
@@ -120,21 +121,17 @@ double PipelineBench::delivers() const {
 
 std::string PipelineBench::str() const {
   std::string out = source + "\n";
-  char text[300];
+  std::string text;
   const auto row = [&](const char* name, double rate, double bytes, double bound, const std::string& baseline) {
     if (rate > 0) {
-      std::snprintf(text, sizeof text, "  %-26s %10.0f samples/s %8.3f GB/s", name, rate, rate * bytes * 1e-9);
-      out += text;
+      out += fmt::format("  {:<26} {:10.0f} samples/s {:8.3f} GB/s", name, rate, rate * bytes * 1e-9);
     } else {
-      std::snprintf(text, sizeof text, "  %-26s %33s", name, "");
-      out += text;
+      out += fmt::format("  {:<26} {:>33}", name, "");
     }
     if (bound > 0) {
-      std::snprintf(text, sizeof text, "  baseline %10.0f samples/s  %s", bound, baseline.c_str());
-      out += text;
+      out += fmt::format("  baseline {:10.0f} samples/s  {}", bound, baseline);
       if (rate > 0) {
-        std::snprintf(text, sizeof text, ": %.0f %%", 100 * rate / bound);
-        out += text;
+        out += fmt::format(": {:.0f} %", 100 * rate / bound);
       }
     } else {
       out += "  " + baseline;
@@ -157,15 +154,14 @@ std::string PipelineBench::str() const {
   row("copy to the device", copy, sample_bytes, bare_copy,
       copy > 0 ? "plain copies" : "none: the device reads host memory");
   row("augment, normalize, cast", augment, sample_bytes, memory, "memory bandwidth");
-  std::snprintf(text, sizeof text,
-                "  delivers %.0f samples/s, %.3f GB/s: %s is the limit\n"
-                "  a step that takes 1.2 times as long as the loader needs for a micro-batch waits for data %.2f %% of "
-                "the time\n",
-                delivers(), delivers() * sample_bytes * 1e-9,
-                delivers() == s.loader ? (decodes && s.baseline_decode < s.baseline_read ? "decoding" : "reading")
-                : delivers() == copy   ? "the copy"
-                                       : "the input pass",
-                100 * s.wait_share);
+  text = fmt::format(
+      "  delivers {:.0f} samples/s, {:.3f} GB/s: {} is the limit\n  a step that takes 1.2 times as long as the loader "
+      "needs for a micro-batch waits for data {:.2f} % of the time\n",
+      delivers(), delivers() * sample_bytes * 1e-9,
+      delivers() == s.loader ? (decodes && s.baseline_decode < s.baseline_read ? "decoding" : "reading")
+      : delivers() == copy   ? "the copy"
+                             : "the input pass",
+      100 * s.wait_share);
   return out + text;
 }
 

@@ -1,10 +1,10 @@
 #include "bench/shards.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <system_error>
 #include <vector>
 
@@ -19,9 +19,7 @@ namespace {
 constexpr std::int64_t gib = std::int64_t(1) << 30;
 
 std::filesystem::path shard_path(const std::filesystem::path& folder, const std::string& stem, std::int64_t number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "-%05d.h5", int(number));
-  return folder / (stem + text);
+  return folder / fmt::format("{}-{:05}.h5", stem, number);
 }
 
 void write_shard(const std::filesystem::path& path, std::int64_t rows, std::int64_t sample_bytes) {
@@ -53,13 +51,14 @@ void write_shard(const std::filesystem::path& path, std::int64_t rows, std::int6
 
 BenchShards::BenchShards(World& world, const std::filesystem::path& folder, const std::string& name,
                          std::int64_t samples, std::int64_t sample_bytes, bool keep)
-    : stem_(cat("bench-", name, "-", samples, "x", sample_bytes)), keep_(keep), mine_(world.rank() == 0) {
+    : stem_(fmt::format("bench-{}-{}x{}", name, samples, sample_bytes)), keep_(keep), mine_(world.rank() == 0) {
   std::string problem;
   if (mine_) try {
       removes_folder_ = folder.empty() && !keep;
-      folder_ = !folder.empty() ? folder
-                                : std::filesystem::temp_directory_path() / (keep ? std::string("millrace-bench-storage")
-                                                                                 : cat("millrace-bench-", ::getpid()));
+      folder_ = !folder.empty()
+                    ? folder
+                    : std::filesystem::temp_directory_path() /
+                          (keep ? std::string("millrace-bench-storage") : fmt::format("millrace-bench-{}", ::getpid()));
       std::filesystem::create_directories(folder_);
       made_ = expand_glob(glob()).empty();
       if (made_) make(samples, sample_bytes);
@@ -77,8 +76,8 @@ void BenchShards::make(std::int64_t samples, std::int64_t sample_bytes) {
   const auto wanted = std::uint64_t(samples * sample_bytes);
   const std::uint64_t free = std::filesystem::space(folder_).available;
   if (wanted + wanted / 20 > free)
-    fail(Exit::data, folder_.string(), " has ", format_bytes(free), " free, but the shards need ", format_bytes(wanted),
-         ". lower --samples, or name another --dir");
+    fail(Exit::data, "{} has {} free, but the shards need {}. lower --samples, or name another --dir", folder_.string(),
+         format_bytes(free), format_bytes(wanted));
   const std::int64_t each = std::max<std::int64_t>(1, gib / sample_bytes), shards = (samples + each - 1) / each;
   for (std::int64_t s = 0; s < shards; ++s)
     write_shard(shard_path(folder_, stem_, s), samples * (s + 1) / shards - samples * s / shards, sample_bytes);

@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <barrier>
 #include <exception>
 #include <mutex>
@@ -95,8 +97,8 @@ StageRates bench_stages(Device& device, Source& source, const ShardIndex& index,
   StageRates out{median(baseline_read), median(baseline_decode), median(engine), median(loader), 0, {}, 0, false};
   out.fully_cached = stored.chunks() > 0 && median(chunks) == 0;
   out.stored_bytes = stored.bytes() * median(chunks);
-  out.baseline_method =
-      direct_io ? "pread by O_DIRECT, 32 threads" : cat("pread, ", workers, workers == 1 ? " thread" : " threads");
+  out.baseline_method = direct_io ? "pread by O_DIRECT, 32 threads"
+                                  : fmt::format("pread, {}{}", workers, workers == 1 ? " thread" : " threads");
   const double step = 1.2 * double(options.max_rows) / out.loader;
   std::vector<double> waits;
   for (int round = 0; round < std::min(3, repeats); ++round)

@@ -1,8 +1,9 @@
 #include "millrace/bench/step.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -85,7 +86,7 @@ void measure_operations(Session& s, Network& network, int repeats, StepBench& ou
   Loader loader(device, *s.data.train_source, s.data.train, *s.batching.train_order, s.loader_options(),
                 s.micro_batches(0, 1));
   const Batch* batch = loader.next();
-  if (!batch) fail(Exit::config, "bench: rank ", s.world.rank(), " gets no micro-batch. lower train.micro_batch");
+  if (!batch) fail(Exit::config, "bench: rank {} gets no micro-batch. lower train.micro_batch", s.world.rank());
   network.complete_weights();
   Program& program = network.train_program(batch->item.rows);
   const auto run = [&] {
@@ -133,31 +134,25 @@ StepBench bench_step(World& world, const RunConfig& config, int repeats, bool co
 }
 
 std::string StepBench::str(bool every) const {
-  char line[256];
-  std::snprintf(line, sizeof line,
-                "micro-batch: %.2f ms, sum of its operations' best times %.2f ms, ratio %.3f\n"
-                "complete step with all-reduce and optimizer: %.2f ms, including exposed communication of %.3f ms "
-                "(%.2f %%)\n",
-                step_seconds * 1e3, ops_seconds * 1e3, step_seconds / ops_seconds, full_step_seconds * 1e3,
-                communication_seconds * 1e3, 100 * communication_seconds / full_step_seconds);
-  std::string out = cat(peaks.str(), line);
+  const std::string line = fmt::format(
+      "micro-batch: {:.2f} ms, sum of its operations' best times {:.2f} ms, ratio {:.3f}\ncomplete step with "
+      "all-reduce and optimizer: {:.2f} ms, including exposed communication of {:.3f} ms ({:.2f} %)\n",
+      step_seconds * 1e3, ops_seconds * 1e3, step_seconds / ops_seconds, full_step_seconds * 1e3,
+      communication_seconds * 1e3, 100 * communication_seconds / full_step_seconds);
+  std::string out = fmt::format("{}{}", peaks.str(), line);
   if (without_timestamps_seconds > 0) {
-    std::snprintf(line, sizeof line,
-                  "every other step, without timestamps: %.4f ms; timestamps change this by %+.2f %%\n",
-                  without_timestamps_seconds * 1e3, 100 * (full_step_seconds / without_timestamps_seconds - 1));
-    out += line;
+    out += fmt::format("every other step, without timestamps: {:.4f} ms; timestamps change this by {:+.2f} %\n",
+                       without_timestamps_seconds * 1e3, 100 * (full_step_seconds / without_timestamps_seconds - 1));
   }
   out += "phases of the step, ms:";
   for (std::size_t p = 0; p < phases.size(); ++p) {
     if (phases[p] == 0) continue;
-    std::snprintf(line, sizeof line, " %s %.3f", name_of(Phase(p)), phases[p] * 1e3);
-    out += line;
+    out += fmt::format(" {} {:.3f}", name_of(Phase(p)), phases[p] * 1e3);
   }
-  return cat(out, "\n", table(every));
+  return fmt::format("{}\n{}", out, table(every));
 }
 
 std::string StepBench::table(bool every) const {
-  char line[256];
   std::string out;
   struct Sum {
     double forward = 0, backward = 0, flops = 0, bytes = 0, bound = 0;
@@ -173,15 +168,13 @@ std::string StepBench::table(bool every) const {
       s->bound += peaks.seconds(op.forward) + peaks.seconds(op.backward);
     }
   kinds["all"] = all;
-  std::snprintf(line, sizeof line, "  %-26s %9s %9s %10s %8s %10s\n", "operation", "fwd ms", "bwd ms", "GFLOP/s",
-                "GB/s", "roofline");
-  out += line;
+  out += fmt::format("  {:<26} {:>9} {:>9} {:>10} {:>8} {:>10}\n", "operation", "fwd ms", "bwd ms", "GFLOP/s", "GB/s",
+                     "roofline");
   const auto row = [&](const std::string& name, const Sum& s, const std::string& note) {
     const double seconds = s.forward + s.backward;
-    std::snprintf(line, sizeof line, "  %-26.26s %9.3f %9.3f %10.1f %8.1f %8.0f %%  %.100s\n", name.c_str(),
-                  s.forward * 1e3, s.backward * 1e3, s.flops / seconds * 1e-9, s.bytes / seconds * 1e-9,
-                  100 * s.bound / seconds, note.c_str());
-    out += line;
+    out += fmt::format("  {:<26.26} {:9.3f} {:9.3f} {:10.1f} {:8.1f} {:8.0f} %  {:.100}\n", name, s.forward * 1e3,
+                       s.backward * 1e3, s.flops / seconds * 1e-9, s.bytes / seconds * 1e-9, 100 * s.bound / seconds,
+                       note);
   };
   for (const auto& [kind, s] : kinds) row(kind, s, "");
   std::vector<const OpTime*> listed;

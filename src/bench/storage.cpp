@@ -1,5 +1,6 @@
 #include "millrace/bench/storage.hpp"
 
+#include <fmt/core.h>
 #include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -8,7 +9,6 @@
 #include <atomic>
 #include <barrier>
 #include <cmath>
-#include <cstdio>
 #include <exception>
 #include <thread>
 
@@ -150,8 +150,9 @@ StorageBenchOptions resolved(const StorageBenchOptions& given) {
   const std::int64_t step = w.batch * o.accelerators;
   if (o.samples == 0) o.samples = std::max(((std::int64_t(2) << 30) / w.sample_bytes / step + 1) * step, 4 * step);
   if (o.samples < step)
-    fail(Exit::config, "bench storage: a step of ", o.accelerators, " accelerators needs ", step,
-         " samples, but the data set has ", o.samples, ". raise --samples");
+    fail(Exit::config,
+         "bench storage: a step of {} accelerators needs {} samples, but the data set has {}. raise --samples",
+         o.accelerators, step, o.samples);
   if (o.steps == 0) o.steps = int(std::clamp(std::ceil(10 / w.compute_seconds), 20.0, 2000.0));
   if (o.prefetch == 0) o.prefetch = int(std::clamp<std::int64_t>((128 << 20) / (w.batch * w.sample_bytes), 3, 32));
   return o;
@@ -188,20 +189,23 @@ StorageBench bench_storage(World& world, Device& device, const StorageBenchOptio
   data.paths = {shards.glob()};
   const ShardIndex index = index_shards(world, data);
   if (index.rows != o.samples)
-    fail(Exit::data, "bench storage: ", shards.glob(), " hold ", index.rows, " samples, not ", o.samples,
-         " (was a run interrupted?). remove them");
+    fail(Exit::data, "bench storage: {} hold {} samples, not {} (was a run interrupted?). remove them", shards.glob(),
+         index.rows, o.samples);
   const ReaderFacts facts = reader_facts(index);
   if (o.reader == Reader::uring && !facts.no_direct_io.empty())
-    fail(Exit::config, "bench storage: the files cannot be read by O_DIRECT (", facts.no_direct_io,
-         "). name another --dir, or read through the page cache: --reader direct");
+    fail(Exit::config,
+         "bench storage: the files cannot be read by O_DIRECT ({}). name another --dir, or read through the page "
+         "cache: --reader direct",
+         facts.no_direct_io);
   const std::uint64_t rings = std::uint64_t(o.accelerators / world.node_count() + 1) * std::uint64_t(o.prefetch) *
                               SlotLayout(index, w.batch).bytes;
   if (rings > facts.available)
-    fail(Exit::config, "bench storage: reading ahead needs ", format_bytes(rings), ", but only ",
-         format_bytes(facts.available), " of memory are free. lower --prefetch or --accelerators");
-  out.cached = cat(shards.made() ? "written by this run" : "already there", ", ",
-                   o.reader == Reader::uring ? "read by O_DIRECT, without the page cache of this host"
-                                             : "read through the page cache");
+    fail(Exit::config,
+         "bench storage: reading ahead needs {}, but only {} of memory are free. lower --prefetch or --accelerators",
+         format_bytes(rings), format_bytes(facts.available));
+  out.cached = fmt::format("{}, {}", shards.made() ? "written by this run" : "already there",
+                           o.reader == Reader::uring ? "read by O_DIRECT, without the page cache of this host"
+                                                     : "read through the page cache");
 
   // Each round has epochs of its own. Each accelerator takes its part of every full step.
   const Sampler sampler(index.rows, w.batch * o.accelerators, w.batch, 1, true);
@@ -243,23 +247,17 @@ double StorageBench::relative(double Utilization::*member) const {
 std::string StorageBench::str() const {
   const StorageWorkload& w = options.workload;
   const double rate = median_of(replay, &Utilization::samples_per_second);
-  char text[2000];
-  std::snprintf(
-      text, sizeof text,
-      "%s on %d x %s, emulated (unofficial: no MLPerf result). parameters: mlcommons/storage; metric: DLIO\n"
-      "  %lld samples per step and accelerator, %s each, compute %g ms; data set of %lld samples, %s, %s\n"
-      "  %s; workers %d, prefetch %d of each accelerator; %d rounds of %d steps; the first step of each does not "
-      "count\n"
-      "  %-42s %9s %9s %10s\n"
-      "  %-42s %7.2f %% %7.2f %% %8.2f %%\n  %-42s %7.2f %% %7.2f %% %8.2f %%\n"
-      "  %-42s %7.2f %% %7.2f %%\n  %.0f samples/s, %.1f MB/s; without waiting, the accelerators would take %.1f MB/s; "
-      "baseline loops read %.1f MB/s of the same files\n"
-      "[METRIC] Number of Simulated Accelerators: %d\n[METRIC] Training Accelerator Utilization [AU] (%%): %.4f\n"
-      "[METRIC] train_au_meet_expectation: %s (%.0f %%)\n",
-      w.name.c_str(), options.accelerators, w.accelerator.c_str(), static_cast<long long>(w.batch),
-      format_bytes(std::uint64_t(w.sample_bytes)).c_str(), w.compute_seconds * 1e3,
-      static_cast<long long>(options.samples), format_bytes(std::uint64_t(options.samples * w.sample_bytes)).c_str(),
-      cached.c_str(), source.c_str(), options.workers, options.prefetch, options.turns, options.steps,
+  std::string out = fmt::format(
+      "{} on {} x {}, emulated (unofficial: no MLPerf result). parameters: mlcommons/storage; metric: DLIO\n  {} "
+      "samples per step and accelerator, {} each, compute {:g} ms; data set of {} samples, {}, {}\n  {}; workers {}, "
+      "prefetch {} of each accelerator; {} rounds of {} steps; the first step of each does not count\n  {:<42} {:>9} "
+      "{:>9} {:>10}\n  {:<42} {:7.2f} % {:7.2f} % {:8.2f} %\n  {:<42} {:7.2f} % {:7.2f} % {:8.2f} %\n  {:<42} {:7.2f} "
+      "% {:7.2f} %\n  {:.0f} samples/s, {:.1f} MB/s; without waiting, the accelerators would take {:.1f} MB/s; "
+      "baseline loops read {:.1f} MB/s of the same files\n[METRIC] Number of Simulated Accelerators: {}\n[METRIC] "
+      "Training Accelerator Utilization [AU] (%): {:.4f}\n[METRIC] train_au_meet_expectation: {} ({:.0f} %)\n",
+      w.name, options.accelerators, w.accelerator, w.batch, format_bytes(std::uint64_t(w.sample_bytes)),
+      w.compute_seconds * 1e3, options.samples, format_bytes(std::uint64_t(options.samples * w.sample_bytes)), cached,
+      source, options.workers, options.prefetch, options.turns, options.steps,
       "accelerator utilization, median of rounds", "measured", "nominal", "data wait",
       "ceiling: batches are ready at once", 100 * median_of(ceiling, &Utilization::measured),
       100 * median_of(ceiling, &Utilization::nominal), 100 * median_of(ceiling, &Utilization::data_wait),
@@ -270,7 +268,6 @@ std::string StorageBench::str() const {
       options.accelerators * double(w.batch) / w.compute_seconds * double(w.sample_bytes) / 1e6,
       baseline_bytes_per_second / 1e6, options.accelerators, 100 * median_of(replay, &Utilization::measured),
       median_of(replay, &Utilization::measured) >= w.pass_utilization ? "success" : "fail", 100 * w.pass_utilization);
-  std::string out = text;
   if (!realtime_scheduling)
     out +=
         "the emulated accelerators compete with the loader's threads for the CPU, because real-time scheduling is not "

@@ -22,7 +22,7 @@ StorageWorkload storage_workload(const std::string& name, const std::string& acc
     known += (known.empty() ? "" : ", ") + w.name + " on " + w.accelerator;
     if (w.name == name) of_this += (of_this.empty() ? "" : ", ") + w.accelerator;
   }
-  fail(Exit::config, "no parameters of ", name, " on ", accelerator, " are published. ",
+  fail(Exit::config, "no parameters of {} on {} are published. {}", name, accelerator,
        of_this.empty() ? "published are " + known : name + " is published for " + of_this);
 }
 

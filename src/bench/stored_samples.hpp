@@ -79,7 +79,7 @@ class StoredSamples {
           const std::uint64_t from = piece.offset / block_ * block_;
           const std::size_t bytes = std::size_t((piece.offset + piece.bytes - from + block_ - 1) / block_ * block_);
           if (::pread(files_.open(s), space->as<char>(), std::min(bytes, space->bytes()), off_t(from)) <= 0)
-            fail(Exit::data, "cannot read ", index_.shards[s].path);
+            fail(Exit::data, "cannot read {}", index_.shards[s].path);
         });
       }
       return double(ids.size()) / share;

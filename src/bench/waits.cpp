@@ -1,7 +1,8 @@
 // Measures how long short steps wait for data although the loader is fast enough on average. The workers read from the
 // page cache and then use CPU time for each micro-batch, as decoding does, so they are busy for 1 / 1.2 of a step.
+#include <fmt/core.h>
+
 #include <atomic>
-#include <cstdio>
 
 #include "bench/file.hpp"
 #include "bench/loader_harness.hpp"
@@ -71,17 +72,13 @@ WaitBench bench_waits(Device& device, const LoaderBenchOptions& o, const std::ve
 
 std::string WaitBench::str() const {
   std::string out = "steps that sleep 1.2 times as long as the loader needs for a micro-batch";
-  char text[400];
-  std::snprintf(text, sizeof text,
-                " (%lld bytes, %d workers); medians over those of %d rounds in\nwhich the workers could deliver "
-                "%.2f times what the steps took, or over all rounds if there are none\n  %12s %14s %25s %21s\n",
-                static_cast<long long>(bytes), workers, turns, min_offered, "intended", "step", "waits, prefetch",
-                "auto");
-  out += text;
+  out += fmt::format(
+      " ({} bytes, {} workers); medians over those of {} rounds in\nwhich the workers could deliver {:.2f} times what "
+      "the steps took, or over all rounds if there are none\n  {:>12} {:>14} {:>25} {:>21}\n",
+      bytes, workers, turns, min_offered, "intended", "step", "waits, prefetch", "auto");
   for (const WaitRow& r : rows) {
-    std::snprintf(text, sizeof text, "  %9.1f ms %11.2f ms %10d: %6.2f %% (%2d) %14.2f %% (%2d)\n", r.target_step * 1e3,
-                  r.step * 1e3, prefetch, 100 * r.wait_fixed, r.turns_fixed, 100 * r.wait_auto, r.turns_auto);
-    out += text;
+    out += fmt::format("  {:9.1f} ms {:11.2f} ms {:10}: {:6.2f} % ({:2}) {:14.2f} % ({:2})\n", r.target_step * 1e3,
+                       r.step * 1e3, prefetch, 100 * r.wait_fixed, r.turns_fixed, 100 * r.wait_auto, r.turns_auto);
   }
   return out;
 }

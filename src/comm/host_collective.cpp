@@ -1,5 +1,7 @@
 #include "comm/host_collective.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -65,7 +67,7 @@ HostCollective::~HostCollective() {
 std::string HostCollective::describe() const {
   if (alone_) return "one rank";
   const std::string how = memory_->shared() && !fallback_
-                              ? cat("shared window, ", near_ranks_.size(), " ranks per host")
+                              ? fmt::format("shared window, {} ranks per host", near_ranks_.size())
                               : std::string("private memory and MPI messages");
   return how + (threaded_ ? ", progress thread" : ", progress inside the step");
 }
@@ -75,7 +77,7 @@ SharedRegion HostCollective::allocate(std::size_t bytes) {
   const int id = int(regions_.size());
   if (alone_) {
     void* data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-    if (!data) fail(Exit::config, "cannot allocate ", format_bytes(bytes), " for gradients. use a smaller model");
+    if (!data) fail(Exit::config, "cannot allocate {} for gradients. use a smaller model", format_bytes(bytes));
     std::memset(data, 0, bytes);
     owned_.push_back(data);
     regions_.push_back({data, {data}, bytes, nullptr});
@@ -95,7 +97,7 @@ SharedRegion HostCollective::allocate(std::size_t bytes) {
 void HostCollective::wait(int tag) {
   if (alone_) return;
   const auto newest = newest_.find(tag);
-  MR_CHECK(newest != newest_.end(), "no operation was started with tag ", tag);
+  MR_CHECK(newest != newest_.end(), "no operation was started with tag {}", tag);
   complete(newest->second);
 }
 
@@ -176,8 +178,10 @@ void HostCollective::reduce_scalars_on_host(std::span<double> values) {
 
 void HostCollective::report_private_memory(std::size_t bytes) {
   if (std::exchange(reported_private_memory_, true)) return;
-  log::info(cat("/dev/shm is too small for ", format_bytes(bytes),
-                " per rank: MPI reduces the gradients in private memory, which is slower (docker: --shm-size=2g)"));
+  log::info(
+      fmt::format("/dev/shm is too small for {} per rank: MPI reduces the gradients in private memory, which is slower "
+                  "(docker: --shm-size=2g)",
+                  format_bytes(bytes)));
 }
 
 bool uses_progress_thread(const World& world, CollectiveOptions::Progress progress) {

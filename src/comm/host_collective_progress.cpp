@@ -1,4 +1,6 @@
 // Progress of the operations of a HostCollective: waiting for the other ranks, execution, and the worker thread.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -14,15 +16,16 @@ using Barrier = SharedMemory::Barrier;
 // "1, 2, 5"; at most eight ranks, then "...".
 std::string list(const std::vector<int>& ranks) {
   std::string out;
-  for (std::size_t i = 0; i < ranks.size() && i < 8; ++i) out += cat(i ? ", " : "", ranks[i]);
+  for (std::size_t i = 0; i < ranks.size() && i < 8; ++i) out += fmt::format("{}{}", i ? ", " : "", ranks[i]);
   return out + (ranks.size() > 8 ? ", ..." : "");
 }
 
 std::string name_of(const Operation& op) {
-  return cat(op.span.op == CollectiveOp::all_gather       ? "all-gather "
-             : op.span.op == CollectiveOp::reduce_scatter ? "reduce-scatter "
-                                                          : "all-reduce ",
-             op.span.tag);
+  return fmt::format("{}{}",
+                     op.span.op == CollectiveOp::all_gather       ? "all-gather "
+                     : op.span.op == CollectiveOp::reduce_scatter ? "reduce-scatter "
+                                                                  : "all-reduce ",
+                     op.span.tag);
 }
 
 }  // namespace
@@ -37,8 +40,8 @@ bool HostCollective::all_reached(Counter counter, std::uint64_t value) const {
 }
 
 void HostCollective::fail_waiting(const std::string& what, const std::string& who) const {
-  fail(Exit::comm, "waited ", options_.timeout_seconds, " s for ", what, " (", who,
-       "). find out what caused the delay, or raise comm.timeout");
+  fail(Exit::comm, "waited {:g} s for {} ({}). find out what caused the delay, or raise comm.timeout",
+       options_.timeout_seconds, what, who);
 }
 
 void HostCollective::fail_late(const std::string& what, Counter counter, std::uint64_t value) const {
@@ -49,7 +52,7 @@ void HostCollective::fail_late(const std::string& what, Counter counter, std::ui
   std::vector<int> late;
   for (std::size_t r = 0; r < boards_.size(); ++r)
     if ((boards_[r]->*counter).load() < value) late.push_back(near_ranks_[r]);
-  fail_waiting(what, cat("late: rank ", list(late), " on ", world_.host()));
+  fail_waiting(what, fmt::format("late: rank {} on {}", list(late), world_.host()));
 }
 
 void HostCollective::fail_far(const std::string& what) const {

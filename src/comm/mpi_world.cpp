@@ -38,8 +38,7 @@ void refuse_lonely_tasks(int size) {
   const char* procid = std::getenv("SLURM_PROCID");
   if (size != 1 || !step || !tasks || !procid || std::getenv("OMPI_COMM_WORLD_SIZE")) return;
   if (std::atoi(tasks) > 1)
-    fail(Exit::config, "Slurm started ", tasks,
-         " tasks, but MPI sees one rank (srun lacks PMIx). use: srun --mpi=pmix");
+    fail(Exit::config, "Slurm started {} tasks, but MPI sees one rank (srun lacks PMIx). use: srun --mpi=pmix", tasks);
 }
 
 class MpiWorld : public World {

@@ -1,6 +1,7 @@
 #include "millrace/comm/node_memory.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -25,7 +26,7 @@ std::shared_ptr<char> mapped(int fd, std::size_t bytes) {
 
 std::shared_ptr<char> own_memory(std::size_t bytes) {
   auto data = mapped(-1, bytes);
-  if (!data) fail(Exit::comm, "cannot allocate ", bytes, " bytes of memory (", std::strerror(errno), ")");
+  if (!data) fail(Exit::comm, "cannot allocate {} bytes of memory ({})", bytes, std::strerror(errno));
   return data;
 }
 
@@ -47,7 +48,7 @@ NodeMemory node_memory(World& world, std::size_t bytes) {
   std::string name;
   SharedFile file;
   if (leads) {
-    name = cat("/millrace-", int(::getpid()), "-", world.node(), "-", made++);
+    name = fmt::format("/millrace-{}-{}-{}", int(::getpid()), world.node(), made++);
     file.fd = ::shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
     if (file.fd < 0 || ::posix_fallocate(file.fd, 0, off_t(bytes)) != 0) {
       if (file.fd >= 0) ::shm_unlink(name.c_str());
@@ -55,8 +56,8 @@ NodeMemory node_memory(World& world, std::size_t bytes) {
     }
   }
   std::string of_host;
-  for (const std::string& one : world.gather(cat(world.node(), " ", name)))
-    if (const std::string mine = cat(world.node(), " "); one.starts_with(mine) && one.size() > mine.size())
+  for (const std::string& one : world.gather(fmt::format("{} {}", world.node(), name)))
+    if (const std::string mine = fmt::format("{} ", world.node()); one.starts_with(mine) && one.size() > mine.size())
       of_host = one.substr(mine.size());
   if (!leads && !of_host.empty()) file.fd = ::shm_open(of_host.c_str(), O_RDWR, 0);
   NodeMemory out{!of_host.empty() && file.fd >= 0 ? mapped(file.fd, bytes) : nullptr, bytes, true};

@@ -1,5 +1,6 @@
 #include "millrace/comm/placement.hpp"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,7 +36,7 @@ struct Mask {
 std::vector<Mask> masks_of_all(World& world, const std::vector<int>& mine) {
   std::vector<Mask> out;
   for (const std::string& text :
-       world.gather(cat(world.node(), " ", ::sysconf(_SC_NPROCESSORS_ONLN), " ", list(mine)))) {
+       world.gather(fmt::format("{} {} {}", world.node(), ::sysconf(_SC_NPROCESSORS_ONLN), list(mine)))) {
     std::istringstream in(text);
     Mask mask;
     std::string cpus;
@@ -53,16 +54,17 @@ std::string warning_of(const std::vector<Mask>& ranks) {
     for (const int core : ranks[r].cpus) {
       const std::size_t other = first.try_emplace({ranks[r].node, core}, r).first->second;
       if (ranks[other].cpus != ranks[r].cpus)
-        return cat("ranks ", other, " and ", r, " of one host are bound to different cores that overlap (",
-                   list(ranks[other].cpus), " and ", list(ranks[r].cpus),
-                   "). add --bind-to none: millrace divides the cores itself");
+        return fmt::format(
+            "ranks {} and {} of one host are bound to different cores that overlap ({} and {}). add --bind-to none: "
+            "millrace divides the cores itself",
+            other, r, list(ranks[other].cpus), list(ranks[r].cpus));
     }
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const Mask& one = ranks[r];
     const auto local = std::count_if(ranks.begin(), ranks.end(), [&](const Mask& m) { return m.node == one.node; });
     if (one.cpus.size() == 1 && one.online >= 2 * local)
-      return cat("rank ", r, " is bound to one core of ", one.online,
-                 " (mpirun binds small jobs to cores). add --bind-to none");
+      return fmt::format("rank {} is bound to one core of {} (mpirun binds small jobs to cores). add --bind-to none", r,
+                         one.online);
   }
   return "";
 }
@@ -70,10 +72,11 @@ std::string warning_of(const std::vector<Mask>& ranks) {
 }  // namespace
 
 std::string Placement::str() const {
-  return cat(
-      "cpus ", list(cpus), ": ", compute_threads, compute_threads == 1 ? " compute thread, " : " compute threads, ",
-      workers, workers == 1 ? " loader worker" : " loader workers",
-      oversubscribed ? ", cores shared with other ranks" : "", spare_core ? ", a core free for communication" : "");
+  return fmt::format("cpus {}: {}{}{}{}{}{}", list(cpus), compute_threads,
+                     compute_threads == 1 ? " compute thread, " : " compute threads, ", workers,
+                     workers == 1 ? " loader worker" : " loader workers",
+                     oversubscribed ? ", cores shared with other ranks" : "",
+                     spare_core ? ", a core free for communication" : "");
 }
 
 Placement plan_placement(World& world, int compute_threads, int workers) {

@@ -1,5 +1,6 @@
 #include "millrace/comm/progress_board.hpp"
 
+#include <fmt/core.h>
 #include <mpi.h>
 
 #include <algorithm>
@@ -83,7 +84,7 @@ class SharedBoard : public ProgressBoard {
     std::map<int, Group> groups;  // by their first rank
     std::map<int, int> first_of_node;
     int rank = 0, node = 0;
-    for (const std::string& text : world.gather(cat(world.node(), ' ', world.host()))) {
+    for (const std::string& text : world.gather(fmt::format("{} {}", world.node(), world.host()))) {
       std::istringstream in(text);
       in >> node >> hosts_.emplace_back();
       const int first = shared ? first_of_node.try_emplace(node, rank).first->second : rank;
@@ -148,7 +149,7 @@ class SharedBoard : public ProgressBoard {
   std::string describe(const RankStatus& s) const override {
     if (s.late.empty() && s.unresponsive.empty()) return "no rank is known to be late; the network may be the cause";
     std::string text = s.late.empty() ? "" : "late: " + list(s.late);
-    if (!s.unresponsive.empty()) text += cat(text.empty() ? "" : "; ", "no answer: ", list(s.unresponsive));
+    if (!s.unresponsive.empty()) text += fmt::format("{}no answer: {}", text.empty() ? "" : "; ", list(s.unresponsive));
     return text;
   }
 
@@ -163,7 +164,7 @@ class SharedBoard : public ProgressBoard {
       const std::string& host = hosts_[std::size_t(ranks[i])];
       const bool begins = i == 0 || hosts_[std::size_t(ranks[i - 1])] != host;
       const bool ends = i + 1 == ranks.size() || i == 7 || hosts_[std::size_t(ranks[i + 1])] != host;
-      text += cat(i ? ", " : "", begins ? "rank " : "", ranks[i], ends ? " on " + host : "");
+      text += fmt::format("{}{}{}{}", i ? ", " : "", begins ? "rank " : "", ranks[i], ends ? " on " + host : "");
     }
     return text;
   }

@@ -3,6 +3,8 @@
 // enqueues the copy back to the device. This copy uses the copy stream. On the comm stream, it would queue behind the
 // copies of later operations, which wait for their gradients. The copy stream never waits for work that is not enqueued
 // yet, so there is no deadlock.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -63,7 +65,7 @@ class StagedCollective : public Collective {
   }
 
   std::string describe() const override {
-    return alone() ? "one rank" : cat("through host memory (", host_->describe(), ")");
+    return alone() ? "one rank" : fmt::format("through host memory ({})", host_->describe());
   }
 
   SharedRegion allocate(std::size_t bytes) override {

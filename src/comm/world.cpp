@@ -1,5 +1,6 @@
 #include "millrace/comm/world.hpp"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -53,7 +54,7 @@ void World::agree(Exit code, const std::string& message) {
   std::int64_t agreed = std::int64_t(code);
   broadcast(&agreed, sizeof agreed, int(first));
   const std::string text =
-      broadcast_string(first == 0 ? message : cat("[rank ", first, " @ ", host(), "] ", message), int(first));
+      broadcast_string(first == 0 ? message : fmt::format("[rank {} @ {}] {}", first, host(), message), int(first));
   throw Error(Exit(agreed), text);
 }
 

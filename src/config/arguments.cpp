@@ -1,5 +1,7 @@
 #include "millrace/config/arguments.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <boost/program_options.hpp>
 
@@ -37,9 +39,8 @@ po::options_description describe(const std::vector<Flag>& flags, bool with_keys)
 [[noreturn]] void refuse_unknown(const std::string& option, const std::vector<Flag>& flags, bool with_keys) {
   std::string known;
   for (const Flag& flag : flags) known += (known.empty() ? "--" : ", --") + long_name(flag);
-  if (with_keys)
-    fail(Exit::config, "command line: unknown key ", option, ". did you mean --", nearest_key(option), "?");
-  fail(Exit::config, "command line: unknown option --", option, ". one of ", known);
+  if (with_keys) fail(Exit::config, "command line: unknown key {}. did you mean --{}?", option, nearest_key(option));
+  fail(Exit::config, "command line: unknown option --{}. one of {}", option, known);
 }
 
 void add_option(ParsedArguments& out, const po::option& option, const std::vector<Flag>& flags) {
@@ -50,7 +51,7 @@ void add_option(ParsedArguments& out, const po::option& option, const std::vecto
   if (flag) {
     auto& values = out.flags[name];
     if (!values.empty() && flag->arity != Flag::Arity::many)
-      fail(Exit::config, "command line: --", name, " is given twice. keep one of them");
+      fail(Exit::config, "command line: --{} is given twice. keep one of them", name);
     values.insert(values.end(), option.value.begin(), option.value.end());
     return;
   }
@@ -89,7 +90,7 @@ ParsedArguments parse_arguments(const Arguments& arguments, const std::vector<Fl
                   .run()
                   .options;
   } catch (const po::error& error) {
-    fail(Exit::config, "command line: ", error.what());
+    fail(Exit::config, "command line: {}", error.what());
   }
   ParsedArguments out;
   for (const auto& option : options) {
@@ -109,7 +110,7 @@ ParsedArguments parse_arguments(const Arguments& arguments, const std::vector<Fl
 std::string flags_help(const std::vector<Flag>& flags) {
   std::string out, group;
   for (const Flag& flag : flags) {
-    if (flag.group != group) out += cat(out.empty() ? "" : "\n", group = flag.group, ":\n");
+    if (flag.group != group) out += fmt::format("{}{}:\n", out.empty() ? "" : "\n", group = flag.group);
     const auto comma = flag.name.find(',');
     out += comma == std::string::npos ? "  " : "  -" + flag.name.substr(comma + 1) + ", ";
     out += "--" + long_name(flag);
@@ -122,8 +123,8 @@ std::string flags_help(const std::vector<Flag>& flags) {
 
 void reject_positional(const ParsedArguments& parsed) {
   if (!parsed.positional.empty())
-    fail(Exit::config, "command line: '", parsed.positional.front(),
-         "' belongs to no option. write keys as --section.key VALUE");
+    fail(Exit::config, "command line: '{}' belongs to no option. write keys as --section.key VALUE",
+         parsed.positional.front());
 }
 
 Flag config_flag() {

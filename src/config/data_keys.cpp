@@ -97,7 +97,7 @@ Key cache_key() {
   key.set = [any = key.set](RunConfig& c, const std::vector<std::string>& words) {
     const std::string& text = single_word(words);
     if (text != "none" && text != "memory" && text.find('/') == text.npos)
-      fail(Exit::config, "'", text, "' is neither none, memory nor a path with a /. a folder here is ./", text);
+      fail(Exit::config, "'{}' is neither none, memory nor a path with a /. a folder here is ./{}", text, text);
     any(c, words);
   };
   return key;

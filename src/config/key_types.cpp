@@ -1,5 +1,7 @@
 #include "millrace/config/key_types.hpp"
 
+#include <fmt/core.h>
+
 #include <utility>
 
 namespace millrace {
@@ -8,9 +10,10 @@ void Range::check(double value, const std::string& text, std::string (*print)(do
   const bool low_enough = exclusive_high ? value < high : value <= high;
   const bool high_enough = exclusive_low ? value > low : value >= low;
   if (low_enough && high_enough) return;
-  std::string must = std::isinf(low) ? "" : cat(exclusive_low ? "above " : "at least ", print(low));
-  if (!std::isinf(high)) must += cat(must.empty() ? "" : " and ", exclusive_high ? "below " : "at most ", print(high));
-  fail(Exit::config, "'", text, "' is out of range (must be ", must, or_auto ? ", or auto)" : ")");
+  std::string must = std::isinf(low) ? "" : fmt::format("{}{}", exclusive_low ? "above " : "at least ", print(low));
+  if (!std::isinf(high))
+    must += fmt::format("{}{}{}", must.empty() ? "" : " and ", exclusive_high ? "below " : "at most ", print(high));
+  fail(Exit::config, "'{}' is out of range (must be {}{}", text, must, or_auto ? ", or auto)" : ")");
 }
 
 std::string print_number(double value, std::chars_format format) {
@@ -25,7 +28,7 @@ std::string print_number(double value, std::chars_format format) {
 
 const std::string& single_word(const std::vector<std::string>& words) {
   if (words.empty() || words.front().empty()) fail(Exit::config, "a value is missing");
-  if (words.size() > 1) fail(Exit::config, "takes one value, not ", words.size());
+  if (words.size() > 1) fail(Exit::config, "takes one value, not {}", words.size());
   return words.front();
 }
 

@@ -1,5 +1,7 @@
 #include "millrace/config/keys.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <mutex>
 #include <set>
@@ -63,7 +65,8 @@ void warn_if_renamed(const std::string& where, const std::string& written, const
   static std::set<std::string> warned;
   if (written == key.name) return;
   const std::lock_guard lock(mutex);
-  if (warned.insert(written).second) log::warn(cat(where, ": ", written, " is deprecated. use ", key.name, " instead"));
+  if (warned.insert(written).second)
+    log::warn(fmt::format("{}: {} is deprecated. use {} instead", where, written, key.name));
 }
 
 std::string value_text(const RunConfig& config, const std::string& name) {

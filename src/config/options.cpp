@@ -1,5 +1,7 @@
 #include "millrace/config/options.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <filesystem>
@@ -30,7 +32,7 @@ struct Entry {
 // Values of the command line are saved in config.cfg, where '#' begins a comment and a newline ends a value.
 void require_printable(const std::string& where, const std::string& value) {
   if (value.find_first_of("#\n\r") != value.npos)
-    fail(Exit::config, where, ": '", value, "' cannot contain # or a newline. rename the file, or link to it");
+    fail(Exit::config, "{}: '{}' cannot contain # or a newline. rename the file, or link to it", where, value);
 }
 
 bool is_list_of_numbers(const Key& key) {
@@ -47,7 +49,7 @@ std::vector<std::string> words_of(const Key& key, const std::string& value) {
 }
 
 [[noreturn]] void refuse_unknown(const std::string& where, const std::string& name) {
-  fail(Exit::config, where, ": unknown key ", name, ". did you mean ", nearest_key(name), "?");
+  fail(Exit::config, "{}: unknown key {}. did you mean {}?", where, name, nearest_key(name));
 }
 
 // Passes one line at a time to Boost's parser, so that every error message can name its line.
@@ -62,7 +64,7 @@ std::vector<Entry> parse_file(const ConfigFile& file) {
   std::istringstream in(file.text);
   std::string section = "", line;
   for (std::size_t number = 1; std::getline(in, line); ++number) {
-    const std::string where = cat(file.path, ":", number);
+    const std::string where = fmt::format("{}:{}", file.path, number);
     const std::string bare = trimmed(line.substr(0, line.find('#')));
     if (bare.empty()) continue;
     if (bare.front() == '[' && bare.back() == ']') {
@@ -74,7 +76,7 @@ std::vector<Entry> parse_file(const ConfigFile& file) {
     try {
       parsed = po::parse_config_file(one, nothing, true).options;
     } catch (const po::error&) {
-      fail(Exit::config, where, ": '", bare, "' is not a valid line. write key = value, [section] or # comment");
+      fail(Exit::config, "{}: '{}' is not a valid line. write key = value, [section] or # comment", where, bare);
     }
     for (const auto& option : parsed) {
       const std::string& name = option.string_key;
@@ -88,8 +90,8 @@ std::vector<Entry> parse_file(const ConfigFile& file) {
         continue;
       }
       if (key->many == Key::Many::no)
-        fail(Exit::config, where, ": ", name, " is given twice (first in line ", seen->second.line,
-             seen->second.name == name ? "" : " as " + seen->second.name, "). keep one of them");
+        fail(Exit::config, "{}: {} is given twice (first in line {}{}). keep one of them", where, name,
+             seen->second.line, seen->second.name == name ? "" : " as " + seen->second.name);
       auto& old = std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.key == key; })->words;
       old.insert(old.end(), words.begin(), words.end());
     }
@@ -101,15 +103,16 @@ void apply(RunConfig& config, const Entry& entry) {
   try {
     entry.key->set(config, entry.words);
   } catch (const Error& error) {
-    throw Error(Exit::config, cat(entry.where, ": ", entry.key->name, ": ", error.what()));
+    throw Error(Exit::config, fmt::format("{}: {}: {}", entry.where, entry.key->name, error.what()));
   }
 }
 
 // Checks of several keys together.
 void check_combinations(const RunConfig& c) {
   if (c.train.micro_batch > c.train.global_batch)
-    fail(Exit::config, "train.micro_batch (", c.train.micro_batch, ") is larger than train.global_batch (",
-         c.train.global_batch, "). lower the first or raise the second");
+    fail(Exit::config,
+         "train.micro_batch ({}) is larger than train.global_batch ({}). lower the first or raise the second",
+         c.train.micro_batch, c.train.global_batch);
   if (c.model.name == ModelName::layers && c.model.layers.empty())
     fail(Exit::config, "model.name = layers, but no model.layers is given. write one for each layer");
   if (c.run.walltime > 0 && c.run.stop_margin >= c.run.walltime)
@@ -161,7 +164,7 @@ RunConfig resolve_config(const std::vector<ConfigFile>& files, const std::vector
     if (!key) refuse_unknown(where, given.key);
     warn_if_renamed(where, given.key, *key);
     if (!seen.insert(key->name).second)
-      fail(Exit::config, where, ": --", key->name, " is given twice. keep one of them");
+      fail(Exit::config, "{}: --{} is given twice. keep one of them", where, key->name);
     Entry entry{key, where, {}};
     for (const auto& word : given.words) {
       require_printable(where, word);
@@ -186,11 +189,11 @@ std::string print_config(const RunConfig& config) {
   for (const Key& key : keys()) {
     const auto words = key.get(config);
     if (key.hidden() && words == key.get(defaults)) continue;
-    if (key.group() != group) out += cat(group.empty() ? "" : "\n", "[", group = key.group(), "]\n");
+    if (key.group() != group) out += fmt::format("{}[{}]\n", group.empty() ? "" : "\n", group = key.group());
     if (key.many == Key::Many::lines)
-      for (const auto& line : words) out += cat(key.leaf(), " = ", line, "\n");
+      for (const auto& line : words) out += fmt::format("{} = {}\n", key.leaf(), line);
     else
-      out += trimmed(cat(key.leaf(), " = ", join_words(key, words))) + "\n";
+      out += trimmed(fmt::format("{} = {}", key.leaf(), join_words(key, words))) + "\n";
   }
   return out;
 }
@@ -205,8 +208,9 @@ std::string keys_help(const std::vector<std::string>& omit) {
     if (key.hidden() || std::find(omit.begin(), omit.end(), key.group()) != omit.end()) continue;
     if (key.group() != group) out << "\n[" << (group = key.group()) << "] " << group_title(group) << "\n";
     const std::string default_value = join_words(key, key.get(defaults));
-    const std::string head = cat("  --", key.name, " <", key.value_format, ">");
-    out << head << (default_value.empty() ? "" : cat("  (", default_value, ")")) << "\n      " << key.help << "\n";
+    const std::string head = fmt::format("  --{} <{}>", key.name, key.value_format);
+    out << head << (default_value.empty() ? "" : fmt::format("  ({})", default_value)) << "\n      " << key.help
+        << "\n";
   }
   return out.str();
 }

@@ -58,9 +58,8 @@ CheckpointInterval CheckpointInterval::parse(const std::string& text) {
       return out;
     }
   }
-  fail(Exit::config, "checkpoint.every: '", text, "' is not an interval",
-       problem == std::errc() && value == 0 ? " (write none for never)" : "",
-       ". steps (500), epochs (2e), time (10m) or none");
+  fail(Exit::config, "checkpoint.every: '{}' is not an interval{}. steps (500), epochs (2e), time (10m) or none", text,
+       problem == std::errc() && value == 0 ? " (write none for never)" : "");
 }
 
 }  // namespace millrace

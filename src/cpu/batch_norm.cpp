@@ -16,8 +16,8 @@ class BatchNorm : public Op {
  public:
   explicit BatchNorm(const BatchNormSpec& spec) : spec_(spec), grid_(spec.src.count() / spec.src[-1], spec.src[-1]) {
     if (spec_.activation != Activation::none && spec_.activation != Activation::relu)
-      fail(Exit::config, "batch norm: activation ", name_of(spec_.activation), " cannot be fused. use none or relu");
-    if (spec_.src.count() == 0) fail(Exit::config, "batch norm: input ", spec_.src.str(), " is empty");
+      fail(Exit::config, "batch norm: activation {} cannot be fused. use none or relu", name_of(spec_.activation));
+    if (spec_.src.count() == 0) fail(Exit::config, "batch norm: input {} is empty", spec_.src.str());
     dispatch_dtype(spec_.dtype, [](auto) {});
   }
 

@@ -55,7 +55,7 @@ class CrossEntropy : public RowLossOp {
   explicit CrossEntropy(const CrossEntropySpec& spec)
       : RowLossOp(spec.src[0]), spec_(spec), classes_(spec.src.row_count()) {
     dispatch_dtype(spec_.dtype, [](auto) {});
-    if (classes_ < 1) fail(Exit::config, "cross-entropy: input ", spec_.src.str(), " has no classes");
+    if (classes_ < 1) fail(Exit::config, "cross-entropy: input {} has no classes", spec_.src.str());
   }
 
   void forward(const OpArgs& args) override {

@@ -1,3 +1,4 @@
+#include <fmt/core.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -61,8 +62,8 @@ class CpuDevice : public Device {
   explicit CpuDevice(int ranks_on_host) : share_(host_memory().available / std::size_t(std::max(1, ranks_on_host))) {}
   std::string name() const override { return "cpu"; }
   std::string describe() const override {
-    return cat(processor_model(), ", ", cpu::thread_count(), " threads, ", format_bytes(total_), ", oneDNN ",
-               DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, " with ", cpu::onednn::isa_name());
+    return fmt::format("{}, {} threads, {}, oneDNN {}.{} with {}", processor_model(), cpu::thread_count(),
+                       format_bytes(total_), DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, cpu::onednn::isa_name());
   }
   std::size_t memory_bytes() const override { return share_; }
   void* allocate(MemoryKind kind, std::size_t bytes) override {
@@ -70,8 +71,10 @@ class CpuDevice : public Device {
     void* data = nullptr;
     if (bytes <= share_) data = is_lazy(kind, padded) ? mapped(padded) : std::aligned_alloc(page, padded);
     if (!data)
-      fail(Exit::config, "not enough memory (one allocation needs ", format_bytes(bytes), ", but this rank may use ",
-           format_bytes(share_), "). use a smaller micro-batch or more ranks");
+      fail(Exit::config,
+           "not enough memory (one allocation needs {}, but this rank may use {}). use a smaller micro-batch or more "
+           "ranks",
+           format_bytes(bytes), format_bytes(share_));
     if (padded >= large) madvise(data, padded, MADV_HUGEPAGE);  // only for speed, so a failure is ignored
     if (!is_lazy(kind, padded)) std::memset(data, 0, padded);
     return data;

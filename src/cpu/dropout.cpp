@@ -55,7 +55,7 @@ class Dropout : public Op {
         tile_bits_(bits_bytes(std::min(row_count_, tile_count))) {
     dispatch_dtype(spec_.dtype, [](auto) {});
     if (!(spec_.probability >= 0 && spec_.probability < 1))
-      fail(Exit::config, "dropout: probability ", spec_.probability, " is not in [0, 1)");
+      fail(Exit::config, "dropout: probability {:g} is not in [0, 1)", spec_.probability);
   }
 
   MemoryRequirements memory_requirements() const override {

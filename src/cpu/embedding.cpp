@@ -57,7 +57,7 @@ class Embedding : public Op {
     if (src.dtype == DType::u8) return body(src.as<const std::uint8_t>());
     if (src.dtype == DType::u16) return body(src.as<const std::uint16_t>());
     if (src.dtype == DType::i32) return body(src.as<const std::int32_t>());
-    fail(Exit::config, "embedding: ", name_of(src.dtype), " values cannot be tokens. use uint8, uint16 or int32");
+    fail(Exit::config, "embedding: {} values cannot be tokens. use uint8, uint16 or int32", name_of(src.dtype));
   }
   std::int64_t grain() const { return std::max<std::int64_t>(1, tile_count / spec_.width); }
 

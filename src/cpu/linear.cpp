@@ -1,6 +1,8 @@
 // Linear layers with oneDNN's matmul. As in conv.cpp, packed_weights holds the weights in the layouts that matmul
 // requires; it is empty if matmul uses the parameter as it is stored. The weight gradient is a matmul with a float32
 // result, which it writes or adds.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <string_view>
 
@@ -201,11 +203,11 @@ class Linear : public Op {
 
 std::unique_ptr<Op> make_linear(const LinearSpec& spec) {
   if (spec.out_features < 1 || spec.src.count() < 1)
-    fail(Exit::config, "linear: ", spec.src.str(), " -> ", spec.out_features,
-         " has nothing to compute. give it inputs and outputs");
+    fail(Exit::config, "linear: {} -> {} has nothing to compute. give it inputs and outputs", spec.src.str(),
+         spec.out_features);
   if (spec.consumes_diff_pre || spec.produces_diff_pre != Activation::none)
-    fail(Exit::config, "linear: ", spec.src.str(), " -> ", spec.out_features, " does not share gradients (",
-         linear_fusion_rejection, "). use fusion level 1");
+    fail(Exit::config, "linear: {} -> {} does not share gradients ({}). use fusion level 1", spec.src.str(),
+         spec.out_features, linear_fusion_rejection);
   const HalfTensors tensors{.src = {spec.src.count()},
                             .dst = spec.dst().count(),
                             .weight = {spec.weight().count()},
@@ -213,7 +215,7 @@ std::unique_ptr<Op> make_linear(const LinearSpec& spec) {
                             .keeps_dst = spec.activation != Activation::none && !backward_reads_src(spec.activation),
                             .infer = spec.mode == Mode::infer};
   if (!wants_narrow_linear(spec) || (spec.dtype == DType::bf16 && onednn::has_bf16()))
-    return native_or_emulated<Linear>(spec, cat("linear ", spec.src.str(), " -> ", spec.out_features), tensors);
+    return native_or_emulated<Linear>(spec, fmt::format("linear {} -> {}", spec.src.str(), spec.out_features), tensors);
   onednn::type_of(spec.dtype);  // rejects integer types
   auto op = make_narrow_linear(spec);
   return spec.dtype == DType::f32 ? std::move(op) : emulate_half(spec.dtype, std::move(op), tensors);

@@ -68,7 +68,7 @@ class Pool : public Op {
     dispatch_dtype(spec_.dtype, [](auto) {});
     const int rank = spec_.src.spatial_rank();
     if (rank < 0 || rank > 3)
-      fail(Exit::config, "pool: input ", spec_.src.str(), " has ", rank, " spatial dimensions (0 to 3 are supported)");
+      fail(Exit::config, "pool: input {} has {} spatial dimensions (0 to 3 are supported)", spec_.src.str(), rank);
     const Shape dst = spec_.dst();
     for (int a = 0; a < rank; ++a) {
       Axis& axis = axes_[3 - rank + a];
@@ -88,7 +88,7 @@ class Pool : public Op {
       out_[a] = axes_[a].out;
     }
     if (is_max() && taps_ > 65535)
-      fail(Exit::config, "pool: a window of ", taps_, " positions is too large for max pooling. at most 65535");
+      fail(Exit::config, "pool: a window of {} positions is too large for max pooling. at most 65535", taps_);
   }
 
   MemoryRequirements memory_requirements() const override {

@@ -2,6 +2,7 @@
 #include "millrace/compute/execution_context.hpp"
 
 #include <cuda_runtime.h>
+#include <fmt/core.h>
 
 #include <cstdlib>
 #include <map>
@@ -39,7 +40,7 @@ int gpu_count(std::string* why_not) {
 std::vector<GpuAssignment> gather_gpu_assignments(World& world, const GpuAssignment& mine) {
   std::vector<GpuAssignment> out;
   for (const std::string& text :
-       world.gather(cat(mine.host, ' ', mine.bus_id, ' ', mine.visible, ' ', mine.mig_instance))) {
+       world.gather(fmt::format("{} {} {} {}", mine.host, mine.bus_id, mine.visible, mine.mig_instance))) {
     GpuAssignment one;
     std::istringstream(text) >> one.host >> one.bus_id >> one.visible >> one.mig_instance;
     out.push_back(one);
@@ -77,9 +78,9 @@ std::string describe_gpus() {
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp p{};
     MR_CUDA(cudaGetDeviceProperties(&p, i));
-    ++kinds[cat(p.name, " (", format_bytes(p.totalGlobalMem), ", compute capability ", p.major, ".", p.minor, ")")];
+    ++kinds[fmt::format("{} ({}, compute capability {}.{})", p.name, format_bytes(p.totalGlobalMem), p.major, p.minor)];
   }
-  for (const auto& [name, n] : kinds) out += cat(out.empty() ? "" : ", ", n, " x ", name);
+  for (const auto& [name, n] : kinds) out += fmt::format("{}{} x {}", out.empty() ? "" : ", ", n, name);
   return count > 0 ? out : "none: " + why_not;
 }
 
@@ -105,7 +106,7 @@ ExecutionContext make_cuda_context(World& world, const ExecutionOptions& options
   using Choice = CudaOptions::CollectiveBackend;
   const std::string not_nccl = why_not_nccl(topology);
   const bool through_host = world.size() > 1 && (!not_nccl.empty() || options.cuda.collective_backend == Choice::mpi);
-  if (through_host && options.cuda.collective_backend == Choice::nccl) fail(Exit::config, "comm.backend: ", not_nccl);
+  if (through_host && options.cuda.collective_backend == Choice::nccl) fail(Exit::config, "comm.backend: {}", not_nccl);
   if (world.size() > 1 && !through_host) world.agree(Exit::config, problem_of([] { nccl_library.load(); }));
   CudaDevice& gpu = *device;
   compute.device = std::move(device);

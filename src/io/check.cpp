@@ -1,5 +1,7 @@
 #include "io/check.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <string_view>
 #include <vector>
@@ -26,7 +28,7 @@ std::string shorten(std::string_view text) {
   const auto at = text.find(mark);
   if (at == text.npos) return std::string(text);
   const std::string_view reason = text.substr(at + mark.size());
-  return cat(text.substr(0, text.find(':')), ": ", reason.substr(0, reason.find('\'')));
+  return fmt::format("{}: {}", text.substr(0, text.find(':')), reason.substr(0, reason.find('\'')));
 }
 
 herr_t collect(unsigned, const H5E_error2_t* entry, void* client) {
@@ -85,7 +87,7 @@ std::string error_stack() {
 void fail_hdf5_call(const std::string& where, const char* call) {
   const std::string reason = error_stack();
   const std::string_view text(call);
-  fail(Exit::data, where, ": ", text.substr(0, text.find('(')), " failed (", reason, ")", advice(reason));
+  fail(Exit::data, "{}: {} failed ({}){}", where, text.substr(0, text.find('(')), reason, advice(reason));
 }
 
 }  // namespace millrace::io

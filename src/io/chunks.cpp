@@ -101,7 +101,7 @@ std::vector<ChunkInfo> File::chunks(const std::string& given) const {
   const OpenDataset& dataset = impl_->dataset(given);
   const std::string at = impl_->where(absolute(given));
   const Handle dcpl(MR_H5(at, H5Dget_create_plist(dataset.id)), H5Pclose);
-  if (H5Pget_layout(dcpl) != H5D_CHUNKED) fail(Exit::data, at, " is not chunked");
+  if (H5Pget_layout(dcpl) != H5D_CHUNKED) fail(Exit::data, "{} is not chunked", at);
   std::vector<hsize_t> chunk(dataset.shape.size());
   MR_H5(at, H5Pget_chunk(dcpl, int(chunk.size()), chunk.data()));
   Grid grid(dataset.shape, std::move(chunk));

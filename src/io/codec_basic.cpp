@@ -37,11 +37,11 @@ class Inflater {
       made += space - stream_.avail_out;
       if (code == Z_STREAM_END) break;
       if (code != Z_OK && code != Z_BUF_ERROR)
-        fail(Exit::data, "gzip: damaged (", stream_.msg ? stream_.msg : "no reason given", ")");
+        fail(Exit::data, "gzip: damaged ({})", stream_.msg ? stream_.msg : "no reason given");
       if (made == out.size() && expected == 0)
         out.grow(out.size() + 1);
       else if (made == out.size())
-        fail(Exit::data, "gzip: damaged (it decodes to more than ", expected, " bytes)");
+        fail(Exit::data, "gzip: damaged (it decodes to more than {} bytes)", expected);
       else if (taken == in.size())
         fail(Exit::data, "gzip: damaged (it ends too early)");
     }

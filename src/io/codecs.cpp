@@ -1,5 +1,6 @@
 // Decoding applies the inverse filters from the last to the first. The same codecs are registered with the HDF5
 // library.
+#include <fmt/core.h>
 #include <hdf5.h>
 
 #include <algorithm>
@@ -89,7 +90,7 @@ void register_one(const char* name) {
 }  // namespace
 
 void ByteBuffer::check(std::size_t bytes) const {
-  if (bytes > max_size_) fail(Exit::data, "damaged (it decodes to more than ", max_size_, " bytes)");
+  if (bytes > max_size_) fail(Exit::data, "damaged (it decodes to more than {} bytes)", max_size_);
 }
 
 void ByteBuffer::grow(std::size_t min_bytes) {
@@ -139,9 +140,9 @@ const char* missing_package(const FilterSpec& filter) {
 std::string unsupported_filter_reason(const std::vector<FilterSpec>& filters) {
   for (const FilterSpec& filter : filters) {
     const Codec* codec = find_codec(filter.id);
-    if (!codec) return cat("only the HDF5 library can decode ", filter.name);
+    if (!codec) return fmt::format("only the HDF5 library can decode {}", filter.name);
     if (const char* package = missing_package(filter))
-      return cat("this build cannot decode this ", filter.name, ": install ", package, " and build again");
+      return fmt::format("this build cannot decode this {}: install {} and build again", filter.name, package);
   }
   return "";
 }
@@ -157,12 +158,12 @@ void decode_chunk(const ChunkedLayout& layout, std::size_t number, ByteBuffer& r
     if (mask >> f & 1) continue;
     const FilterSpec& filter = layout.filters[f];
     const Codec* codec = find_codec(filter.id);
-    MR_CHECK(codec && !codec->package, filter.name);
+    MR_CHECK(codec && !codec->package, "{}", filter.name);
     codec->decode(filter, raw, out, sizes[f]);
     raw.swap(out);
   }
   if (raw.size() != layout.chunk_bytes())
-    fail(Exit::data, "damaged (it decodes to ", raw.size(), " bytes instead of ", layout.chunk_bytes(), ")");
+    fail(Exit::data, "damaged (it decodes to {} bytes instead of {})", raw.size(), layout.chunk_bytes());
   raw.swap(out);
 }
 
@@ -182,21 +183,21 @@ Encoder make_encoder(const std::string& codec, std::optional<int> level) {
   for (const Kind& kind : {Kind{"zstd", zstd_codec, 1, 19, 3}, Kind{"lz4", lz4_codec, 0, 12, 0}}) {
     if (codec != kind.name) continue;
     if (kind.codec.package)
-      fail(Exit::config, "this build has no ", codec, ". install ", kind.codec.package, " and build again");
+      fail(Exit::config, "this build has no {}. install {} and build again", codec, kind.codec.package);
     const int chosen = level.value_or(kind.default_level);
     if (chosen < kind.min_level || chosen > kind.max_level)
-      fail(Exit::config, "level ", chosen, " of ", codec, " is not from ", kind.min_level, " to ", kind.max_level);
+      fail(Exit::config, "level {} of {} is not from {} to {}", chosen, codec, kind.min_level, kind.max_level);
     // The file keeps the level of Zstandard as a filter parameter, for programs that add to it. LZ4's filter has none.
     return {{kind.codec.id, codec,
              chosen > 0 && kind.codec.id == zstd_codec.id ? std::vector{unsigned(chosen)} : std::vector<unsigned>{}},
             chosen};
   }
-  fail(Exit::config, "unknown codec '", codec, "'. choose none, zstd or lz4");
+  fail(Exit::config, "unknown codec '{}'. choose none, zstd or lz4", codec);
 }
 
 void encode_chunk(const Encoder& encoder, const char* in, std::size_t bytes, ByteBuffer& out) {
   const Codec* codec = find_codec(encoder.filter.id);
-  MR_CHECK(codec && codec->encode, encoder.filter.name);
+  MR_CHECK(codec && codec->encode, "{}", encoder.filter.name);
   codec->encode(encoder.level, in, bytes, out);
 }
 

@@ -26,7 +26,7 @@ std::mutex& collective_mutex() {
 }
 
 void check(int result, const char* call) {
-  if (result != MPI_SUCCESS) fail(Exit::comm, "ranks that read together lost contact (", call, " failed)");
+  if (result != MPI_SUCCESS) fail(Exit::comm, "ranks that read together lost contact ({} failed)", call);
 }
 
 }  // namespace

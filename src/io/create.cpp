@@ -11,7 +11,7 @@ namespace {
 // Creates the parent groups too. Times are not stored, because the clocks of the ranks differ.
 Handle make(hid_t file, const std::string& name, DType dtype, const std::vector<std::int64_t>& shape, hid_t dcpl,
             const std::string& at) {
-  MR_CHECK(!shape.empty(), at);
+  MR_CHECK(!shape.empty(), "{}", at);
   const std::vector<hsize_t> extents(shape.begin(), shape.end());
   const Handle space(MR_H5(at, H5Screate_simple(int(extents.size()), extents.data(), nullptr)), H5Sclose);
   const Handle lcpl(MR_H5(at, H5Pcreate(H5P_LINK_CREATE)), H5Pclose);
@@ -36,7 +36,7 @@ void File::create_chunked(const std::string& given, DType dtype, const std::vect
                           std::int64_t chunk_rows, const FilterSpec& filter) {
   const Hdf5Lock entry(impl_->path.c_str());
   const std::string name = absolute(given), at = impl_->where(name);
-  MR_CHECK(!impl_->parallel() && !shape.empty() && chunk_rows >= 1, at);
+  MR_CHECK(!impl_->parallel() && !shape.empty() && chunk_rows >= 1, "{}", at);
   const Handle dcpl(MR_H5(at, H5Pcreate(H5P_DATASET_CREATE)), H5Pclose);
   std::vector<hsize_t> chunk(shape.begin(), shape.end());
   chunk[0] = hsize_t(std::min(chunk_rows, shape[0]));

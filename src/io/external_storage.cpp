@@ -1,5 +1,6 @@
 #include "io/external_storage.hpp"
 
+#include <fmt/core.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -56,10 +57,10 @@ std::string source_problem(const std::string& file, const std::string& dataset) 
   const Handle values(source ? H5Dopen2(source, dataset.c_str(), H5P_DEFAULT) : H5I_INVALID_HID, H5Dclose);
   const Handle how(values ? H5Dget_create_plist(values) : H5I_INVALID_HID, H5Pclose);
   H5Eclear2(H5E_DEFAULT);
-  if (!source) return cat("its source ", file, " cannot be opened as an HDF5 file");
-  if (!values) return cat("its source ", file, " has no data set ", dataset);
+  if (!source) return fmt::format("its source {} cannot be opened as an HDF5 file", file);
+  if (!values) return fmt::format("its source {} has no data set {}", file, dataset);
   if (H5Pget_layout(how) == H5D_VIRTUAL)
-    return cat("its source ", file, ":", dataset, " is virtual, too. pack that one instead");
+    return fmt::format("its source {}:{} is virtual, too. pack that one instead", file, dataset);
   return "";
 }
 
@@ -75,16 +76,17 @@ std::string virtual_dataset_problem(hid_t dcpl, const std::string& path) {
                       dataset = source_name(dcpl, i, path, H5Pget_virtual_dsetname);
     if (!seen.emplace(name, dataset).second) continue;
     if (name.find('%') != name.npos || dataset.find('%') != dataset.npos)
-      return cat("its sources are the pattern ", name, ":", dataset,
-                 ", so a missing source cannot be detected. name the source files instead");
+      return fmt::format(
+          "its sources are the pattern {}:{}, so a missing source cannot be detected. name the source files instead",
+          name, dataset);
     const std::string file = name == "." ? path : find_source(name, path);
-    if (file.empty()) return cat("its source ", name, " is missing; its values would become the fill value");
+    if (file.empty()) return fmt::format("its source {} is missing; its values would become the fill value", name);
     if (const std::string problem = source_problem(file, dataset); !problem.empty()) return problem;
     files.insert(file);
   }
   if (!allow_open_files(files.size()))
-    return cat("it has ", files.size(), " source files, more than may be open at once. raise ulimit -n to ",
-               files.size() + other_open_files);
+    return fmt::format("it has {} source files, more than may be open at once. raise ulimit -n to {}", files.size(),
+                       files.size() + other_open_files);
   return "";
 }
 
@@ -104,10 +106,10 @@ std::string external_storage_problem(hid_t dcpl, const std::string& path, bool& 
       std::error_code none;
       const std::uintmax_t holds = fs::file_size(file, none);
       if (none)
-        problem = cat("its external file ", name, " is missing");
+        problem = fmt::format("its external file {} is missing", name);
       else if (bytes != H5F_UNLIMITED && holds < std::uintmax_t(offset) + bytes)
-        problem = cat("its external file ", file.string(), " has ", holds, " bytes, not the ",
-                      std::uintmax_t(offset) + bytes, " that belong to it");
+        problem = fmt::format("its external file {} has {} bytes, not the {} that belong to it", file.string(), holds,
+                              std::uintmax_t(offset) + bytes);
     }
     if (problem.empty()) return "";
     if (here) first = problem;

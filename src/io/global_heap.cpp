@@ -24,7 +24,7 @@ GlobalHeapId parse_global_heap_id(const char* stored) {
 void read_global_heap_object(const ReadBytes& read, const GlobalHeapId& r, std::string& out) {
   out.resize(2 * header_bytes + r.count);
   read(r.collection, out.data(), out.size());
-  if (!out.starts_with("GCOL") || out[4] != 1) fail(Exit::data, "no heap collection at byte ", r.collection);
+  if (!out.starts_with("GCOL") || out[4] != 1) fail(Exit::data, "no heap collection at byte {}", r.collection);
   const std::uint64_t end = number(out.data() + 8, 8);
   std::uint64_t at = header_bytes;
   for (const char* header = out.data() + at;; header = out.data()) {
@@ -42,8 +42,7 @@ void read_global_heap_object(const ReadBytes& read, const GlobalHeapId& r, std::
     out.resize(std::min<std::uint64_t>(header_bytes + r.count, end - at));
     read(r.collection + at, out.data(), out.size());
   }
-  fail(Exit::data, "the heap collection at byte ", r.collection, " has no object ", r.object, " of ", r.count,
-       " bytes");
+  fail(Exit::data, "the heap collection at byte {} has no object {} of {} bytes", r.collection, r.object, r.count);
 }
 
 }  // namespace millrace::io

@@ -1,4 +1,6 @@
 // Describes the data sets of a file: names, shapes, types, layouts.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
@@ -52,7 +54,7 @@ std::string filter_name(H5Z_filter_t id, const char* stored) {
     case 32015:
       return "zstd";
     default:
-      return stored[0] ? cat(stored, " (", id, ")") : cat("filter ", id);
+      return stored[0] ? fmt::format("{} ({})", stored, id) : fmt::format("filter {}", id);
   }
 }
 
@@ -68,8 +70,8 @@ bool can_decode(const FilterSpec& filter) {
 
 std::string advice_for(const FilterSpec& filter) {
   const char* package = missing_package(filter);
-  return cat(package ? cat("install ", package, " and build again, or ") : "",
-             "install the plugin and set HDF5_PLUGIN_PATH, or repack with gzip or without compression");
+  return fmt::format("{}install the plugin and set HDF5_PLUGIN_PATH, or repack with gzip or without compression",
+                     package ? fmt::format("install {} and build again, or ", package) : "");
 }
 
 std::string unsupported_reason_of(const OpenDataset& dataset, hid_t dcpl, const std::string& where, bool converting) {
@@ -86,8 +88,9 @@ std::string unsupported_reason_of(const OpenDataset& dataset, hid_t dcpl, const 
   if (layout == H5D_CHUNKED)
     for (const FilterSpec& filter : filters_of(dcpl, where))
       if (!can_decode(filter))
-        return cat("it is compressed with ", filter.name, " (HDF5 filter ", filter.id,
-                   "), which neither this program nor its HDF5 library can decode. ", advice_for(filter));
+        return fmt::format(
+            "it is compressed with {} (HDF5 filter {}), which neither this program nor its HDF5 library can decode. {}",
+            filter.name, filter.id, advice_for(filter));
   return "";
 }
 
@@ -176,7 +179,7 @@ OpenDataset& File::Impl::dataset(const std::string& given) {
   const hid_t opened = H5Dopen2(id(), name.c_str(), H5P_DEFAULT);
   if (opened < 0) {
     const std::string reason = error_stack();
-    fail(Exit::data, path, " has no data set ", name, " (", reason, ")");
+    fail(Exit::data, "{} has no data set {} ({})", path, name, reason);
   }
   return cache_dataset(name, Handle(opened, H5Dclose));
 }
@@ -198,7 +201,7 @@ bool File::has(const std::string& name) const {
     H5Eclear2(H5E_DEFAULT);
     if (!listed) return false;
     const bool newer = reason.find("version") != std::string::npos;
-    fail(Exit::data, impl_->where(full), " cannot be opened (", reason, ")",
+    fail(Exit::data, "{} cannot be opened ({}){}", impl_->where(full), reason,
          newer ? ". a newer HDF5 wrote it. write it without libver='latest', or pack it on a machine with that HDF5"
                : "");
   }

@@ -1,5 +1,6 @@
 // Opens, creates, flushes and closes files.
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -75,21 +76,22 @@ int open_error(const std::string& path) {
 // Detects common problems, for clearer messages than those of HDF5. "" if the file can be opened.
 std::string problem_with(const std::string& path) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return cat("cannot open ", path, " (", std::strerror(errno), ")");
+  if (::stat(path.c_str(), &status) != 0) return fmt::format("cannot open {} ({})", path, std::strerror(errno));
   if (S_ISDIR(status.st_mode))
-    return cat("cannot open ", path, " (it is a folder). name a file, or a pattern like *.h5");
-  if (!S_ISREG(status.st_mode)) return cat("cannot open ", path, " (it is not a regular file)");
-  if (const int error = open_error(path); error != 0) return cat("cannot open ", path, " (", std::strerror(error), ")");
-  if (status.st_size == 0) return cat(path, " is empty (0 bytes)");
+    return fmt::format("cannot open {} (it is a folder). name a file, or a pattern like *.h5", path);
+  if (!S_ISREG(status.st_mode)) return fmt::format("cannot open {} (it is not a regular file)", path);
+  if (const int error = open_error(path); error != 0)
+    return fmt::format("cannot open {} ({})", path, std::strerror(error));
+  if (status.st_size == 0) return fmt::format("{} is empty (0 bytes)", path);
   const htri_t is_hdf5 = H5Fis_hdf5(path.c_str());
   if (is_hdf5 <= 0) H5Eclear2(H5E_DEFAULT);
-  if (is_hdf5 <= 0) return cat(path, " is not an HDF5 file (no signature at its beginning)");
+  if (is_hdf5 <= 0) return fmt::format("{} is not an HDF5 file (no signature at its beginning)", path);
   return "";
 }
 
 std::string problem_creating(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return cat("cannot create ", path, " (", std::strerror(errno), ")");
+  if (fd < 0) return fmt::format("cannot create {} ({})", path, std::strerror(errno));
   ::close(fd);
   return "";
 }
@@ -102,7 +104,7 @@ File& File::operator=(File&&) noexcept = default;
 File::~File() = default;
 
 hid_t File::Impl::id() const {
-  if (!file) fail(Exit::data, path, failure.empty() ? " is closed" : " was abandoned after a failure");
+  if (!file) fail(Exit::data, "{}{}", path, failure.empty() ? " is closed" : " was abandoned after a failure");
   return file;
 }
 
@@ -112,7 +114,7 @@ File File::open(const std::string& path) {
   const Hdf5Lock entry(path.c_str());
   auto impl = std::make_unique<Impl>();
   impl->path = path;
-  if (const std::string problem = problem_with(path); !problem.empty()) fail(Exit::data, problem);
+  if (const std::string problem = problem_with(path); !problem.empty()) fail(Exit::data, "{}", problem);
   const Handle fapl = access_properties(path, MPI_COMM_NULL);
   impl->file = Handle(MR_H5(path, H5Fopen(path.c_str(), H5F_ACC_RDONLY, fapl)), H5Fclose);
   return File(std::move(impl));
@@ -129,7 +131,7 @@ File File::create(const std::string& path) {
   auto impl = std::make_unique<Impl>();
   impl->path = path;
   impl->writable = true;
-  if (const std::string problem = problem_creating(path); !problem.empty()) fail(Exit::data, problem);
+  if (const std::string problem = problem_creating(path); !problem.empty()) fail(Exit::data, "{}", problem);
   const Handle fapl = writing_properties(path, MPI_COMM_NULL);
   impl->file = Handle(MR_H5(path, H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation_properties(path), fapl)), H5Fclose);
   return File(std::move(impl));
@@ -140,7 +142,7 @@ File File::append(const std::string& path) {
   auto impl = std::make_unique<Impl>();
   impl->path = path;
   impl->writable = true;
-  if (const std::string problem = problem_with(path); !problem.empty()) fail(Exit::data, problem);
+  if (const std::string problem = problem_with(path); !problem.empty()) fail(Exit::data, "{}", problem);
   const Handle fapl = writing_properties(path, MPI_COMM_NULL);
   MR_H5(path, H5Pset_alignment(fapl, 1, 1));  // compressed chunks have arbitrary sizes
   impl->file = Handle(MR_H5(path, H5Fopen(path.c_str(), H5F_ACC_RDWR, fapl)), H5Fclose);
@@ -175,7 +177,7 @@ File File::create_parallel(const std::string& path, World& world) {
   const MPI_Comm comm = communicator_of(world);
   if (comm == MPI_COMM_NULL && world.size() == 1) return create(path);
   if (comm == MPI_COMM_NULL)
-    fail(Exit::config, path, " cannot be written by ", world.size(), " ranks (they have no MPI)");
+    fail(Exit::config, "{} cannot be written by {} ranks (they have no MPI)", path, world.size());
   auto impl = std::make_unique<Impl>();
   impl->path = path;
   impl->writable = true;
@@ -212,7 +214,7 @@ void File::close() {
     first(message_of([&] { MR_H5(impl_->where(open.first), H5Dclose(open.second.id.release())); }));
   impl_->open.clear();
   if (impl_->file) first(message_of([&] { MR_H5(impl_->path, H5Fclose(impl_->file.release())); }));
-  if (!problem.empty()) fail(Exit::data, problem);
+  if (!problem.empty()) fail(Exit::data, "{}", problem);
 }
 
 std::string library_version() {
@@ -221,7 +223,7 @@ std::string library_version() {
   hbool_t thread_safe = false;
   H5get_libversion(&major, &minor, &release);
   H5is_library_threadsafe(&thread_safe);
-  return cat("HDF5 ", major, ".", minor, ".", release, ", parallel, ", thread_safe ? "" : "not ", "thread-safe");
+  return fmt::format("HDF5 {}.{}.{}, parallel, {}thread-safe", major, minor, release, thread_safe ? "" : "not ");
 }
 
 }  // namespace millrace::io

@@ -6,6 +6,7 @@
 // is abandoned, its identifiers stay open until the program ends, and the file is truncated. One case remains: a device
 // that fails after the blocks were allocated. The watchdog handles it.
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -27,7 +28,7 @@ MPI_Comm communicator_of(const World& world) {
 bool File::Impl::exchange(std::int64_t rounds, bool wrong, bool leaving) {
   const std::int64_t mine[5] = {rounds, wrong, !failure.empty(), leaving, !leaving};
   if (MPI_Allreduce(mine, maxima_, 5, MPI_INT64_T, MPI_MAX, comm) != MPI_SUCCESS)
-    fail(Exit::comm, "the ranks that share ", path, " lost contact (MPI_Allreduce failed)");
+    fail(Exit::comm, "the ranks that share {} lost contact (MPI_Allreduce failed)", path);
   return !maxima_[2] && !(maxima_[3] && maxima_[4]);
 }
 
@@ -37,7 +38,7 @@ File::Impl::Agreement File::Impl::agree(std::int64_t rounds, bool wrong) {
   if (!exchange(rounds, wrong, false)) {
     if (failure.empty()) failure = path + ": another rank could not write its part" + free_space_note();
     abandon();
-    fail(Exit::data, failure, ". the file is abandoned");
+    fail(Exit::data, "{}. the file is abandoned", failure);
   }
   return {maxima_[0], maxima_[1]};
 }
@@ -61,7 +62,7 @@ std::string File::Impl::free_space_note() const {
   struct statvfs status {};
   if (!writable || ::statvfs(path.c_str(), &status) != 0) return "";
   const std::uint64_t left = std::uint64_t(status.f_bavail) * status.f_frsize;
-  return left >= (64u << 20) ? "" : cat(" (the file system has ", format_bytes(left), " free)");
+  return left >= (64u << 20) ? "" : fmt::format(" (the file system has {} free)", format_bytes(left));
 }
 
 void File::Impl::reserve(std::uint64_t offset, std::uint64_t bytes) {
@@ -72,7 +73,8 @@ void File::Impl::reserve(std::uint64_t offset, std::uint64_t bytes) {
   if (fd >= 0) ::close(fd);
   can_reserve = error == 0;
   if (error == ENOSPC || error == EDQUOT || error == EFBIG)
-    failure = cat(path, " cannot grow by ", format_bytes(bytes), " (", std::strerror(error), ")", free_space_note());
+    failure =
+        fmt::format("{} cannot grow by {} ({}){}", path, format_bytes(bytes), std::strerror(error), free_space_note());
 }
 
 void File::Impl::finish_writing() {

@@ -1,4 +1,6 @@
 // Reads and writes rows of data sets.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 
@@ -58,14 +60,14 @@ std::string mode_of(hid_t dxpl, const std::string& where) {
 }
 
 std::string problem_with(const Request& r, const OpenDataset& dataset, const std::string& where) {
-  if (!dataset.unsupported_reason.empty()) return cat("cannot read ", where, " (", dataset.unsupported_reason, ")");
+  if (!dataset.unsupported_reason.empty()) return fmt::format("cannot read {} ({})", where, dataset.unsupported_reason);
   const auto rows = std::int64_t(dataset.shape[0]);
   for (std::int64_t i = 0; r.rows && i < r.count; ++i)
     if (r.rows[i] < (i > 0 ? r.rows[i - 1] + 1 : 0) || r.rows[i] >= rows)
-      return cat("row ", r.rows[i], " of ", where, " does not exist (it has ", rows, ") or is out of order");
+      return fmt::format("row {} of {} does not exist (it has {}) or is out of order", r.rows[i], where, rows);
   if (r.rows) return "";
   if (r.begin < 0 || r.count < 0 || r.begin > rows || r.count > rows - r.begin)
-    return cat("rows ", r.begin, " to ", r.begin + r.count, " of ", where, " do not exist (it has ", rows, ")");
+    return fmt::format("rows {} to {} of {} do not exist (it has {})", r.begin, r.begin + r.count, where, rows);
   return "";
 }
 
@@ -166,18 +168,18 @@ void File::Impl::transfer(const std::string& name, const Request& r, Transfer ki
   id();  // throws if the file is closed or abandoned, which it is on all ranks or on none
   std::string problem = message_of([&] { dataset = &this->dataset(name); });
   if (problem.empty()) problem = problem_with(r, *dataset, at);
-  if (!collective && !problem.empty()) fail(Exit::data, problem);
+  if (!collective && !problem.empty()) fail(Exit::data, "{}", problem);
 
   TransferPlan plan;
   if (problem.empty()) plan = this->plan(r, *dataset);
   if (parallel() && r.write && problem.empty()) reserve_rows(r, *dataset);
   if (collective) {
     const Agreement all = agree(plan.calls, !problem.empty());
-    if (!problem.empty()) fail(Exit::data, problem);
-    if (all.wrong) fail(Exit::data, "another rank's part of a collective transfer is wrong (", at, ")");
+    if (!problem.empty()) fail(Exit::data, "{}", problem);
+    if (all.wrong) fail(Exit::data, "another rank's part of a collective transfer is wrong ({})", at);
     plan.calls = all.rounds;
   } else if (!failure.empty()) {
-    fail(Exit::data, failure);
+    fail(Exit::data, "{}", failure);
   } else if (r.count == 0) {
     return;
   }
@@ -186,7 +188,7 @@ void File::Impl::transfer(const std::string& name, const Request& r, Transfer ki
   const hid_t properties = dxpl ? hid_t(dxpl) : H5P_DEFAULT;
   problem = move_rows(r, *dataset, plan, collective, properties);
   if (collective && plan.calls > 0) io_mode = mode_of(properties, at);
-  if (!problem.empty()) fail(Exit::data, problem);
+  if (!problem.empty()) fail(Exit::data, "{}", problem);
 }
 
 void File::read_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory, void* out,

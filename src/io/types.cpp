@@ -1,5 +1,7 @@
 #include "io/types.hpp"
 
+#include <fmt/core.h>
+
 #include "io/check.hpp"
 #include "io/handle.hpp"
 #include "millrace/base/error.hpp"
@@ -33,7 +35,7 @@ TypeInfo describe_integer(hid_t type) {
   const bool is_signed = H5Tget_sign(type) == H5T_SGN_2;
   if (H5Tget_precision(type) != 8 * bytes || H5Tget_offset(type) != 0) {
     info.unsupported_reason =
-        cat("integers of ", H5Tget_precision(type), " bits within ", bytes, " bytes are not supported");
+        fmt::format("integers of {} bits within {} bytes are not supported", H5Tget_precision(type), bytes);
   } else if (bytes <= 2) {
     info.dtype = bytes == 1 ? (is_signed ? DType::i8 : DType::u8) : (is_signed ? DType::i16 : DType::u16);
   } else if (is_signed && (bytes == 4 || bytes == 8)) {
@@ -41,8 +43,9 @@ TypeInfo describe_integer(hid_t type) {
   } else {
     info.uint32_as_int32 = bytes == 4;
     if (info.uint32_as_int32) info.dtype = DType::i32;
-    info.unsupported_reason = cat(is_signed ? "signed" : "unsigned", " integers of ", 8 * bytes,
-                                  " bits are not supported. store them as int64, or as floating point");
+    info.unsupported_reason =
+        fmt::format("{} integers of {} bits are not supported. store them as int64, or as floating point",
+                    is_signed ? "signed" : "unsigned", 8 * bytes);
   }
   return info;
 }
@@ -59,8 +62,9 @@ TypeInfo describe_float(hid_t type) {
       return info;
     }
   }
-  info.unsupported_reason = cat("floating point numbers of ", 8 * f.bytes, " bits (", f.exponent_bits, " exponent, ",
-                                f.mantissa_bits, " mantissa) are not supported. store them as float32");
+  info.unsupported_reason = fmt::format(
+      "floating point numbers of {} bits ({} exponent, {} mantissa) are not supported. store them as float32",
+      8 * f.bytes, f.exponent_bits, f.mantissa_bits);
   return info;
 }
 
@@ -81,7 +85,7 @@ hid_t native_type(DType dtype) {
                                                  {DType::f32, H5T_NATIVE_FLOAT},   {DType::f64, H5T_NATIVE_DOUBLE},
                                                  {DType::f16, make_float16(half)}, {DType::bf16, make_float16(brain)}};
   if (const hid_t* type = find_value(types, dtype)) return *type;
-  fail(Exit::internal, "internal error: no HDF5 type for ", name_of(dtype));
+  fail(Exit::internal, "internal error: no HDF5 type for {}", name_of(dtype));
 }
 
 TypeInfo describe_type(hid_t type, bool converting) {
@@ -96,7 +100,7 @@ TypeInfo describe_type(hid_t type, bool converting) {
   } else if (type_class == H5T_FLOAT) {
     info = describe_float(type);
   } else {
-    info.unsupported_reason = cat("elements are of a ", class_name(type_class), " type, not plain numbers");
+    info.unsupported_reason = fmt::format("elements are of a {} type, not plain numbers", class_name(type_class));
   }
   if (converting && !info.unsupported_reason.empty() && (type_class == H5T_INTEGER || type_class == H5T_FLOAT)) {
     info = {};

@@ -1,6 +1,8 @@
 // compile_graph(): from a graph to prepared operations and a memory plan. Node i of n runs forward at time i and
 // backward at time 2n - 1 - i. Each buffer is a region that is in use from its first writer to its last reader. Regions
 // that are never in use at the same time share memory.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -164,7 +166,7 @@ CompiledGraph compile_graph(Backend& backend, Graph graph, int fusion_level) {
   const int most = backend.max_fusion_level();
   out.fusion_level = std::min(fusion_level < 0 ? backend.default_fusion_level() : fusion_level, most);
   if (fusion_level > most)
-    out.notes.push_back(cat("fusion level ", fusion_level, " is not supported. level ", most, " is used"));
+    out.notes.push_back(fmt::format("fusion level {} is not supported. level {} is used", fusion_level, most));
   out.graph = fuse(std::move(graph), out.fusion_level);
   if (out.fusion_level >= 1) out.graph = pad_channels(std::move(out.graph), backend);
   if (out.fusion_level >= 2) {

@@ -2,6 +2,8 @@
 // the activation before it and sums the bias gradient of the previous layer, while the values are in registers. The
 // previous layer then runs only its two matrix products. This belongs to level 2 because, as in fuse_norms.cpp, nodes
 // are not merged: one node does work of its neighbour and reads what the neighbour saved.
+#include <fmt/core.h>
+
 #include "millrace/base/error.hpp"
 #include "millrace/model/graph.hpp"
 
@@ -29,10 +31,10 @@ class LinearFusion {
     Node &first = graph_.nodes[std::size_t(index)], &second = graph_.nodes[std::size_t(user)];
     const auto refused = [&](const char* what, const std::string& why) {
       if (!why.empty())
-        unfused_.push_back(cat(first.name, ": ", what, " is not fused into ", second.name, " (", why, ")"));
+        unfused_.push_back(fmt::format("{}: {} is not fused into {} ({})", first.name, what, second.name, why));
       return !why.empty();
     };
-    const std::string gradient = cat("the gradient of ", name_of(before.activation));
+    const std::string gradient = fmt::format("the gradient of {}", name_of(before.activation));
     std::string why = why_not_taken(before);
     if (why.empty()) why = why_not_made(behind, before.activation, false);
     if (refused(gradient.c_str(), why)) return;

@@ -1,6 +1,8 @@
 // Fusion level 2 for batch norms. A convolution that writes or reads the tensor of a norm also computes the norm's sums
 // over it, so the norm itself needs only one pass over the tensor in each direction. Nodes are not merged; they share
 // small values.
+#include <fmt/core.h>
+
 #include "millrace/base/error.hpp"
 #include "millrace/model/graph.hpp"
 
@@ -27,13 +29,14 @@ class NormFusion {
     asked.produces_sums = asked.produces_diff_sums = false;
     asked.*fusion = true;
     const std::string why = backend_.why_not_fused(asked);
-    if (!why.empty()) unfused_.push_back(cat(norm.name, ": ", what, " are not fused into ", conv.name, " (", why, ")"));
+    if (!why.empty())
+      unfused_.push_back(fmt::format("{}: {} are not fused into {} ({})", norm.name, what, conv.name, why));
     return why.empty();
   }
 
   int shared_value(const Node& norm, const char* what) {
     const std::int64_t channels = std::get<BatchNormSpec>(norm.spec).src[-1];
-    graph_.values.push_back({cat(norm.name, ".", what), {2, channels}, DType::f32, false});
+    graph_.values.push_back({fmt::format("{}.{}", norm.name, what), {2, channels}, DType::f32, false});
     return int(graph_.values.size()) - 1;
   }
 

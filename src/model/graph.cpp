@@ -47,8 +47,10 @@ int GraphBuilder::node(const std::string& name, Spec spec, std::vector<int> src,
                        std::vector<int> weight, int stats) {
   for (int axis = 0; axis < dst.rank; ++axis)
     if (dst[axis] < 1)
-      fail(Exit::config, "model: layer '", name, "' would have an empty result ", dst.str(), " for its input ",
-           shape(src[0]).str(), " (the image is too small for its stride or window). lower them");
+      fail(Exit::config,
+           "model: layer '{}' would have an empty result {} for its input {} (the image is too small for its stride or "
+           "window). lower them",
+           name, dst.str(), shape(src[0]).str());
   bool grad = !weight.empty();
   for (int s : src) grad = grad || graph_.values[std::size_t(s)].needs_grad;
   graph_.values.push_back({name, dst, graph_.dtype, grad});
@@ -90,11 +92,12 @@ int GraphBuilder::conv(const std::string& name, int src, std::int64_t out_channe
   spec.dtype = graph_.dtype;
   spec.mode = graph_.mode;
   if (spec.src.spatial_rank() != window.rank)
-    fail(Exit::config, "model: layer '", name, "' slides over ", window.rank, " dimensions, but its input ",
-         spec.src.str(), " has ", spec.src.spatial_rank());
+    fail(Exit::config, "model: layer '{}' slides over {} dimensions, but its input {} has {}", name, window.rank,
+         spec.src.str(), spec.src.spatial_rank());
   if (spec.src[-1] % groups != 0 || out_channels % groups != 0)
-    fail(Exit::config, "model: layer '", name, "' has ", groups, " groups, which must divide both its ", spec.src[-1],
-         " input channels and its ", out_channels, " output channels");
+    fail(Exit::config,
+         "model: layer '{}' has {} groups, which must divide both its {} input channels and its {} output channels",
+         name, groups, spec.src[-1], out_channels);
   const Shape weight = spec.weight();
   const std::int64_t fan_in = weight.row_count();
   std::vector<int> parameters{parameter(name + ".weight", weight, Parameter::Init::scaled_uniform, fan_in, true)};
@@ -143,8 +146,7 @@ int GraphBuilder::pool(const std::string& name, int src, PoolSpec::Kind kind, co
 
 int GraphBuilder::add(const std::string& name, int a, int b) {
   if (shape(a) != shape(b))
-    fail(Exit::config, "model: layer '", name, "' adds ", shape(a).str(), " and ", shape(b).str(),
-         ". shapes must be equal");
+    fail(Exit::config, "model: layer '{}' adds {} and {}. shapes must be equal", name, shape(a).str(), shape(b).str());
   AddSpec spec{shape(a), graph_.dtype, graph_.mode};
   return node(name, spec, {a, b}, spec.dst());
 }

@@ -151,7 +151,7 @@ void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool 
                       TimestampSeries around_input) {
   const Graph& graph = compiled_.graph;
   const bool reads_input = std::holds_alternative<InputSpec>(graph.nodes.front().spec);
-  MR_CHECK(x.shape == graph.values[Graph::x].shape, "the batch has the shape ", x.shape.str(), ", the program expects ",
+  MR_CHECK(x.shape == graph.values[Graph::x].shape, "the batch has the shape {}, the program expects {}", x.shape.str(),
            graph.values[Graph::x].shape.str());
   for (std::size_t i = 0; i < args_.size(); ++i) {
     OpArgs& args = args_[i];

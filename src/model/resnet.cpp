@@ -1,6 +1,8 @@
 // Residual networks. CIFAR style (He et al. 2015, section 4.2): depth 6n+2, three stages of n basic blocks. ImageNet
 // style: the architecture of torchvision (stride in the 3x3 convolution of a bottleneck, projection shortcuts, no
 // biases before norms).
+#include <fmt/core.h>
+
 #include <array>
 #include <vector>
 
@@ -54,7 +56,7 @@ int bottleneck(GraphBuilder& g, const std::string& name, int src, std::int64_t w
 int build_resnet(GraphBuilder& g, int src, const ModelSpec& spec) {
   const Shape image = g.shape(src);
   if (image.spatial_rank() != 2)
-    fail(Exit::config, "model.name: resnet needs images (height x width x channels), but the data has the shape ",
+    fail(Exit::config, "model.name: resnet needs images (height x width x channels), but the data has the shape {}",
          image.str());
   std::vector<std::int64_t> blocks;
   bool deep = false, imagenet = true;
@@ -75,15 +77,16 @@ int build_resnet(GraphBuilder& g, int src, const ModelSpec& spec) {
       break;
     default:
       if (spec.depth < 8 || spec.depth % 6 != 2)
-        fail(Exit::config, "model.depth: ", spec.depth,
-             " is not a depth of a resnet. use 6n+2 (8, 20, 32, 44, 56) or one of 18, 34, 50, 101");
+        fail(Exit::config,
+             "model.depth: {} is not a depth of a resnet. use 6n+2 (8, 20, 32, 44, 56) or one of 18, 34, 50, 101",
+             spec.depth);
       blocks.assign(3, (spec.depth - 2) / 6);
       imagenet = false;
   }
   const std::int64_t width = spec.width > 0 ? spec.width : imagenet ? 64 : 16;
   const bool large_stem = spec.stem == "imagenet" || (spec.stem == "auto" && imagenet && image[1] > 64);
   if (!large_stem && spec.stem != "cifar" && spec.stem != "auto" && spec.stem != "pool")
-    fail(Exit::config, "model.stem: unknown stem '", spec.stem, "'. use one of auto, cifar, pool, imagenet");
+    fail(Exit::config, "model.stem: unknown stem '{}'. use one of auto, cifar, pool, imagenet", spec.stem);
 
   int at = conv_norm(g, "conv1", "bn1", src, width, large_stem ? 7 : 3, large_stem ? 2 : 1);
   at = g.activation("relu", at, Activation::relu);
@@ -91,7 +94,7 @@ int build_resnet(GraphBuilder& g, int src, const ModelSpec& spec) {
   if (large_stem) at = g.pool("maxpool", at, PoolSpec::Kind::max, square(3, 2));
   for (std::size_t stage = 0; stage < blocks.size(); ++stage)
     for (std::int64_t b = 0; b < blocks[stage]; ++b) {
-      const std::string name = cat("layer", stage + 1, ".", b);
+      const std::string name = fmt::format("layer{}.{}", stage + 1, b);
       const std::int64_t channels = width << stage, stride = stage > 0 && b == 0 ? 2 : 1;
       at = deep ? bottleneck(g, name, at, channels, stride) : basic_block(g, name, at, channels, stride);
     }

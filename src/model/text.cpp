@@ -5,6 +5,8 @@
 //   globalpool | add NAME
 // Every line may end with `from=NAME` (read the result of that layer instead of the line above) and `as=NAME` (name the
 // result of this line). `input` is the name of the normalised batch.
+#include <fmt/core.h>
+
 #include <charconv>
 #include <map>
 #include <sstream>
@@ -20,13 +22,13 @@ struct Line {
   std::vector<std::string> words;            // positional
   std::map<std::string, std::string> named;  // key=value
 
-  [[noreturn]] void refuse(const std::string& why) const { fail(Exit::config, "model.layers: `", text, "`: ", why); }
+  [[noreturn]] void refuse(const std::string& why) const { fail(Exit::config, "model.layers: `{}`: {}", text, why); }
 
   std::int64_t number(const std::string& word, const char* what) const {
     std::int64_t value = 0;
     const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), value);
     if (problem != std::errc() || end != word.data() + word.size() || value < 0)
-      refuse(cat("'", word, "' is not a ", what));
+      refuse(fmt::format("'{}' is not a {}", word, what));
     return value;
   }
   std::int64_t option(const std::string& key, std::int64_t otherwise) {
@@ -41,11 +43,11 @@ struct Line {
     if (it == named.end()) return otherwise;
     const std::string value = it->second;
     named.erase(it);
-    if (value != "on" && value != "off") refuse(cat(key, "=", value, " must be on or off"));
+    if (value != "on" && value != "off") refuse(fmt::format("{}={} must be on or off", key, value));
     return value == "on";
   }
   const std::string& word(std::size_t i, const char* what) const {
-    if (i >= words.size()) refuse(cat("needs ", what));
+    if (i >= words.size()) refuse(fmt::format("needs {}", what));
     return words[i];
   }
 };
@@ -60,7 +62,7 @@ Line parse(const std::string& text) {
     if (equals == std::string::npos)
       line.words.push_back(word);
     else if (!line.named.emplace(word.substr(0, equals), word.substr(equals + 1)).second)
-      line.refuse(cat("'", word.substr(0, equals), "' is given twice. remove one of them"));
+      line.refuse(fmt::format("'{}' is given twice. remove one of them", word.substr(0, equals)));
   }
   return line;
 }
@@ -74,7 +76,7 @@ Window window(Line& line, const std::string& kernel, int rank, std::int64_t defa
   std::istringstream in(kernel);
   for (std::string part; std::getline(in, part, 'x');) sizes.push_back(line.number(part, "kernel size"));
   if (sizes.size() != 1 && int(sizes.size()) != rank)
-    line.refuse(cat("kernel ", kernel, " does not fit data with ", rank, " spatial dimensions"));
+    line.refuse(fmt::format("kernel {} does not fit data with {} spatial dimensions", kernel, rank));
   for (int a = 0; a < rank; ++a) w.kernel[std::size_t(a)] = sizes[sizes.size() == 1 ? 0 : std::size_t(a)];
   const auto pad = line.named.find("pad");
   const bool same = pad != line.named.end() && pad->second == "same";
@@ -98,8 +100,8 @@ int make_layer(GraphBuilder& g, Line& line, const std::string& name, int src, co
                        vocabulary = line.option("vocabulary", spec.outputs);
     if (width < 1) line.refuse("the width must be at least 1");
     if (vocabulary < spec.outputs)
-      line.refuse(
-          cat("the vocabulary must be at least ", spec.outputs, " (the data has tokens up to ", spec.outputs - 1, ")"));
+      line.refuse(fmt::format("the vocabulary must be at least {} (the data has tokens up to {})", spec.outputs,
+                              spec.outputs - 1));
     return g.embedding(name, vocabulary, width);
   }
   if (src == Graph::x) line.refuse("the samples are tokens, which only `embedding WIDTH` accepts");
@@ -107,7 +109,7 @@ int make_layer(GraphBuilder& g, Line& line, const std::string& name, int src, co
   const bool window_kind =
       line.kind == "conv" || line.kind == "maxpool" || line.kind == "avgpool" || line.kind == "globalpool";
   if (window_kind && rank < 1)
-    line.refuse(cat("needs spatial dimensions, but its input has the shape ", g.shape(src).str()));
+    line.refuse(fmt::format("needs spatial dimensions, but its input has the shape {}", g.shape(src).str()));
   if (line.kind == "conv") {
     const std::int64_t channels = line.number(line.word(0, "a number of channels"), "number of channels");
     const Window w = window(line, line.words.size() > 1 ? line.words[1] : "1", rank, 1);
@@ -135,12 +137,13 @@ int make_layer(GraphBuilder& g, Line& line, const std::string& name, int src, co
   }
   if (line.kind == "add") {
     const auto other = results.find(line.word(0, "the name of an earlier layer"));
-    if (other == results.end()) line.refuse(cat("no earlier line has as=", line.words[0]));
+    if (other == results.end()) line.refuse(fmt::format("no earlier line has as={}", line.words[0]));
     return g.add(name, src, other->second);
   }
-  line.refuse(cat("unknown layer '", line.kind, "'. use one of conv, embedding, batchnorm, ", activation_names(),
-                  ", dropout, linear, maxpool, "
-                  "avgpool, globalpool, add"));
+  line.refuse(
+      fmt::format("unknown layer '{}'. use one of conv, embedding, batchnorm, {}, dropout, linear, maxpool, avgpool, "
+                  "globalpool, add",
+                  line.kind, activation_names()));
 }
 
 }  // namespace
@@ -152,10 +155,10 @@ int build_layers(GraphBuilder& g, int src, const ModelSpec& spec) {
   int at = src, number = 0;
   for (const std::string& text : spec.layers) {
     Line line = parse(text);
-    std::string name = cat(++number, ".", line.kind);
+    std::string name = fmt::format("{}.{}", ++number, line.kind);
     if (const auto from = line.named.find("from"); from != line.named.end()) {
       const auto found = results.find(from->second);
-      if (found == results.end()) line.refuse(cat("no earlier line has as=", from->second));
+      if (found == results.end()) line.refuse(fmt::format("no earlier line has as={}", from->second));
       at = found->second;
       line.named.erase(from);
     }
@@ -163,10 +166,11 @@ int build_layers(GraphBuilder& g, int src, const ModelSpec& spec) {
     if (const auto named = line.named.find("as"); named != line.named.end()) {
       as = named->second;
       line.named.erase(named);
-      if (results.count(as)) line.refuse(cat("the name '", as, "' is already used. choose another one"));
+      if (results.count(as)) line.refuse(fmt::format("the name '{}' is already used. choose another one", as));
     }
     at = make_layer(g, line, name, at, results, spec);
-    if (!line.named.empty()) line.refuse(cat("'", line.named.begin()->first, "' is not an option of ", line.kind));
+    if (!line.named.empty())
+      line.refuse(fmt::format("'{}' is not an option of {}", line.named.begin()->first, line.kind));
     if (!as.empty()) results[as] = at;
   }
   return at;

@@ -1,5 +1,7 @@
 #include "millrace/model/zoo.hpp"
 
+#include <fmt/core.h>
+
 #include "millrace/base/error.hpp"
 
 namespace millrace {
@@ -14,8 +16,9 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
   }
   GraphBuilder builder({x, batch.x_dtype, y, batch.labels}, compute, mode);
   if (spec.tokens && spec.name != "layers")
-    fail(Exit::config, "model.name: ", spec.name,
-         " does not accept tokens. use model.name = layers with `embedding WIDTH` as the first layer");
+    fail(Exit::config,
+         "model.name: {} does not accept tokens. use model.name = layers with `embedding WIDTH` as the first layer",
+         spec.name);
   const int input = spec.tokens ? Graph::x : builder.input(spec.input);
   int out = -1;
   if (spec.name == "mlp")
@@ -25,12 +28,14 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
   else if (spec.name == "layers")
     out = build_layers(builder, input, spec);
   else
-    fail(Exit::config, "model.name: unknown model '", spec.name, "'. use one of mlp, resnet, layers");
+    fail(Exit::config, "model.name: unknown model '{}'. use one of mlp, resnet, layers", spec.name);
   const Shape made = builder.shape(out);
   if (made.row_count() != spec.outputs || made.rank != 2)
-    fail(Exit::config, "model: the result of the last layer has the shape ", made.str(), ", but the data needs ",
-         batch.rows, "x", spec.outputs, " (rows x ", spec.mean_squared_error ? "features of a target" : "classes",
-         "). end with `linear ", spec.outputs, "`");
+    fail(Exit::config,
+         "model: the result of the last layer has the shape {}, but the data needs {}x{} (rows x {}). end with `linear "
+         "{}`",
+         made.str(), batch.rows, spec.outputs, spec.mean_squared_error ? "features of a target" : "classes",
+         spec.outputs);
   if (spec.mean_squared_error)
     builder.mse(out);
   else
@@ -41,12 +46,12 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
 int build_mlp(GraphBuilder& g, int src, const ModelSpec& spec) {
   int at = src, number = 0;
   for (const std::int64_t width : spec.hidden) {
-    const std::string name = cat("fc", ++number);
+    const std::string name = fmt::format("fc{}", ++number);
     at = g.linear(name, at, width);
     at = g.activation(name + ".act", at, spec.activation);
     if (spec.dropout > 0) at = g.dropout(name + ".drop", at, spec.dropout, spec.seed);
   }
-  return g.linear(cat("fc", ++number), at, spec.outputs);
+  return g.linear(fmt::format("fc{}", ++number), at, spec.outputs);
 }
 
 }  // namespace millrace

@@ -14,31 +14,35 @@ void check(const InputSpec& s) {
     fail(Exit::config,
          "input: samples stored as int64 are not supported. store them as int32 or a floating-point type");
   if (spatial > 3 || spatial < 0)
-    fail(Exit::config, "input: samples ", s.src.str(), " have ", spatial, " spatial dimensions (0 to 3 are supported)");
+    fail(Exit::config, "input: samples {} have {} spatial dimensions (0 to 3 are supported)", s.src.str(), spatial);
   for (const auto* values : {&s.mean, &s.std, &s.channel_scale, &s.channel_offset})
     if (!values->empty() && std::int64_t(values->size()) != used)
-      fail(Exit::config, "input: mean, std, channel_scale or channel_offset has ", values->size(),
-           " values, but the samples have ", used, " channels. give one value per channel");
+      fail(Exit::config,
+           "input: mean, std, channel_scale or channel_offset has {} values, but the samples have {} channels. give "
+           "one value per channel",
+           values->size(), used);
   for (const std::int64_t c : s.channels)
     if (c < 0 || c >= stored)
-      fail(Exit::config, "input: the samples have no channel ", c, ". choose from 0 to ", stored - 1);
+      fail(Exit::config, "input: the samples have no channel {}. choose from 0 to {}", c, stored - 1);
   if ((s.saturation > 0 || s.hue > 0) && used != 3)
-    fail(Exit::config, "input: saturation and hue need 3 channels (red, green, blue), but the network takes ", used,
-         ". set both to 0");
+    fail(Exit::config,
+         "input: saturation and hue need 3 channels (red, green, blue), but the network takes {}. set both to 0", used);
   std::int64_t sum = 0;
   for (const std::int64_t part : s.parts) sum += part;
-  MR_CHECK(s.parts.empty() || sum == stored, "the parts have ", sum, " channels, the samples ", stored);
+  MR_CHECK(s.parts.empty() || sum == stored, "the parts have {} channels, the samples {}", sum, stored);
   if (!s.subvolume.empty() && int(s.subvolume.size()) != std::max(0, spatial))
-    fail(Exit::config, "input: the subvolume has ", s.subvolume.size(), " extents, but samples ", s.src.str(), " have ",
-         std::max(0, spatial), " spatial axes. give one extent per axis");
+    fail(Exit::config,
+         "input: the subvolume has {} extents, but samples {} have {} spatial axes. give one extent per axis",
+         s.subvolume.size(), s.src.str(), std::max(0, spatial));
   for (std::size_t a = 0; a < s.subvolume.size(); ++a)
     if (s.subvolume[a] < 1 || s.subvolume[a] > s.src[int(a) + 1])
-      fail(Exit::config, "input: the subvolume has an extent of ", s.subvolume[a], " along spatial axis ", a,
-           " of samples ", s.src.str(), ". choose from 1 to ", s.src[int(a) + 1]);
+      fail(Exit::config,
+           "input: the subvolume has an extent of {} along spatial axis {} of samples {}. choose from 1 to {}",
+           s.subvolume[a], a, s.src.str(), s.src[int(a) + 1]);
   for (const std::int64_t axis : s.flip_axes)
     if (axis < 0 || axis >= spatial)
-      fail(Exit::config, "input: cannot flip spatial axis ", axis, " of samples with ", spatial,
-           " spatial axes. count the axes from 0");
+      fail(Exit::config, "input: cannot flip spatial axis {} of samples with {} spatial axes. count the axes from 0",
+           axis, spatial);
 }
 
 }  // namespace

@@ -11,15 +11,16 @@ void check(const OptimizerSpec& spec) {
   std::int64_t end = 0;
   for (const auto& s : spec.segments) {
     if (s.begin < end || s.begin % 4 || s.count < 0 || (s.begin + s.count + 3) / 4 * 4 > spec.count)
-      fail(Exit::internal, "optimizer: segment [", s.begin, ", +", s.count,
-           ") overlaps another, does not begin at a multiple of 4, or ends beyond ", spec.count);
+      fail(Exit::internal,
+           "optimizer: segment [{}, +{}) overlaps another, does not begin at a multiple of 4, or ends beyond {}",
+           s.begin, s.count, spec.count);
     end = s.begin + s.count;
   }
   end = 0;
   for (const auto& s : spec.shards) {
     if (s.begin < end || s.begin % spec.chunk_size || s.count % spec.chunk_size || s.begin + s.count > spec.count)
-      fail(Exit::internal, "optimizer: shard [", s.begin, ", +", s.count, ") overlaps another, is not aligned to ",
-           spec.chunk_size, ", or ends beyond ", spec.count);
+      fail(Exit::internal, "optimizer: shard [{}, +{}) overlaps another, is not aligned to {}, or ends beyond {}",
+           s.begin, s.count, spec.chunk_size, spec.count);
     end = s.begin + s.count;
   }
 }

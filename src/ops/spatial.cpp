@@ -8,17 +8,19 @@ namespace {
 // The shape (N, spatial'..., channels) of the result. Throws Error(config) if the window does not fit.
 Shape slide(const char* op, const Shape& src, const Window& window, std::int64_t channels) {
   if (window.rank < 1 || window.rank > 3 || src.spatial_rank() != window.rank)
-    fail(Exit::config, op, ": input ", src.str(), " has ", src.spatial_rank(),
-         " spatial dimensions, but the window has ", window.rank, ". both must have the same number, from 1 to 3");
+    fail(Exit::config,
+         "{}: input {} has {} spatial dimensions, but the window has {}. both must have the same number, from 1 to 3",
+         op, src.str(), src.spatial_rank(), window.rank);
   Shape dst = src;
   dst[-1] = channels;
   for (int axis = 0; axis < window.rank; ++axis) {
     if (window.kernel[axis] < 1 || window.stride[axis] < 1 || window.dilation[axis] < 1 || window.pad[axis] < 0)
-      fail(Exit::config, op, ": kernel, stride and dilation must be at least 1, and padding at least 0");
+      fail(Exit::config, "{}: kernel, stride and dilation must be at least 1, and padding at least 0", op);
     const std::int64_t reach = src[1 + axis] + 2 * window.pad[axis] - window.dilation[axis] * (window.kernel[axis] - 1);
     if (reach < 1)
-      fail(Exit::config, op, ": a window of ", window.kernel[axis], " does not fit into input ", src.str(),
-           " along spatial axis ", axis, ". use a smaller window or more padding");
+      fail(Exit::config,
+           "{}: a window of {} does not fit into input {} along spatial axis {}. use a smaller window or more padding",
+           op, window.kernel[axis], src.str(), axis);
     dst[1 + axis] = window.out(axis, src[1 + axis]);
   }
   return dst;
@@ -28,11 +30,12 @@ Shape slide(const char* op, const Shape& src, const Window& window, std::int64_t
 
 Shape ConvSpec::dst() const {
   if (groups < 1 || out_channels < 1 || src[-1] % groups || out_channels % groups)
-    fail(Exit::config, "conv: ", groups, " groups do not divide both ", src[-1], " input channels and ", out_channels,
-         " output channels");
+    fail(Exit::config, "conv: {} groups do not divide both {} input channels and {} output channels", groups, src[-1],
+         out_channels);
   if (padded_channels < 0 || (padded_channels > 0 && (padded_channels >= src[-1] || groups > 1 || need_diff_src)))
-    fail(Exit::config, "conv: ", padded_channels, " of ", src[-1],
-         " channels cannot be padding (there must be other channels, one group and no diff_src)");
+    fail(Exit::config,
+         "conv: {} of {} channels cannot be padding (there must be other channels, one group and no diff_src)",
+         padded_channels, src[-1]);
   return slide("conv", src, window, out_channels);
 }
 

@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <type_traits>
 
 #include "millrace/base/error.hpp"
@@ -14,14 +16,14 @@ const ActivationTraits* find_activation(std::string_view name) {
 std::string activation_names() {
   std::string names;
   for (const ActivationTraits& a : activations)
-    if (a.kind != Activation::none) names += cat(names.empty() ? "" : ", ", a.name);
+    if (a.kind != Activation::none) names += fmt::format("{}{}", names.empty() ? "" : ", ", a.name);
   return names;
 }
 
 Activation activation_from(std::string_view name) {
   if (name == name_of(Activation::none)) return Activation::none;
   if (const auto* found = find_activation(name)) return found->kind;
-  fail(Exit::config, "unknown activation '", name, "'. use none or one of ", activation_names());
+  fail(Exit::config, "unknown activation '{}'. use none or one of {}", name, activation_names());
 }
 
 namespace {

@@ -1,4 +1,6 @@
 // Tables of the timing account: loader, all-reduces, and kernels and layers compared with their roofline.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -11,12 +13,12 @@ namespace millrace::report {
 namespace {
 
 std::string pair_row(const char* name, const std::string& value) {
-  return cat("<tr><th>", name, "</th><td>", value, "</td></tr>");
+  return fmt::format("<tr><th>{}</th><td>{}</td></tr>", name, value);
 }
 
 std::string figure(const std::string& title, const std::string& body, const std::string& note = "", bool wide = false) {
-  return cat(wide ? "<figure class=\"wide\">" : "<figure>", "<figcaption>", title, "</figcaption>", body,
-             note.empty() ? std::string() : cat("<p class=\"quiet\">", note, "</p>"), "</figure>\n");
+  return fmt::format("{}<figcaption>{}</figcaption>{}{}</figure>\n", wide ? "<figure class=\"wide\">" : "<figure>",
+                     title, body, note.empty() ? std::string() : fmt::format("<p class=\"quiet\">{}</p>", note));
 }
 
 // A histogram of the number of batches that were ready when the step took one.
@@ -32,18 +34,18 @@ std::string depth_columns(const std::vector<RankAccount>& ranks) {
   for (std::size_t d = 0; d < counts.size(); ++d) {
     const double share = 100 * counts[d] / all;
     const std::string percents = share == 0 ? "" : share < 1 ? "&lt;1" : fixed(share, 0);
-    out += cat("<div><span>", percents, "</span><i", d == 0 ? " class=\"p-data_wait\"" : "",
-               " style=\"height:", fixed(5.5 * counts[d] / max, 2), "rem\"></i><b>", int(d),
-               d + 1 == counts.size() ? "+" : "", "</b></div>");
+    out += fmt::format("<div><span>{}</span><i{} style=\"height:{}rem\"></i><b>{}{}</b></div>", percents,
+                       d == 0 ? " class=\"p-data_wait\"" : "", fixed(5.5 * counts[d] / max, 2), int(d),
+                       d + 1 == counts.size() ? "+" : "");
   }
-  return cat("<div class=\"columns\">", out,
-             "</div><div class=\"xlabel\">batches ready when the step took one, in %</div>");
+  return fmt::format(
+      "<div class=\"columns\">{}</div><div class=\"xlabel\">batches ready when the step took one, in %</div>", out);
 }
 
 std::string meter(double share) {
   if (share <= 0) return "<td class=\"meter\">–</td>";
-  return cat("<td class=\"meter\"><span><i style=\"width:", fixed(100 * std::min(1.0, share), 1), "%\"></i></span>",
-             fixed(100 * share, 0), " %</td>");
+  return fmt::format("<td class=\"meter\"><span><i style=\"width:{}%\"></i></span>{} %</td>",
+                     fixed(100 * std::min(1.0, share), 1), fixed(100 * share, 0));
 }
 
 const RankAccount* first_of(const Run& run) {
@@ -69,8 +71,9 @@ std::string loader_of(const Run& run) {
     bytes = std::max(bytes, r.loader.sample_bytes());
   }
   std::string rows = pair_row("workers per rank", std::to_string(first->loader.workers));
-  rows += pair_row("loader can deliver", cat(number(capacity), " samples/s, ", bytes_text(capacity * bytes), "/s"));
-  rows += pair_row("step can consume", cat(number(demand), " samples/s, ", bytes_text(demand * bytes), "/s"));
+  rows +=
+      pair_row("loader can deliver", fmt::format("{} samples/s, {}/s", number(capacity), bytes_text(capacity * bytes)));
+  rows += pair_row("step can consume", fmt::format("{} samples/s, {}/s", number(demand), bytes_text(demand * bytes)));
   rows += pair_row("size of a sample", bytes_text(bytes));
   if (read + slot_wait > 0) {
     rows += pair_row("worker time: reading", percent((read - decode) / (read + slot_wait)));
@@ -80,13 +83,15 @@ std::string loader_of(const Run& run) {
   const InputPathRates rates = input_path_rates(ranks);
   if (rates.copy > 0)
     rows += pair_row("host-to-device copies alone",
-                     cat(number(rates.copy), " samples/s, ", bytes_text(rates.copy_bytes), "/s"));
+                     fmt::format("{} samples/s, {}/s", number(rates.copy), bytes_text(rates.copy_bytes)));
   if (rates.input_pass > 0)
     rows += pair_row("the input pass alone",
-                     cat(number(rates.input_pass), " samples/s, ", bytes_text(rates.input_pass * bytes), "/s"));
-  rows += pair_row("steps waited for data", cat(seconds_text(median(waits)), ranks.size() > 1 ? " (median rank)" : ""));
+                     fmt::format("{} samples/s, {}/s", number(rates.input_pass), bytes_text(rates.input_pass * bytes)));
+  rows += pair_row("steps waited for data",
+                   fmt::format("{}{}", seconds_text(median(waits)), ranks.size() > 1 ? " (median rank)" : ""));
   rows += pair_row("time to the first batch", seconds_text(*std::max_element(firsts.begin(), firsts.end())));
-  return figure("Loader", cat(depth_columns(ranks), "<table class=\"pairs\"><tbody>", rows, "</tbody></table>"));
+  return figure("Loader",
+                fmt::format("{}<table class=\"pairs\"><tbody>{}</tbody></table>", depth_columns(ranks), rows));
 }
 
 std::string communication_of(const Run& run) {
@@ -99,22 +104,24 @@ std::string communication_of(const Run& run) {
   for (const CollectiveOpStats& s : first->sums) {
     if (s.times == 0 || shown++ >= max_rows) continue;
     const double times = double(s.times);
-    rows += cat("<tr><th>", s.tag >= 0 ? cat("bucket ", s.tag) : std::string(s.tag == -1 ? "statistics" : "other"),
-                s.op == CollectiveOp::all_reduce ? std::string() : cat(", ", name_of(s.op)), "</th><td>",
-                bytes_text(double(s.bytes) / times), "</td><td>", fixed(s.ready / times * 1e3, 2), "</td><td>",
-                fixed(s.queued / times * 1e3, 2), "</td><td>", fixed(s.busy / times * 1e3, 2), "</td><td>",
-                fixed(s.needed / times * 1e3, 2), "</td><td>", fixed(s.exposed / times * 1e3, 2), "</td><td>",
-                s.busy > 0 ? fixed(s.bus_rate(ranks) * 1e-9, 2) : "–", "</td></tr>");
+    rows += fmt::format(
+        "<tr><th>{}{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+        s.tag >= 0 ? fmt::format("bucket {}", s.tag) : std::string(s.tag == -1 ? "statistics" : "other"),
+        s.op == CollectiveOp::all_reduce ? std::string() : fmt::format(", {}", name_of(s.op)),
+        bytes_text(double(s.bytes) / times), fixed(s.ready / times * 1e3, 2), fixed(s.queued / times * 1e3, 2),
+        fixed(s.busy / times * 1e3, 2), fixed(s.needed / times * 1e3, 2), fixed(s.exposed / times * 1e3, 2),
+        s.busy > 0 ? fixed(s.bus_rate(ranks) * 1e-9, 2) : "–");
   }
-  return figure(
-      "All-reduces",
-      cat("<div class=\"scroll\"><table><thead><tr><th>mean per step</th><th>size</th><th>ready at ms</th><th>queued "
-          "ms</th><th>busy ms</th><th>needed at ms</th><th>exposed ms</th><th>GB/s</th></tr></thead><tbody>",
-          rows, "</tbody></table></div>"),
-      cat("Rank 0. Ready at and needed at are measured from the beginning of the step. Exposed: the step waited for "
-          "it. GB/s: bus bandwidth of a ring.",
-          shown > max_rows ? cat(" The first ", int(max_rows), " of ", int(shown), " are shown.") : std::string()),
-      true);
+  return figure("All-reduces",
+                fmt::format("<div class=\"scroll\"><table><thead><tr><th>mean per step</th><th>size</th><th>ready at "
+                            "ms</th><th>queued ms</th><th>busy ms</th><th>needed at ms</th><th>exposed "
+                            "ms</th><th>GB/s</th></tr></thead><tbody>{}</tbody></table></div>",
+                            rows),
+                fmt::format("Rank 0. Ready at and needed at are measured from the beginning of the step. Exposed: the "
+                            "step waited for it. GB/s: bus bandwidth of a ring.{}",
+                            shown > max_rows ? fmt::format(" The first {} of {} are shown.", int(max_rows), int(shown))
+                                             : std::string()),
+                true);
 }
 
 std::string kernels_of(const Run& run) {
@@ -127,19 +134,18 @@ std::string kernels_of(const Run& run) {
   std::string rows;
   for (const KernelTime& k : d.kernels) {
     const double share = k.seconds / d.seconds, roof = k.least_seconds > 0 ? k.least_seconds / k.seconds : 0;
-    rows += cat("<tr><th><code>", escaped(k.name.substr(0, 160)), "</code></th><td>", percent(share), "</td><td>",
-                number(double(k.launches)), "</td><td>", number(k.seconds / std::max(1.0, double(k.launches)) * 1e6),
-                "</td>", meter(roof), "</tr>");
+    rows += fmt::format("<tr><th><code>{}</code></th><td>{}</td><td>{}</td><td>{}</td>{}</tr>",
+                        escaped(k.name.substr(0, 160)), percent(share), number(double(k.launches)),
+                        number(k.seconds / std::max(1.0, double(k.launches)) * 1e6), meter(roof));
   }
-  return cat(
-      "<figure class=\"wide\"><figcaption>Device time, and the most expensive kernels compared with "
-      "their roofline</figcaption><p class=\"quiet\">",
-      d.steps, " traced steps on rank ", int(traced - ranks.begin()), ": busy ", percent(d.busy / d.seconds),
-      ", computing ", percent(d.computing / d.seconds), "; exposed communication ", percent(d.exposed_sums / d.seconds),
-      ", exposed copies ", percent(d.exposed_copies / d.seconds),
-      ".</p><div class=\"scroll\"><table class=\"kernels\"><thead><tr><th>kernel</th><th>share of "
-      "time</th><th>launches</th><th>µs each</th><th>share of roofline</th></tr></thead><tbody>",
-      rows, "</tbody></table></div></figure>\n");
+  return fmt::format(
+      "<figure class=\"wide\"><figcaption>Device time, and the most expensive kernels compared with their "
+      "roofline</figcaption><p class=\"quiet\">{} traced steps on rank {}: busy {}, computing {}; exposed "
+      "communication {}, exposed copies {}.</p><div class=\"scroll\"><table "
+      "class=\"kernels\"><thead><tr><th>kernel</th><th>share of time</th><th>launches</th><th>µs each</th><th>share of "
+      "roofline</th></tr></thead><tbody>{}</tbody></table></div></figure>\n",
+      d.steps, int(traced - ranks.begin()), percent(d.busy / d.seconds), percent(d.computing / d.seconds),
+      percent(d.exposed_sums / d.seconds), percent(d.exposed_copies / d.seconds), rows);
 }
 
 std::string layers_of(const Run& run) {
@@ -161,24 +167,24 @@ std::string layers_of(const Run& run) {
     const LayerTiming& op = *all[i];
     const double ms = op.forward_ms + op.backward_ms;
     const auto part = [&](const char* css, double value) {
-      return cat("<i class=\"", css, "\" style=\"width:", fixed(100 * value / longest, 2), "%\"></i>");
+      return fmt::format("<i class=\"{}\" style=\"width:{}%\"></i>", css, fixed(100 * value / longest, 2));
     };
-    rows += cat("<tr><th><code>", escaped(op.name.substr(0, 60)), "</code><br><small>",
-                escaped(op.implementation.substr(0, 80)), "</small></th><td class=\"long\"><span class=\"bar\">",
-                part("p-forward", op.forward_ms), part("p-backward", op.backward_ms), "</span></td><td>", number(ms),
-                "</td><td>", percent(ms / sum), "</td>", meter(op.least_ms / ms), "</tr>");
+    rows += fmt::format(
+        "<tr><th><code>{}</code><br><small>{}</small></th><td class=\"long\"><span "
+        "class=\"bar\">{}{}</span></td><td>{}</td><td>{}</td>{}</tr>",
+        escaped(op.name.substr(0, 60)), escaped(op.implementation.substr(0, 80)), part("p-forward", op.forward_ms),
+        part("p-backward", op.backward_ms), number(ms), percent(ms / sum), meter(op.least_ms / ms));
   }
-  return cat(
+  return fmt::format(
       "<figure class=\"wide\"><figcaption>Operations of a micro-batch, compared with their roofline</figcaption><div "
-      "class=\"legend\"><span><i class=\"key p-forward\"></i>forward</span><span><i class=\"key p-backward\"></i>"
-      "backward</span></div><div class=\"scroll\"><table class=\"kernels\"><thead><tr><th>operation</th><th></th>"
-      "<th>ms</th><th>share of time</th><th>share of roofline</th></tr></thead><tbody>",
-      rows, "</tbody></table></div><p class=\"quiet\">Rank 0; each operation by itself, best of several runs. The ",
-      int(all.size()), " operations take ", number(sum),
-      " ms together. By the roofline, from the measured peak rates of arithmetic and memory, they need at least ",
-      percent(bound / sum), " of this time.",
-      all.size() > max_rows ? cat(" The ", int(max_rows), " most expensive ones are shown.") : std::string(),
-      "</p></figure>\n");
+      "class=\"legend\"><span><i class=\"key p-forward\"></i>forward</span><span><i class=\"key "
+      "p-backward\"></i>backward</span></div><div class=\"scroll\"><table "
+      "class=\"kernels\"><thead><tr><th>operation</th><th></th><th>ms</th><th>share of time</th><th>share of "
+      "roofline</th></tr></thead><tbody>{}</tbody></table></div><p class=\"quiet\">Rank 0; each operation by itself, "
+      "best of several runs. The {} operations take {} ms together. By the roofline, from the measured peak rates of "
+      "arithmetic and memory, they need at least {} of this time.{}</p></figure>\n",
+      rows, int(all.size()), number(sum), percent(bound / sum),
+      all.size() > max_rows ? fmt::format(" The {} most expensive ones are shown.", int(max_rows)) : std::string());
 }
 
 }  // namespace millrace::report

@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -121,7 +123,7 @@ Axis x_axis(double low, double high, int count) {
 std::string x_axis_labels(const Axis& axis) {
   std::string out;
   for (const Label& l : labels_of(axis))
-    out += cat("<span class=\"", l.css, "\" style=\"left:", fixed(100 * l.place, 2), "%\">", l.text, "</span>");
+    out += fmt::format("<span class=\"{}\" style=\"left:{}%\">{}</span>", l.css, fixed(100 * l.place, 2), l.text);
   return out;
 }
 

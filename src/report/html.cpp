@@ -1,9 +1,10 @@
 #include "report/html.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 
 namespace millrace::report {
@@ -31,10 +32,10 @@ std::string escaped(std::string_view text) {
 
 std::string fixed(double v, int decimals) {
   if (!std::isfinite(v)) return "–";
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", decimals, v);
+  const std::string text = fmt::format("{:.{}f}", v, decimals);
   if (text[0] != '-') return text;
-  return std::strpbrk(text, "123456789") ? std::string("−") + (text + 1) : text + 1;
+  const std::string absolute = text.substr(1);
+  return absolute.find_first_of("123456789") == absolute.npos ? absolute : "−" + absolute;
 }
 
 std::string number(double v, int digits) {
@@ -42,9 +43,7 @@ std::string number(double v, int digits) {
   const double size = std::abs(v);
   if (size == 0) return "0";
   if (size < 1e-3) {
-    char text[64];
-    std::snprintf(text, sizeof text, "%.*e", digits - 1, v);
-    std::string out = text;  // 1.00e-04
+    std::string out = fmt::format("{:.{}e}", v, digits - 1);  // 1.00e-04
     const auto e = out.find('e');
     const int power = std::atoi(out.c_str() + e + 1);
     return out.substr(0, e) + "·10<sup>" + (power < 0 ? "−" : "") + std::to_string(std::abs(power)) + "</sup>";
@@ -79,12 +78,8 @@ std::string seconds_text(double s) {
   if (s < 1) return number(s * 1e3) + " ms";
   if (s < 120) return number(s) + " s";
   const long long rounded = std::llround(s);
-  char text[64];
-  if (rounded < 7200)
-    std::snprintf(text, sizeof text, "%lld min %02lld s", rounded / 60, rounded % 60);
-  else
-    std::snprintf(text, sizeof text, "%lld h %02lld min", rounded / 3600, rounded / 60 % 60);
-  return text;
+  if (rounded < 7200) return fmt::format("{} min {:02} s", rounded / 60, rounded % 60);
+  return fmt::format("{} h {:02} min", rounded / 3600, rounded / 60 % 60);
 }
 
 std::string percent(double share) { return std::isfinite(share) ? fixed(100 * share, 1) + " %" : "–"; }

@@ -1,4 +1,6 @@
 // The overview of a run: state, results, findings and settings.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -12,8 +14,9 @@ namespace millrace::report {
 namespace {
 
 std::string progress_of(const Run& run) {
-  return run.curves.last == 0 ? std::string("no step has been written yet")
-                              : cat("step ", (long long)run.curves.last, " of ", (long long)run.record.planned_steps);
+  return run.curves.last == 0
+             ? std::string("no step has been written yet")
+             : fmt::format("step {} of {}", (long long)run.curves.last, (long long)run.record.planned_steps);
 }
 
 // Escapes the text and shows "->" as an arrow.
@@ -27,11 +30,12 @@ std::string arrows(const std::string& text) {
 
 State state_of(const Run& run) {
   if (run.running) return {"busy", "running", progress_of(run)};
-  const std::string lost = cat("killed, crashed, or running on another host; ", progress_of(run), "; ");
+  const std::string lost = fmt::format("killed, crashed, or running on another host; {}; ", progress_of(run));
   if (!run.summary) return {"bad", "interrupted", lost + "no summary was written"};
   if (run.outdated)
-    return {"bad", "interrupted",
-            cat(lost, "the summary is that of an earlier launch, which ended at step ", run.summary->steps)};
+    return {
+        "bad", "interrupted",
+        fmt::format("{}the summary is that of an earlier launch, which ended at step {}", lost, run.summary->steps)};
   const std::string& status = run.summary->status;
   return {status == "finished" ? "good" : status == "stopped" ? "busy" : "bad", status, progress_of(run)};
 }
@@ -67,8 +71,8 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Run& run) {
   }
   std::set<std::string> hosts;
   for (const auto& [host, placement] : run.record.ranks) hosts.insert(host);
-  add("ranks", cat((long long)run.record.ranks.size(),
-                   hosts.size() > 1 ? cat(" on ", (long long)hosts.size(), " hosts") : std::string()));
+  add("ranks", fmt::format("{}{}", (long long)run.record.ranks.size(),
+                           hosts.size() > 1 ? fmt::format(" on {} hosts", (long long)hosts.size()) : std::string()));
   if (run.curves.skipped > 0) add("skipped steps", integer_text(double(run.curves.skipped)));
   if (run.summary && run.summary->unread_samples > 0)
     add("unread samples", integer_text(double(run.summary->unread_samples)));
@@ -79,24 +83,24 @@ std::string findings_of(const Run& run) {
   if (!run.summary) return "<p class=\"quiet\">There is no verdict yet. It is written when the run ends.</p>";
   const RunSummary& e = *run.summary;
   std::string out;
-  if (!e.verdict.empty()) out += cat("<p class=\"verdict\">", arrows(e.verdict), "</p>");
+  if (!e.verdict.empty()) out += fmt::format("<p class=\"verdict\">{}</p>", arrows(e.verdict));
   if (e.verdict.empty() && e.findings.empty()) out += "<p class=\"verdict\">No setting worth changing was found.</p>";
   std::string items;
   const auto add = [&](const std::string& gain, const Advice& a) {
-    items +=
-        cat("<li><span class=\"gain\">", gain, "</span><div><code>", arrows(a.advice), "</code><p>", arrows(a.evidence),
-            a.caution.empty() ? std::string() : cat(" <em>", arrows(a.caution), "</em>"), "</p></div></li>");
+    items += fmt::format("<li><span class=\"gain\">{}</span><div><code>{}</code><p>{}{}</p></div></li>", gain,
+                         arrows(a.advice), arrows(a.evidence),
+                         a.caution.empty() ? std::string() : fmt::format(" <em>{}</em>", arrows(a.caution)));
   };
-  for (const Advice& f : e.findings) add(cat(f.at_most ? "≤ " : "", fixed(f.gain, 2), " ×"), f);
+  for (const Advice& f : e.findings) add(fmt::format("{}{} ×", f.at_most ? "≤ " : "", fixed(f.gain, 2)), f);
   for (const Advice& h : e.hints) add("worth a trial", h);
   if (items.empty()) return out;
-  return out + cat("<ol class=\"findings\">", items, "</ol>");
+  return out + fmt::format("<ol class=\"findings\">{}</ol>", items);
 }
 
 std::string settings_of(const Run& run) {
   std::string rows;
   const auto row = [&](const std::string& name, const std::string& value) {
-    rows += cat("<tr><th>", escaped(name), "</th><td>", escaped(value), "</td></tr>");
+    rows += fmt::format("<tr><th>{}</th><td>{}</td></tr>", escaped(name), escaped(value));
   };
   row("folder", run.folder.string());
   row("started", run.record.started);
@@ -105,12 +109,13 @@ std::string settings_of(const Run& run) {
   row("all-reduce", run.record.collective);
   for (const auto& [name, value] : run.record.facts) row(name, value);
   for (std::size_t r = 0; r < std::min<std::size_t>(run.record.ranks.size(), 64); ++r)
-    row(cat("rank ", (long long)r), cat(run.record.ranks[r].first, ", ", run.record.ranks[r].second));
-  return cat(
-      "<details><summary>Environment of the run</summary><div class=\"scroll\"><table "
-      "class=\"pairs words\"><tbody>",
-      rows, "</tbody></table></div></details><details><summary>Configuration (config.cfg)</summary><pre>",
-      escaped(run.config), "</pre></details>\n");
+    row(fmt::format("rank {}", (long long)r),
+        fmt::format("{}, {}", run.record.ranks[r].first, run.record.ranks[r].second));
+  return fmt::format(
+      "<details><summary>Environment of the run</summary><div class=\"scroll\"><table class=\"pairs "
+      "words\"><tbody>{}</tbody></table></div></details><details><summary>Configuration "
+      "(config.cfg)</summary><pre>{}</pre></details>\n",
+      rows, escaped(run.config));
 }
 
 }  // namespace millrace::report

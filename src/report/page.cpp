@@ -1,4 +1,6 @@
 // The complete page: one run, or several side by side.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <ctime>
@@ -31,24 +33,27 @@ std::string utc_now() {
 
 std::string state_html(const Run& run) {
   const State s = state_of(run);
-  return cat("<span class=\"state ", s.css, "\">", escaped(s.word), "</span> <span class=\"quiet\">", escaped(s.detail),
-             "</span>");
+  return fmt::format("<span class=\"state {}\">{}</span> <span class=\"quiet\">{}</span>", s.css, escaped(s.word),
+                     escaped(s.detail));
 }
 
 std::string heading(const Runs& runs) {
   if (runs.size() > 1)
-    return cat("<header><h1>", runs.size(), " runs, side by side</h1><p class=\"quiet\">millrace report of ", utc_now(),
-               "</p></header>\n");
+    return fmt::format("<header><h1>{} runs, side by side</h1><p class=\"quiet\">millrace report of {}</p></header>\n",
+                       runs.size(), utc_now());
   const Run& run = runs.front();
   std::string tiles;
-  for (const auto& [name, value] : run_facts(run)) tiles += cat("<div><dt>", name, "</dt><dd>", value, "</dd></div>");
-  return cat("<header><h1>", escaped(run.name), "</h1><p>", state_html(run), "</p><p class=\"quiet\">",
-             escaped(run.record.device), run.record.started.empty() ? "" : " · started ", escaped(run.record.started),
-             " · report of ", utc_now(), "</p></header>\n<dl class=\"tiles\">", tiles, "</dl>\n");
+  for (const auto& [name, value] : run_facts(run))
+    tiles += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", name, value);
+  return fmt::format(
+      "<header><h1>{}</h1><p>{}</p><p class=\"quiet\">{}{}{} · report of {}</p></header>\n<dl "
+      "class=\"tiles\">{}</dl>\n",
+      escaped(run.name), state_html(run), escaped(run.record.device), run.record.started.empty() ? "" : " · started ",
+      escaped(run.record.started), utc_now(), tiles);
 }
 
 std::string key_of(const Runs& runs, std::size_t r) {
-  return cat("<i class=\"key c", color_of(runs, r, 0), "\"></i>", escaped(runs[r].name));
+  return fmt::format("<i class=\"key c{}\"></i>{}", color_of(runs, r, 0), escaped(runs[r].name));
 }
 
 // A table with one column for each run and one row for each name. A dash stands for a value that a run lacks.
@@ -59,17 +64,18 @@ std::string columns(const Runs& runs, const std::vector<std::vector<std::pair<st
     for (const auto& [name, value] : of_run)
       if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   std::string head = "<th></th>", rows;
-  for (std::size_t r = 0; r < runs.size(); ++r) head += cat("<th>", key_of(runs, r), "</th>");
+  for (std::size_t r = 0; r < runs.size(); ++r) head += fmt::format("<th>{}</th>", key_of(runs, r));
   for (const std::string& name : names) {
-    rows += cat("<tr><th>", name, "</th>");
+    rows += fmt::format("<tr><th>{}</th>", name);
     for (const auto& of_run : values) {
       const auto at = std::find_if(of_run.begin(), of_run.end(), [&](const auto& v) { return v.first == name; });
-      rows += cat("<td>", at == of_run.end() ? std::string("–") : at->second, "</td>");
+      rows += fmt::format("<td>{}</td>", at == of_run.end() ? std::string("–") : at->second);
     }
     rows += "</tr>";
   }
-  return cat("<div class=\"scroll\"><table class=\"", css, "\"><thead><tr>", head, "</tr></thead><tbody>", rows,
-             "</tbody></table></div>\n");
+  return fmt::format(
+      "<div class=\"scroll\"><table class=\"{}\"><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>\n", css,
+      head, rows);
 }
 
 std::string comparison(const Runs& runs) {
@@ -78,7 +84,7 @@ std::string comparison(const Runs& runs) {
   std::set<std::string> keys;
   for (const Run& run : runs) {
     const State s = state_of(run);
-    results.push_back({{"state", cat("<span class=\"state ", s.css, "\">", escaped(s.word), "</span>")}});
+    results.push_back({{"state", fmt::format("<span class=\"state {}\">{}</span>", s.css, escaped(s.word))}});
     for (auto& result : run_facts(run)) results.back().push_back(result);
     for (const auto& [key, value] : run.keys) keys.insert(key);
   }
@@ -87,7 +93,7 @@ std::string comparison(const Runs& runs) {
     for (const Run& run : runs) values.insert(run.keys.count(key) ? run.keys.at(key) : "");
     if (values.size() == 1 || key == "run.dir") continue;
     for (std::size_t r = 0; r < runs.size(); ++r)
-      differing[r].emplace_back(cat("<code>", escaped(key), "</code>"),
+      differing[r].emplace_back(fmt::format("<code>{}</code>", escaped(key)),
                                 runs[r].keys.count(key) ? escaped(runs[r].keys.at(key)) : "–");
   }
   std::string out = columns(runs, results, "figures");
@@ -106,7 +112,7 @@ Line line_of(const Runs& runs, std::size_t r, const Curve& curve, const char* na
 
 Line dots_of(const Runs& runs, std::size_t r, double Validation::*value, const char* name, int curve_color,
              double factor) {
-  Line line{runs.size() == 1 ? std::string(name) : cat(runs[r].name, ", ", name),
+  Line line{runs.size() == 1 ? std::string(name) : fmt::format("{}, {}", runs[r].name, name),
             color_of(runs, r, curve_color),
             {},
             {},
@@ -133,16 +139,16 @@ std::string curves(const Runs& runs) {
     if (c.loss_scale.low != c.loss_scale.high || c.skipped > 0)
       scale.push_back(line_of(runs, r, c.loss_scale, "loss scale", 3));
   }
-  const std::string width = runs.front().curves.width > 1
-                                ? cat("step; each point stands for ", (long long)runs.front().curves.width, " steps")
-                                : std::string("step");
-  return cat("<h2>Training</h2><div class=\"plots\">", plot({"Loss", "loss per step", width, false, true}, loss),
-             plot({"Accuracy", "% of data.valid", "step", false, false}, accuracy),
-             plot({"Learning rate", "at each step", width, true, false}, lr),
-             plot({"Gradient norm", "L2, before clipping", width, true, true}, norm),
-             scale.empty() ? std::string() : plot({"Loss scale", "factor", width, false, true}, scale),
-             "</div>\n<h2>Speed</h2><div class=\"plots\">",
-             plot({"Throughput", "samples/s, all ranks", width, true, false}, rate));
+  const std::string width = runs.front().curves.width > 1 ? fmt::format("step; each point stands for {} steps",
+                                                                        (long long)runs.front().curves.width)
+                                                          : std::string("step");
+  return fmt::format("<h2>Training</h2><div class=\"plots\">{}{}{}{}{}</div>\n<h2>Speed</h2><div class=\"plots\">{}",
+                     plot({"Loss", "loss per step", width, false, true}, loss),
+                     plot({"Accuracy", "% of data.valid", "step", false, false}, accuracy),
+                     plot({"Learning rate", "at each step", width, true, false}, lr),
+                     plot({"Gradient norm", "L2, before clipping", width, true, true}, norm),
+                     scale.empty() ? std::string() : plot({"Loss scale", "factor", width, false, true}, scale),
+                     plot({"Throughput", "samples/s, all ranks", width, true, false}, rate));
 }
 
 // The section for each run; with several runs, each under the name of its run.
@@ -152,15 +158,16 @@ std::string each(const Runs& runs, const F& section) {
   for (std::size_t r = 0; r < runs.size(); ++r) {
     std::string one = section(runs[r]);
     if (one.empty()) continue;
-    out += runs.size() == 1 ? one : cat("<section><h3>", key_of(runs, r), "</h3>", one, "</section>\n");
+    out += runs.size() == 1 ? one : fmt::format("<section><h3>{}</h3>{}</section>\n", key_of(runs, r), one);
   }
   return out;
 }
 
 std::string side_by_side(const Runs& runs, const std::string& title, const std::string& body) {
   if (body.empty()) return "";
-  return cat(title.empty() ? std::string() : cat("<h2>", title, "</h2>"), "<div class=\"",
-             runs.size() == 1 ? "plots" : "side", "\">", body, "</div>\n");
+  return fmt::format("{}<div class=\"{}\">{}</div>\n",
+                     title.empty() ? std::string() : fmt::format("<h2>{}</h2>", title),
+                     runs.size() == 1 ? "plots" : "side", body);
 }
 
 std::string body_of(const Runs& runs) {
@@ -194,12 +201,12 @@ std::string report_page(const std::vector<std::filesystem::path>& folders) {
     };
     if (std::any_of(runs.begin(), runs.end(), same)) run.name = run.folder.string();
   }
-  const std::string title = runs.size() == 1 ? runs.front().name : cat(runs.size(), " runs");
-  return cat(
+  const std::string title = runs.size() == 1 ? runs.front().name : fmt::format("{} runs", runs.size());
+  return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-      "content=\"width=device-width, initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\"><title>",
-      report::escaped(title), " · millrace</title>\n<style>\n", report::style(), "</style></head>\n<body><main>\n",
-      report::body_of(runs), "</main></body></html>\n");
+      "content=\"width=device-width, initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\"><title>{} · "
+      "millrace</title>\n<style>\n{}</style></head>\n<body><main>\n{}</main></body></html>\n",
+      report::escaped(title), report::style(), report::body_of(runs));
 }
 
 }  // namespace millrace

@@ -1,4 +1,6 @@
 // The time by phase: over the steps, and rank by rank.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -18,8 +20,8 @@ std::string bar(const RankAccount& r, double longest) {
   for (const Phase p : phase_order()) {
     const double s = r.seconds[std::size_t(p)];
     if (s <= 0 || longest <= 0 || s / longest < 2e-4) continue;
-    out += cat("<i class=\"", phase_class(p), "\" style=\"width:", fixed(100 * s / longest, 2), "%\" title=\"",
-               phase_name(p), " ", seconds_text(s), "\"></i>");
+    out += fmt::format("<i class=\"{}\" style=\"width:{}%\" title=\"{} {}\"></i>", phase_class(p),
+                       fixed(100 * s / longest, 2), phase_name(p), seconds_text(s));
   }
   return out;
 }
@@ -47,15 +49,16 @@ std::string phase_table(const std::vector<RankAccount>& ranks, double wall) {
     if (*max < 5e-4) continue;
     const auto shown = [&](double v) { return wall < 1000 ? fixed(v, 2) : integer_text(v); };
     const double middle = median(s);
-    rows += cat("<tr><th><i class=\"key ", phase_class(p), "\"></i>", phase_name(p), "</th>");
-    if (ranks.size() > 1) rows += cat("<td>", shown(*min), "</td>");
-    rows += cat("<td>", shown(middle), "</td>");
-    if (ranks.size() > 1) rows += cat("<td>", shown(*max), "</td>");
-    rows += cat("<td>", percent(wall > 0 ? middle / wall : 0), "</td></tr>");
+    rows += fmt::format("<tr><th><i class=\"key {}\"></i>{}</th>", phase_class(p), phase_name(p));
+    if (ranks.size() > 1) rows += fmt::format("<td>{}</td>", shown(*min));
+    rows += fmt::format("<td>{}</td>", shown(middle));
+    if (ranks.size() > 1) rows += fmt::format("<td>{}</td>", shown(*max));
+    rows += fmt::format("<td>{}</td></tr>", percent(wall > 0 ? middle / wall : 0));
   }
-  return cat("<div class=\"scroll\"><table><thead><tr><th>phase</th>",
-             ranks.size() > 1 ? "<th>min s</th><th>median s</th><th>max s</th>" : "<th>seconds</th>",
-             "<th>share</th></tr></thead><tbody>", rows, "</tbody></table></div>");
+  return fmt::format(
+      "<div "
+      "class=\"scroll\"><table><thead><tr><th>phase</th>{}<th>share</th></tr></thead><tbody>{}</tbody></table></div>",
+      ranks.size() > 1 ? "<th>min s</th><th>median s</th><th>max s</th>" : "<th>seconds</th>", rows);
 }
 
 }  // namespace
@@ -80,7 +83,7 @@ std::string phase_name(Phase p) {
   }
 }
 
-std::string phase_class(Phase p) { return cat("p-", name_of(p)); }
+std::string phase_class(Phase p) { return fmt::format("p-{}", name_of(p)); }
 
 std::string time_over_steps(const Run& run) {
   const Curves& c = run.curves;
@@ -105,18 +108,21 @@ std::string time_by_rank(const Run& run) {
   std::string rows;
   const auto which = shown_ranks(ranks);
   for (const std::size_t r : which)
-    rows += cat("<div class=\"row\"><span class=\"name\" title=\"", escaped(ranks[r].host), "\">rank ",
-                (unsigned long long)r, " <small>", escaped(ranks[r].host), "</small></span><span class=\"bar\">",
-                bar(ranks[r], longest), "</span><span class=\"num\">", seconds_text(ranks[r].wall_seconds),
-                "</span></div>");
-  const std::string note =
-      which.size() == ranks.size()
-          ? std::string()
-          : cat("<p class=\"quiet\">The ", (unsigned long long)(max_ranks / 2), " of ",
-                (unsigned long long)ranks.size(), " ranks that waited least for all-reduces, and the ",
-                (unsigned long long)(max_ranks / 2), " that waited most.</p>");
-  return cat("<figure><figcaption>Rank by rank, over the whole run</figcaption><div class=\"bars\">", rows, "</div>",
-             note, phase_table(ranks, median(walls)), "</figure>\n");
+    rows += fmt::format(
+        "<div class=\"row\"><span class=\"name\" title=\"{}\">rank {} <small>{}</small></span><span "
+        "class=\"bar\">{}</span><span class=\"num\">{}</span></div>",
+        escaped(ranks[r].host), (unsigned long long)r, escaped(ranks[r].host), bar(ranks[r], longest),
+        seconds_text(ranks[r].wall_seconds));
+  const std::string note = which.size() == ranks.size()
+                               ? std::string()
+                               : fmt::format(
+                                     "<p class=\"quiet\">The {} of {} ranks that waited least for all-reduces, and the "
+                                     "{} that waited most.</p>",
+                                     (unsigned long long)(max_ranks / 2), (unsigned long long)ranks.size(),
+                                     (unsigned long long)(max_ranks / 2));
+  return fmt::format(
+      "<figure><figcaption>Rank by rank, over the whole run</figcaption><div class=\"bars\">{}</div>{}{}</figure>\n",
+      rows, note, phase_table(ranks, median(walls)));
 }
 
 }  // namespace millrace::report

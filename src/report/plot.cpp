@@ -1,8 +1,9 @@
 #include "report/plot.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "millrace/base/error.hpp"
 #include "report/html.hpp"
@@ -12,10 +13,8 @@ namespace {
 
 // A point as SVG coordinates: the plot is 1000 wide and 1000 high, and y counts from the top.
 std::string at(const Axis& x, const Axis& y, double xv, double yv) {
-  char text[48];
   const double height = y.logarithmic && yv <= 0 ? -0.2 : std::clamp(y.place(yv), -0.2, 1.2);
-  std::snprintf(text, sizeof text, "%.1f %.1f", 1000 * x.place(xv), 1000 - 1000 * height);
-  return text;
+  return fmt::format("{:.1f} {:.1f}", 1000 * x.place(xv), 1000 - 1000 * height);
 }
 
 // Adds grid, ticks and axis labels to what is drawn.
@@ -24,20 +23,22 @@ std::string framed(const PlotText& text, const Axis& x, const Axis& y, const std
   for (const double tick : y.ticks) {
     const double place = y.place(tick);
     if (place < -1e-6 || place > 1 + 1e-6) continue;
-    grid += cat("M0 ", fixed(1000 - 1000 * place, 1), "H1000");
-    labels += cat("<span class=\"y\" style=\"bottom:", fixed(100 * place, 2), "%\">", tick_text(y, tick), "</span>");
+    grid += fmt::format("M0 {}H1000", fixed(1000 - 1000 * place, 1));
+    labels +=
+        fmt::format("<span class=\"y\" style=\"bottom:{}%\">{}</span>", fixed(100 * place, 2), tick_text(y, tick));
   }
   labels += x_axis_labels(x);
-  return cat("<div class=\"frame\"><div class=\"unit\">", escaped(text.unit), y.logarithmic ? ", logarithmic" : "",
-             "</div><div class=\"area\"><svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" role=\"img\" "
-             "aria-label=\"",
-             escaped(text.title), "\"><path class=\"grid\" d=\"", grid, "\"/>", drawn, "</svg>", labels,
-             "</div><div class=\"xlabel\">", escaped(text.x_label), "</div></div>");
+  return fmt::format(
+      "<div class=\"frame\"><div class=\"unit\">{}{}</div><div class=\"area\"><svg viewBox=\"0 0 1000 1000\" "
+      "preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\"><path class=\"grid\" d=\"{}\"/>{}</svg>{}</div><div "
+      "class=\"xlabel\">{}</div></div>",
+      escaped(text.unit), y.logarithmic ? ", logarithmic" : "", escaped(text.title), grid, drawn, labels,
+      escaped(text.x_label));
 }
 
 std::string figure(const PlotText& text, const std::string& legend, const std::string& body) {
-  return cat("<figure><figcaption>", escaped(text.title), "</figcaption><div class=\"legend\">", legend, "</div>", body,
-             "</figure>\n");
+  return fmt::format("<figure><figcaption>{}</figcaption><div class=\"legend\">{}</div>{}</figure>\n",
+                     escaped(text.title), legend, body);
 }
 
 // Calls on(begin, end) for each range of indices without a gap.
@@ -130,20 +131,20 @@ std::string plot(const PlotText& text, const std::vector<Line>& lines) {
   std::string bands, strokes, legend;
   bool any_band = false;
   for (const Line& line : lines) {
-    const std::string color = cat("c", line.color);
+    const std::string color = fmt::format("c{}", line.color);
     any_band = any_band || has_band(line);
-    if (has_band(line)) bands += cat("<path class=\"band ", color, "\" d=\"", band_path(line, x, y), "\"/>");
-    strokes += cat("<path class=\"line ", color, line.dots && line.x.size() <= max_dots ? " thin" : "", "\" d=\"",
-                   line_path(line, x, y), "\"/>");
+    if (has_band(line)) bands += fmt::format("<path class=\"band {}\" d=\"{}\"/>", color, band_path(line, x, y));
+    strokes += fmt::format("<path class=\"line {}{}\" d=\"{}\"/>", color,
+                           line.dots && line.x.size() <= max_dots ? " thin" : "", line_path(line, x, y));
     if (line.dots && line.x.size() <= max_dots)
-      strokes += cat("<path class=\"dots ", color, "\" d=\"", dots_path(line, x, y), "\"/>");
+      strokes += fmt::format("<path class=\"dots {}\" d=\"{}\"/>", color, dots_path(line, x, y));
     double last = NAN;
     for (const double v : line.curve.mid)
       if (std::isfinite(v)) last = v;
     if (!std::isfinite(last)) continue;
     if (line.median) last = quantile(line.curve.mid, 0.5);
-    legend += cat("<span><i class=\"key ", line.dots ? "dot " : "", color, "\"></i>", escaped(line.name),
-                  line.median ? ", median <b>" : " <b>", number(last), "</b></span> ");
+    legend += fmt::format("<span><i class=\"key {}{}\"></i>{}{}{}</b></span> ", line.dots ? "dot " : "", color,
+                          escaped(line.name), line.median ? ", median <b>" : " <b>", number(last));
   }
   if (any_band) legend += "<span class=\"quiet\">line: median; band: minimum to maximum</span>";
   if (clipped) legend += "<span class=\"quiet\">outliers lie outside the plot</span>";
@@ -174,15 +175,15 @@ std::string stacked_areas(const PlotText& text, const std::vector<double>& begin
       sum += value * (end[i] - begin[i]);
       const double low = below[i];
       below[i] += value;
-      top += cat(i == 0 ? "M" : "L", at(x, y, begin[i], below[i]), "L", at(x, y, end[i], below[i]));
-      bottom = cat("L", at(x, y, end[i], low), "L", at(x, y, begin[i], low)) + bottom;
+      top += fmt::format("{}{}L{}", i == 0 ? "M" : "L", at(x, y, begin[i], below[i]), at(x, y, end[i], below[i]));
+      bottom = fmt::format("L{}L{}", at(x, y, end[i], low), at(x, y, begin[i], low)) + bottom;
     }
     if (sum <= 0) continue;
-    drawn += cat("<path class=\"fill ", layer.css, "\" d=\"", top, bottom, "Z\"><title>", escaped(layer.name),
-                 "</title></path>");
+    drawn += fmt::format("<path class=\"fill {}\" d=\"{}{}Z\"><title>{}</title></path>", layer.css, top, bottom,
+                         escaped(layer.name));
     const double steps = end.back() - begin.front();
-    legend += cat("<span><i class=\"key ", layer.css, "\"></i>", escaped(layer.name), " <b>", number(sum / steps),
-                  "</b> <small>", percent(all > 0 ? sum / all : 0), "</small></span> ");
+    legend += fmt::format("<span><i class=\"key {}\"></i>{} <b>{}</b> <small>{}</small></span> ", layer.css,
+                          escaped(layer.name), number(sum / steps), percent(all > 0 ? sum / all : 0));
   }
   if (clipped) legend += "<span class=\"quiet\">outliers lie outside the plot</span>";
   return figure(text, legend, framed(text, x, y, drawn));

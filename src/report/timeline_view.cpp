@@ -1,4 +1,6 @@
 // The timeline of the sampled steps: the step, the all-reduces and the loader of each rank, on one clock.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -50,10 +52,10 @@ std::string shown_name(const Span& s) {
 }
 
 std::string tip(const Span& s) {
-  std::string out = cat(shown_name(s), ", ", seconds_text(s.ended - s.began));
+  std::string out = fmt::format("{}, {}", shown_name(s), seconds_text(s.ended - s.began));
   for (const auto& [name, value] : s.stats) {
-    if (name == "bytes") out += cat(", ", bytes_text(value));
-    if (name == "queued_us") out += cat(", queued ", seconds_text(value * 1e-6));
+    if (name == "bytes") out += fmt::format(", {}", bytes_text(value));
+    if (name == "queued_us") out += fmt::format(", queued {}", seconds_text(value * 1e-6));
   }
   return out;
 }
@@ -70,9 +72,9 @@ std::string row(const std::vector<Span>& spans, const Window& w) {
     if (end - begin < min_length && begin - drawn_to < min_length) continue;
     drawn_to = std::max(drawn_to, end);
     const double width = (end - begin) / length;
-    out += cat("<i class=\"", css_of(s), s.track != "step" && count++ % 2 ? " odd" : "",
-               "\" style=\"left:", fixed(100 * (begin - w.begin) / length, 3), "%;width:", fixed(100 * width, 3),
-               "%\" title=\"", escaped(tip(s)), "\">", width > 0.045 ? escaped(shown_name(s)) : std::string(), "</i>");
+    out += fmt::format("<i class=\"{}{}\" style=\"left:{}%;width:{}%\" title=\"{}\">{}</i>", css_of(s),
+                       s.track != "step" && count++ % 2 ? " odd" : "", fixed(100 * (begin - w.begin) / length, 3),
+                       fixed(100 * width, 3), escaped(tip(s)), width > 0.045 ? escaped(shown_name(s)) : std::string());
   }
   return out;
 }
@@ -88,9 +90,9 @@ std::string rank_rows(const RankTrace& rank, std::size_t number, const Window& w
   std::sort(tracks.begin() + 2, tracks.end(), [](const auto& a, const auto& b) {
     return a.first.size() != b.first.size() ? a.first.size() < b.first.size() : a.first < b.first;
   });
-  std::string out =
-      cat("<div class=\"rank\">rank ", (unsigned long long)number, " <small>", escaped(rank.host),
-          rank.clock_error > 0 ? cat(", clock ±", seconds_text(rank.clock_error)) : std::string(), "</small></div>");
+  std::string out = fmt::format(
+      "<div class=\"rank\">rank {} <small>{}{}</small></div>", (unsigned long long)number, escaped(rank.host),
+      rank.clock_error > 0 ? fmt::format(", clock ±{}", seconds_text(rank.clock_error)) : std::string());
   std::size_t workers = 0;
   for (auto& [name, spans] : tracks) {
     if (spans.empty() || (name.starts_with("loader") && workers++ == max_workers)) continue;
@@ -104,9 +106,8 @@ std::string rank_rows(const RankTrace& rank, std::size_t number, const Window& w
       std::vector<Span> of_lane;
       for (std::size_t i = 0; i < spans.size(); ++i)
         if (lanes[i] == lane) of_lane.push_back(spans[i]);
-      out += cat("<div class=\"lane\"><span class=\"name\">",
-                 lane ? std::string() : escaped(name == "sums" ? "comm" : name), "</span><span class=\"track\">",
-                 row(of_lane, w), "</span></div>");
+      out += fmt::format("<div class=\"lane\"><span class=\"name\">{}</span><span class=\"track\">{}</span></div>",
+                         lane ? std::string() : escaped(name == "sums" ? "comm" : name), row(of_lane, w));
     }
   }
   return out;
@@ -115,7 +116,7 @@ std::string rank_rows(const RankTrace& rank, std::size_t number, const Window& w
 }  // namespace
 
 std::string timeline_of(const Run& run) {
-  if (!run.trace_note.empty()) return cat("<p class=\"quiet\">", escaped(run.trace_note), "</p>");
+  if (!run.trace_note.empty()) return fmt::format("<p class=\"quiet\">{}</p>", escaped(run.trace_note));
   if (run.trace.empty()) return "";
   const std::vector<RankTrace> ranks(run.trace.begin(),
                                      run.trace.begin() + std::ptrdiff_t(std::min(max_ranks, run.trace.size())));
@@ -129,19 +130,19 @@ std::string timeline_of(const Run& run) {
     const double place = (began - w.begin) / (w.end - w.begin), wide = (double(name.size()) + 1) / min_width_chars;
     if (place < free_from || place + wide > 1) continue;
     free_from = place + wide;
-    steps += cat("<span style=\"left:", fixed(100 * place, 2), "%\">", escaped(name), "</span>");
+    steps += fmt::format("<span style=\"left:{}%\">{}</span>", fixed(100 * place, 2), escaped(name));
   }
-  return cat("<figure class=\"wide\"><figcaption>", "Timeline of ", w.steps.size() == 1 ? "a step" : "some steps",
-             "</figcaption><p class=\"quiet\">In a gap, a loader worker waits for a free slot or for a read. "
-             "ui.perfetto.dev shows the complete sample, trace.json.</p><div class=\"gantt\"><div class=\"lane "
-             "head\"><span class=\"name\"></span><span class=\"track\">",
-             steps, "</span></div>", rows,
-             "<div class=\"lane foot\"><span class=\"name\">ms</span><span class=\"track\">",
-             x_axis_labels(x_axis(0, (w.end - w.begin) * 1e3, 6)), "</span></div></div>",
-             run.trace.size() > ranks.size() ? cat("<p class=\"quiet\">The first ", (unsigned long long)ranks.size(),
-                                                   " of ", (unsigned long long)run.trace.size(), " ranks.</p>")
-                                             : std::string(),
-             "</figure>\n");
+  return fmt::format(
+      "<figure class=\"wide\"><figcaption>Timeline of {}</figcaption><p class=\"quiet\">In a gap, a loader worker "
+      "waits for a free slot or for a read. ui.perfetto.dev shows the complete sample, trace.json.</p><div "
+      "class=\"gantt\"><div class=\"lane head\"><span class=\"name\"></span><span "
+      "class=\"track\">{}</span></div>{}<div class=\"lane foot\"><span class=\"name\">ms</span><span "
+      "class=\"track\">{}</span></div></div>{}</figure>\n",
+      w.steps.size() == 1 ? "a step" : "some steps", steps, rows, x_axis_labels(x_axis(0, (w.end - w.begin) * 1e3, 6)),
+      run.trace.size() > ranks.size()
+          ? fmt::format("<p class=\"quiet\">The first {} of {} ranks.</p>", (unsigned long long)ranks.size(),
+                        (unsigned long long)run.trace.size())
+          : std::string());
 }
 
 }  // namespace millrace::report

@@ -16,8 +16,9 @@ namespace {
 constexpr double missing = std::numeric_limits<double>::quiet_NaN();
 
 [[noreturn]] void damaged(const std::filesystem::path& path, std::int64_t line, const char* why) {
-  fail(Exit::data, path.string(), ":", line, ": ", why,
-       ". remove the rest of the file from that line on; a resumed run does this itself up to its checkpoint");
+  fail(Exit::data,
+       "{}:{}: {}. remove the rest of the file from that line on; a resumed run does this itself up to its checkpoint",
+       path.string(), line, why);
 }
 
 // The curves of a file, each with its field and the sampler of its current bin.

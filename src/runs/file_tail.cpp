@@ -31,7 +31,7 @@ std::string FileTail::read_from(int file, std::int64_t end) {
   while (done < text.size()) {
     const ssize_t n = ::pread(file, text.data() + done, text.size() - done, offset_ + std::int64_t(done));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(Exit::data, "cannot read ", path_, " (", std::strerror(errno), ")");
+    if (n < 0) fail(Exit::data, "cannot read {} ({})", path_, std::strerror(errno));
     if (n == 0) break;
     done += std::size_t(n);
   }
@@ -44,13 +44,13 @@ FileTail::Lines FileTail::read() {
   const Descriptor file{::open(path_.c_str(), O_RDONLY | O_CLOEXEC)};
   if (file.number < 0) {
     if (errno != ENOENT && errno != ENOTDIR && errno != ESTALE)
-      fail(Exit::data, "cannot open ", path_, " (", std::strerror(errno), ")");
+      fail(Exit::data, "cannot open {} ({})", path_, std::strerror(errno));
     out.restarted = seen_;
     seen_ = false;
     return out;
   }
   struct stat now {};
-  if (::fstat(file.number, &now) != 0) fail(Exit::data, "cannot read ", path_, " (", std::strerror(errno), ")");
+  if (::fstat(file.number, &now) != 0) fail(Exit::data, "cannot read {} ({})", path_, std::strerror(errno));
   const bool other = !seen_ || now.st_dev != device_ || now.st_ino != inode_ || now.st_size < offset_;
   out.restarted = seen_ && other;
   const bool inside_a_line = other && now.st_size > initial_bytes_;

@@ -12,10 +12,10 @@ namespace millrace {
 
 void read_lines(const std::filesystem::path& path, const std::function<void(std::string_view, std::int64_t)>& on) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) fail(Exit::data, "cannot open ", path.string(), " (", std::strerror(errno), ")");
+  if (!in) fail(Exit::data, "cannot open {} ({})", path.string(), std::strerror(errno));
   std::int64_t number = 0;
   for (std::string line; std::getline(in, line) && !in.eof();) on(line, ++number);
-  if (in.bad()) fail(Exit::data, "cannot read ", path.string(), " (", std::strerror(errno), ")");
+  if (in.bad()) fail(Exit::data, "cannot read {} ({})", path.string(), std::strerror(errno));
 }
 
 std::int64_t last_step(const std::filesystem::path& path) {

@@ -1,6 +1,7 @@
 #include "millrace/runs/metrics.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -35,15 +36,7 @@ std::int64_t kept_bytes(const std::filesystem::path& path, std::int64_t last_ste
 }
 
 // A double as JSON. JSON has no NaN, so null stands for values that are not finite. 17 digits keep all bits.
-struct Number {
-  char text[32];
-  explicit Number(double v) {
-    if (std::isfinite(v))
-      std::snprintf(text, sizeof text, "%.17g", v);
-    else
-      std::strcpy(text, "null");
-  }
-};
+std::string number(double v) { return std::isfinite(v) ? fmt::format("{:.17g}", v) : "null"; }
 
 }  // namespace
 
@@ -75,7 +68,7 @@ MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t last_st
   const std::int64_t keep = kept_bytes(path, last_step, newest_);
   file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (file_ < 0 || ::ftruncate(file_, keep) != 0 || ::lseek(file_, 0, SEEK_END) < 0)
-    fail(Exit::data, "cannot write ", path.string(), " (", std::strerror(errno), ")");
+    fail(Exit::data, "cannot write {} ({})", path.string(), std::strerror(errno));
 }
 
 MetricsFile::~MetricsFile() {
@@ -86,49 +79,43 @@ MetricsFile::~MetricsFile() {
 
 void MetricsFile::write(const StepMetrics& m) {
   const auto ms = [&](Phase p) { return m.phase_seconds[std::size_t(p)] * 1e3; };
-  char line[1024];
-  const int length = std::snprintf(
-      line, sizeof line,
-      "{\"step\":%lld,\"epoch\":%lld,\"samples\":%lld,\"loss\":%s,\"lr\":%s,\"grad_norm\":%s,\"loss_"
-      "scale\":%s,\"skipped\":%s,"
-      "\"samples_per_second\":%.6g,\"step_ms\":%.4f,\"data_wait_ms\":%.4f,\"copy_ms\":%.4f,\"forward_"
-      "ms\":%.4f,\"backward_ms\":%.4f,"
-      "\"communication_ms\":%.4f,\"optimizer_ms\":%.4f,\"other_ms\":%.4f,\"unread_samples\":%lld}\n",
-      (long long)m.step, (long long)m.epoch, (long long)m.samples, Number(m.loss).text, Number(m.lr).text,
-      Number(m.grad_norm).text, Number(m.loss_scale).text, m.skipped ? "true" : "false", m.samples_per_second,
-      m.seconds * 1e3, ms(Phase::data_wait), ms(Phase::copy), ms(Phase::forward), ms(Phase::backward),
-      ms(Phase::communication), ms(Phase::optimizer), ms(Phase::other), (long long)m.unread_samples);
   newest_ = m.step;
-  add(line, std::size_t(length));
+  add(
+      fmt::format("{{\"step\":{},\"epoch\":{},\"samples\":{},\"loss\":{},\"lr\":{},\"grad_norm\":{},\"loss_scale\":{},"
+                  "\"skipped\":{},\"samples_per_second\":{:.6g},\"step_ms\":{:.4f},\"data_wait_ms\":{:.4f},\"copy_ms\":"
+                  "{:.4f},\"forward_ms\":{:.4f},\"backward_ms\":{:.4f},\"communication_ms\":{:.4f},\"optimizer_ms\":{:."
+                  "4f},\"other_ms\":{:.4f},\"unread_samples\":{}}}\n",
+                  m.step, m.epoch, m.samples, number(m.loss), number(m.lr), number(m.grad_norm), number(m.loss_scale),
+                  m.skipped ? "true" : "false", m.samples_per_second, m.seconds * 1e3, ms(Phase::data_wait),
+                  ms(Phase::copy), ms(Phase::forward), ms(Phase::backward), ms(Phase::communication),
+                  ms(Phase::optimizer), ms(Phase::other), m.unread_samples));
 }
 
 void MetricsFile::write(const ValidationMetrics& m) {
   if (m.step <= newest_) return;  // a finished run that is launched again evaluates again
-  char line[320];
-  const int length = std::snprintf(line, sizeof line,
-                                   "{\"step\":%lld,\"epoch\":%lld,\"samples\":%lld,\"loss\":%s,\"accuracy\":%s,"
-                                   "\"top5\":%s}\n",
-                                   (long long)m.step, (long long)m.epoch, (long long)m.samples, Number(m.loss).text,
-                                   m.labels ? Number(m.top1).text : "null", m.labels ? Number(m.top5).text : "null");
   newest_ = m.step;
-  add(line, std::size_t(length));
+  add(fmt::format("{{\"step\":{},\"epoch\":{},\"samples\":{},\"loss\":{},\"accuracy\":{},\"top5\":{}}}\n", m.step,
+                  m.epoch, m.samples, number(m.loss), m.labels ? number(m.top1) : "null",
+                  m.labels ? number(m.top5) : "null"));
 }
 
 void MetricsFile::write(std::int64_t step, const std::string& line) {
   if (step <= newest_) return;
   newest_ = step;
-  add(line.data(), line.size());
+  add(line);
 }
 
-void MetricsFile::add(const char* line, std::size_t length) {
+void MetricsFile::add(std::string_view line) {
   if (drain()) {
-    const std::size_t done = append(line, length);
-    if (done == length) return;
-    waiting_.assign(line + done, length - done);
-    log::warn(cat("the disk of ", path_.string(), " is full. training goes on and the lines wait in memory (up to ",
-                  max_waiting_bytes >> 20, " MiB; later ones are left out). free some space"));
-  } else if (waiting_.size() + length <= max_waiting_bytes) {
-    waiting_.append(line, length);
+    const std::size_t done = append(line);
+    if (done == line.size()) return;
+    waiting_ = line.substr(done);
+    log::warn(
+        fmt::format("the disk of {} is full. training goes on and the lines wait in memory (up to {} MiB; later ones "
+                    "are left out). free some space",
+                    path_.string(), max_waiting_bytes >> 20));
+  } else if (waiting_.size() + line.size() <= max_waiting_bytes) {
+    waiting_ += line;
   } else {
     ++left_out_;
   }
@@ -137,25 +124,25 @@ void MetricsFile::add(const char* line, std::size_t length) {
 // Writes the waiting lines. Returns whether none is left.
 bool MetricsFile::drain() {
   if (waiting_.empty()) return true;
-  waiting_.erase(0, append(waiting_.data(), waiting_.size()));
+  waiting_.erase(0, append(waiting_));
   if (!waiting_.empty()) return false;
   if (left_out_ > 0)
-    log::warn(cat(path_.string(), " lacks ", left_out_, left_out_ == 1 ? " line" : " lines",
-                  " that were left out while its disk was full"));
+    log::warn(fmt::format("{} lacks {}{} that were left out while its disk was full", path_.string(), left_out_,
+                          left_out_ == 1 ? " line" : " lines"));
   left_out_ = 0;
   return true;
 }
 
 // Writes as much as the disk takes and returns the bytes written. The rest of a line may follow later.
-std::size_t MetricsFile::append(const char* text, std::size_t length) {
-  for (std::size_t done = 0; done < length;) {
-    const ssize_t n = ::write(file_, text + done, length - done);
+std::size_t MetricsFile::append(std::string_view text) {
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t n = ::write(file_, text.data() + done, text.size() - done);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == ENOSPC || errno == EDQUOT)) return done;
-    if (n < 0) fail(Exit::data, "cannot write ", path_.string(), " (", std::strerror(errno), ")");
+    if (n < 0) fail(Exit::data, "cannot write {} ({})", path_.string(), std::strerror(errno));
     done += std::size_t(n);
   }
-  return length;
+  return text.size();
 }
 
 void MetricsFile::sync() {

@@ -1,5 +1,7 @@
 #include "runs/parse_records.hpp"
 
+#include <fmt/core.h>
+
 #include <type_traits>
 
 #include "millrace/base/error.hpp"
@@ -63,8 +65,8 @@ class Fields {
 
 std::string data_text(const json& d) {
   const auto files = d.at("files").get<long long>();
-  return cat(d.at("rows").get<long long>(), " samples of ", text_of(d.at("sample")), " ", text_of(d.at("dtype")),
-             " in ", files, files == 1 ? " file" : " files");
+  return fmt::format("{} samples of {} {} in {}{}", d.at("rows").get<long long>(), text_of(d.at("sample")),
+                     text_of(d.at("dtype")), files, files == 1 ? " file" : " files");
 }
 
 std::vector<std::pair<std::string, std::string>> facts_of(const json& j) {

@@ -1,5 +1,7 @@
 #include "millrace/runs/run.hpp"
 
+#include <fmt/core.h>
+
 #include "millrace/base/error.hpp"
 
 namespace millrace {
@@ -12,8 +14,8 @@ void read_trace(const RunFolder& folder, Run& run) {
   if (bytes <= max_trace_bytes)
     run.trace = folder.trace();
   else
-    run.trace_note = cat("trace.json has ", (unsigned long long)(bytes >> 20),
-                         " MiB, too large for this page: open it in ", "ui.perfetto.dev");
+    run.trace_note = fmt::format("trace.json has {} MiB, too large for this page: open it in ui.perfetto.dev",
+                                 (unsigned long long)(bytes >> 20));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "millrace/runs/run_folder.hpp"
 
+#include <fmt/core.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -42,7 +43,7 @@ auto read_strictly(const fs::path& path, const char* remedy, const F& parse) {
   try {
     return parse(json::parse(text));
   } catch (const std::exception& error) {
-    fail(Exit::data, path.string(), " is damaged, or of another version (", short_reason(error), "). ", remedy);
+    fail(Exit::data, "{} is damaged, or of another version ({}). {}", path.string(), short_reason(error), remedy);
   }
 }
 
@@ -74,9 +75,9 @@ std::string RunFolder::name() const {
 
 void RunFolder::require_run() const {
   std::error_code ignored;
-  if (!fs::is_directory(path_, ignored)) fail(Exit::data, path_.string(), " is not a folder. give run.dir of a run");
+  if (!fs::is_directory(path_, ignored)) fail(Exit::data, "{} is not a folder. give run.dir of a run", path_.string());
   for (const fs::path& file : {record_file(), config_file(), metrics_file()})
-    if (!file_exists(file)) fail(Exit::data, file.string(), " is missing. give the folder of a run (its run.dir)");
+    if (!file_exists(file)) fail(Exit::data, "{} is missing. give the folder of a run (its run.dir)", file.string());
 }
 
 RunRecord RunFolder::record() const {
@@ -110,7 +111,7 @@ std::vector<RankTrace> RunFolder::trace() const {
   try {
     return trace_from_json(text);
   } catch (const std::exception&) {
-    fail(Exit::data, trace_file().string(), " is damaged. remove it: the page then has no timeline");
+    fail(Exit::data, "{} is damaged. remove it: the page then has no timeline", trace_file().string());
   }
 }
 
@@ -137,9 +138,7 @@ std::optional<std::int64_t> RunFolder::try_latest_checkpoint_step() const {
 bool RunFolder::in_use() const {
   struct stat s {};
   if (::stat((path_ / "lock").c_str(), &s) != 0) return false;
-  char wanted[64];
-  std::snprintf(wanted, sizeof wanted, " %02x:%02x:%llu ", major(s.st_dev), minor(s.st_dev),
-                (unsigned long long)s.st_ino);
+  const std::string wanted = fmt::format(" {:02x}:{:02x}:{} ", major(s.st_dev), minor(s.st_dev), s.st_ino);
   std::ifstream in("/proc/locks");
   for (std::string line; std::getline(in, line);)
     if (line.find(wanted) != line.npos && line.find("FLOCK") != line.npos) return true;
@@ -160,7 +159,7 @@ Account parse_account(const std::string& summary, const std::filesystem::path& f
   try {
     return Account::from_json(json::parse(summary).at("account").dump());
   } catch (const json::exception& error) {
-    fail(Exit::data, file.string(), ": this is not the summary of a run (", error.what(), ")");
+    fail(Exit::data, "{}: this is not the summary of a run ({})", file.string(), error.what());
   }
 }
 

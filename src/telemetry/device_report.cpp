@@ -1,10 +1,9 @@
 #include "telemetry/device_report.hpp"
 
-#include <algorithm>
-#include <cstdio>
-#include <nlohmann/json.hpp>
+#include <fmt/core.h>
 
-#include "millrace/telemetry/text.hpp"
+#include <algorithm>
+#include <nlohmann/json.hpp>
 
 namespace millrace {
 namespace {
@@ -19,8 +18,9 @@ std::string percent_text(const std::vector<RankAccount>& ranks, double DeviceTim
   for (const RankAccount& r : ranks)
     if (r.device.seconds > 0) shares.push_back(percent(r.device.*part, r.device.seconds));
   std::sort(shares.begin(), shares.end());
-  if (shares.size() == 1) return text("%.2f %%", shares.front());
-  return text("%.2f %% (%.2f to %.2f over ranks)", shares[shares.size() / 2], shares.front(), shares.back());
+  if (shares.size() == 1) return fmt::format("{:.2f} %", shares.front());
+  return fmt::format("{:.2f} % ({:.2f} to {:.2f} over ranks)", shares[shares.size() / 2], shares.front(),
+                     shares.back());
 }
 
 std::string kernel_lines(const DeviceTime& device) {
@@ -28,9 +28,9 @@ std::string kernel_lines(const DeviceTime& device) {
       "  most expensive kernels of a rank: share of the time, launches, time per launch, share of the roofline\n";
   for (const KernelTime& k : device.kernels) {
     const std::string roofline =
-        k.least_seconds > 0 ? text("%6.0f %%", percent(k.least_seconds, k.seconds)) : "       -";
-    out += text("    %6.2f %% %8llu x %10.1f us %s  %.110s\n", percent(k.seconds, device.seconds),
-                (unsigned long long)k.launches, k.seconds / double(k.launches) * 1e6, roofline.c_str(), k.name.c_str());
+        k.least_seconds > 0 ? fmt::format("{:6.0f} %", percent(k.least_seconds, k.seconds)) : "       -";
+    out += fmt::format("    {:6.2f} % {:8} x {:10.1f} us {}  {:.110}\n", percent(k.seconds, device.seconds), k.launches,
+                       k.seconds / double(k.launches) * 1e6, roofline, k.name);
   }
   return out;
 }
@@ -45,18 +45,18 @@ std::string health_lines(const std::vector<RankAccount>& ranks) {
   std::string out;
   if (slowest) {
     const DeviceHealthStats& h = slowest->health;
-    out = text("  slowest device: %.0f MHz on average (min %.0f, supported %.0f)", h.clock_mhz, h.least_clock_mhz,
-               h.top_clock_mhz);
-    if (h.watts >= 0) out += text(", %.0f W of %.0f", h.watts, h.limit_watts);
-    if (h.celsius >= 0) out += text(", up to %.0f C", h.celsius);
+    out = fmt::format("  slowest device: {:.0f} MHz on average (min {:.0f}, supported {:.0f})", h.clock_mhz,
+                      h.least_clock_mhz, h.top_clock_mhz);
+    if (h.watts >= 0) out += fmt::format(", {:.0f} W of {:.0f}", h.watts, h.limit_watts);
+    if (h.celsius >= 0) out += fmt::format(", up to {:.0f} C", h.celsius);
     out += "\n";
   }
-  if (joules >= 0) out += text("  energy of all devices: %.1f kJ\n", joules * 1e-3);
+  if (joules >= 0) out += fmt::format("  energy of all devices: {:.1f} kJ\n", joules * 1e-3);
   for (std::size_t r = 0; r < ranks.size(); ++r)
     for (const auto& [reason, part] : ranks[r].health.throttle_reasons)
       if (part >= 0.1)
-        out += text("  the clock of rank %zu on %s was throttled %.0f %% of the time: %s\n", r, ranks[r].host.c_str(),
-                    100 * part, reason.c_str());
+        out += fmt::format("  the clock of rank {} on {} was throttled {:.0f} % of the time: {}\n", r, ranks[r].host,
+                           100 * part, reason);
   return out;
 }
 
@@ -144,10 +144,10 @@ std::string device_lines(const std::vector<RankAccount>& ranks) {
   std::string out;
   const auto traced = std::find_if(ranks.begin(), ranks.end(), [](const auto& r) { return r.device.seconds > 0; });
   if (traced != ranks.end()) {
-    out = text("  device, in %d traced steps: busy %s, computing %s\n", traced->device.steps,
-               percent_text(ranks, &DeviceTime::busy).c_str(), percent_text(ranks, &DeviceTime::computing).c_str());
-    out += text("  exposed: communication %s, copies %s\n", percent_text(ranks, &DeviceTime::exposed_sums).c_str(),
-                percent_text(ranks, &DeviceTime::exposed_copies).c_str());
+    out = fmt::format("  device, in {} traced steps: busy {}, computing {}\n", traced->device.steps,
+                      percent_text(ranks, &DeviceTime::busy), percent_text(ranks, &DeviceTime::computing));
+    out += fmt::format("  exposed: communication {}, copies {}\n", percent_text(ranks, &DeviceTime::exposed_sums),
+                       percent_text(ranks, &DeviceTime::exposed_copies));
     out += kernel_lines(traced->device);
   }
   return out + health_lines(ranks);

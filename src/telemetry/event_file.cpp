@@ -11,6 +11,7 @@
 #include "millrace/telemetry/event_file.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -152,7 +153,7 @@ bool EventFile::open() {
     seconds = std::max(seconds, seconds_in_name(entry.path().filename().string()) + 1);
   char host[256] = "host";
   ::gethostname(host, sizeof host - 1);
-  path_ = folder_ / cat(prefix, seconds, ".", host);
+  path_ = folder_ / fmt::format("{}{}.{}", prefix, seconds, host);
   file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
   if (file_ < 0) {
     fail_with_errno("create");
@@ -165,10 +166,10 @@ bool EventFile::open() {
 void EventFile::fail_with_errno(const char* action) {
   disk_full_ = errno == ENOSPC || errno == EDQUOT;
   if (!warned_ || !disk_full_)
-    log::warn(cat("cannot ", action, " ", path_.string(), " (", std::strerror(errno), "). training goes on",
-                  disk_full_
-                      ? ", events for TensorBoard wait in memory and the newest ones are dropped. free disk space"
-                      : " without events for TensorBoard"));
+    log::warn(fmt::format(
+        "cannot {} {} ({}). training goes on{}", action, path_.string(), std::strerror(errno),
+        disk_full_ ? ", events for TensorBoard wait in memory and the newest ones are dropped. free disk space"
+                   : " without events for TensorBoard"));
   warned_ = true;
   if (disk_full_) return;
   state_ = State::disabled;

@@ -1,5 +1,7 @@
 #include "millrace/telemetry/exposition.hpp"
 
+#include <fmt/core.h>
+
 #include <charconv>
 #include <cmath>
 
@@ -31,15 +33,16 @@ std::string number(double v) {
 
 Exposition::Exposition(const Labels& labels) {
   for (const auto& [name, value] : labels)
-    if (!value.empty()) labels_ += cat(labels_.empty() ? "" : ",", label(name, value));
+    if (!value.empty()) labels_ += fmt::format("{}{}", labels_.empty() ? "" : ",", label(name, value));
 }
 
 void Exposition::begin(const std::string& name, Kind kind, const std::string& help) {
-  text_ += cat("# HELP ", name, " ", help, "\n# TYPE ", name, kind == Kind::counter ? " counter\n" : " gauge\n");
+  text_ +=
+      fmt::format("# HELP {} {}\n# TYPE {}{}", name, help, name, kind == Kind::counter ? " counter\n" : " gauge\n");
 }
 
 void Exposition::sample(const std::string& name, const std::string& labels, double value) {
-  text_ += cat(name, labels.empty() ? "" : "{" + labels + "}", " ", number(value), "\n");
+  text_ += fmt::format("{}{} {}\n", name, labels.empty() ? "" : "{" + labels + "}", number(value));
 }
 
 void Exposition::add(const std::string& name, Kind kind, const std::string& help, double value) {
@@ -51,7 +54,7 @@ void Exposition::add(const std::string& name, Kind kind, const std::string& help
                      const Values& values) {
   begin(name, kind, help);
   for (const auto& [which, value] : values)
-    sample(name, cat(labels_, labels_.empty() ? "" : ",", label(label_name, which)), value);
+    sample(name, fmt::format("{}{}{}", labels_, labels_.empty() ? "" : ",", label(label_name, which)), value);
 }
 
 }  // namespace millrace

@@ -1,5 +1,7 @@
 #include "train/evaluate.hpp"
 
+#include <fmt/core.h>
+
 #include <cstdio>
 
 #include "millrace/base/error.hpp"
@@ -24,7 +26,7 @@ void Evaluator::forward(const Batch& batch) {
   const auto work = [&program, x = batch.x, y = batch.y, ids = batch.ids] { program.forward(x, y, ids, true); };
   if (!batch.slot) return work();  // the batch lies in host memory, at changing addresses: it cannot be captured
   auto& captured = captured_[{batch.item.rows, batch.slot}];
-  if (!captured) captured = s_.compute.device->capture(cat("evaluation of ", batch.item.rows, " rows"), work);
+  if (!captured) captured = s_.compute.device->capture(fmt::format("evaluation of {} rows", batch.item.rows), work);
   captured->run();
 }
 
@@ -67,9 +69,10 @@ Evaluation Evaluator::run() {
   out.rows = std::int64_t(totals[3]);
   out.unread = std::int64_t(totals[4]);
   if (totals[4] > s_.config.data.skip_limit * double(s_.data.valid.rows))
-    fail(Exit::data, "evaluation: ", out.unread, " of the ", s_.data.valid.rows,
-         " samples of data.valid could not be read, more than data.skip_limit = ", s_.config.data.skip_limit,
-         " of them. repair the files that the warnings name, or raise data.skip_limit");
+    fail(Exit::data,
+         "evaluation: {} of the {} samples of data.valid could not be read, more than data.skip_limit = {:g} of them. "
+         "repair the files that the warnings name, or raise data.skip_limit",
+         out.unread, s_.data.valid.rows, s_.config.data.skip_limit);
   out.loss = totals[0] / totals[3];
   out.top1 = totals[1] / totals[3];
   out.top5 = totals[2] / totals[3];
@@ -86,7 +89,7 @@ Exit evaluate(World& world, const RunConfig& config, const std::string& checkpoi
   else if (auto found = store.load_newest(network))
     run = *found;
   else
-    fail(Exit::data, "no checkpoint in ", config.run.dir, "/checkpoints. train first, or pass --checkpoint FILE");
+    fail(Exit::data, "no checkpoint in {}/checkpoints. train first, or pass --checkpoint FILE", config.run.dir);
   const Evaluation result = Evaluator(s, network).run();
   if (world.rank() == 0) {
     std::printf("step %lld: validation %s\n", (long long)run.step, result.str().c_str());

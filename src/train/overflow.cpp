@@ -1,8 +1,9 @@
 #include "train/overflow.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "millrace/base/error.hpp"
 #include "millrace/data/open/open_source.hpp"
@@ -51,12 +52,11 @@ std::string describe_gradient(const Graph& graph, std::span<const double> survey
     ++non_finite;
     if (!first) first = &graph.parameters[p].name;
   }
-  char size[32];
-  std::snprintf(size, sizeof size, "%.2g", largest);
-  const std::string rest = at_largest ? cat("; the largest finite value is ", size, ", in ", *at_largest) : "";
+  const std::string rest =
+      at_largest ? fmt::format("; the largest finite value is {:.2g}, in {}", largest, *at_largest) : "";
   if (!first) return "the gradient of the last step is finite again" + rest;
-  return cat("the gradient is not finite in ", non_finite, " of ", count, " parameters (nearest to the loss: ", *first,
-             ")", rest);
+  return fmt::format("the gradient is not finite in {} of {} parameters (nearest to the loss: {}){}", non_finite, count,
+                     *first, rest);
 }
 
 std::string describe_gradient(World& world, Device& device, Network& network) {

@@ -1,5 +1,6 @@
 // `millrace plan`: describes a run without training.
-#include <cstdio>
+#include <fmt/core.h>
+
 #include <sstream>
 
 #include "millrace/base/error.hpp"
@@ -13,22 +14,18 @@ namespace millrace {
 namespace {
 
 void describe_network(std::ostringstream& out, const Graph& graph, const CompiledGraph& compiled) {
-  char line[256];
-  std::snprintf(line, sizeof line, "  %-26s %-14s %-20s %12s %10s %10s  %s\n", "layer", "operation", "result",
-                "parameters", "MFLOP", "bytes", "implementation");
-  out << line;
+  out << fmt::format("  {:<26} {:<14} {:<20} {:>12} {:>10} {:>10}  {}\n", "layer", "operation", "result", "parameters",
+                     "MFLOP", "bytes", "implementation");
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     std::int64_t parameters = 0;
     for (int p : node.weight) parameters += graph.parameters[std::size_t(p)].shape.count();
     const bool loss = node.dst < 0;
     const Value* value = loss ? nullptr : &graph.values[std::size_t(node.dst)];
-    std::snprintf(line, sizeof line, "  %-26s %-14s %-20s %12lld %10.2f %10s  %s\n", node.name.c_str(),
-                  name_of(node.spec), loss ? "-" : value->shape.str().c_str(), (long long)parameters,
-                  flops_of(node.spec) * 1e-6,
-                  loss ? "-" : format_bytes(std::size_t(value->shape.count()) * size_of(value->dtype)).c_str(),
-                  compiled.ops[i]->implementation().c_str());
-    out << line;
+    out << fmt::format("  {:<26} {:<14} {:<20} {:12} {:10.2f} {:>10}  {}\n", node.name, name_of(node.spec),
+                       loss ? "-" : value->shape.str().c_str(), parameters, flops_of(node.spec) * 1e-6,
+                       loss ? "-" : format_bytes(std::size_t(value->shape.count()) * size_of(value->dtype)).c_str(),
+                       compiled.ops[i]->implementation());
   }
   const Cost cost = compiled.cost();
   out << "  fusion level " << compiled.fusion_level << ": at least " << format_bytes(std::size_t(cost.bytes))

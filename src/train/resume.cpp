@@ -1,5 +1,7 @@
 #include "train/resume.hpp"
 
+#include <fmt/core.h>
+
 #include <sstream>
 
 #include "millrace/base/error.hpp"
@@ -48,7 +50,7 @@ std::string changed_keys(const std::string& then, const std::string& now) {
   for (const auto& [key, value] : after) {
     const auto it = before.find(key);
     if (!decides(key) || it == before.end() || it->second == value) continue;
-    out += cat(out.empty() ? "" : ", ", key, " (", it->second, " then, ", value, " now)");
+    out += fmt::format("{}{} ({} then, {} now)", out.empty() ? "" : ", ", key, it->second, value);
   }
   return out;
 }
@@ -69,24 +71,28 @@ void resume_from(const RunState& run, Session& s) {
   s.batching.epochs.origin = run.origin;
   if (other_batch || other_samples || other_data || other_order) {
     if (run.step_in_epoch != 0)
-      fail(Exit::config, "cannot resume ", s.config.run.dir, " with another ",
+      fail(Exit::config,
+           "cannot resume {} with another {}: it stopped {} steps into epoch {}, so samples would be skipped or "
+           "repeated. restore the old setting until that epoch ends, or set another run.dir",
+           s.config.run.dir,
            other_batch
-               ? cat("train.global_batch (", then.at("global_batch"), " then, ", s.batching.global_batch, " now)")
+               ? fmt::format("train.global_batch ({} then, {} now)", then.at("global_batch"), s.batching.global_batch)
            : other_samples
-               ? cat("kind of samples (", then.at("sample"), " then, ", s.provenance().at("sample"), " now)")
-           : other_data ? cat("set of files in data.train")
-                        : cat("order of samples (", then.at("order"), " then, ", s.provenance().at("order"), " now)"),
-           ": it stopped ", run.step_in_epoch, " steps into epoch ", run.epoch,
-           ", so samples would be skipped or repeated. restore the old setting until that epoch ends, or set another "
-           "run.dir");
+               ? fmt::format("kind of samples ({} then, {} now)", then.at("sample"), s.provenance().at("sample"))
+           : other_data
+               ? fmt::format("set of files in data.train")
+               : fmt::format("order of samples ({} then, {} now)", then.at("order"), s.provenance().at("order")),
+           run.step_in_epoch, run.epoch);
     s.batching.epochs.origin = {run.step, run.epoch, run.samples};
   }
   for (const auto& [key, value] : s.provenance())
     if (const auto it = then.find(key); it != then.end() && it->second != value)
-      log::warn(cat("resuming with different ", key, " (", it->second, " then, ", value,
-                    " now): the results will not be bitwise equal to those of an uninterrupted run"));
+      log::warn(
+          fmt::format("resuming with different {} ({} then, {} now): the results will not be bitwise equal to those of "
+                      "an uninterrupted run",
+                      key, it->second, value));
   if (const std::string keys = changed_keys(run.config, s.config.text); !keys.empty())
-    log::warn(cat("resuming with different ", keys));
+    log::warn(fmt::format("resuming with different {}", keys));
 }
 
 }  // namespace millrace

@@ -1,5 +1,7 @@
 #include "train/stop_request.hpp"
 
+#include <fmt/core.h>
+
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -21,7 +23,7 @@ StopRequest::StopRequest(const RunOptions& options, std::filesystem::path run_di
 
 bool StopRequest::requested(double step_seconds, double checkpoint_seconds) {
   if (const int signal = stop_signal()) {
-    reason_ = cat("signal ", ::strsignal(signal));
+    reason_ = fmt::format("signal {}", ::strsignal(signal));
     return true;
   }
   const auto now = std::chrono::steady_clock::now();

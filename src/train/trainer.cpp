@@ -1,6 +1,8 @@
 // The training loop.
 #include "train/trainer.hpp"
 
+#include <fmt/core.h>
+
 #include <cmath>
 
 #include "millrace/base/error.hpp"
@@ -34,8 +36,10 @@ Trainer::Impl::Impl(World& world, const RunConfig& config, Timeline::Clock::time
   device_monitor.set_roofline(network, s.spec.train_rows);
   if (config.train.balance != "even" && config.train.micro_batch == 0 && world.size() > 1 &&
       network.layout().stats_count > 0)
-    log::warn(cat("train.balance: batch norms see micro-batches of ", s.batching.micro_batch,
-                  " samples, so that work can move between ranks. set train.micro_batch to choose their size"));
+    log::warn(
+        fmt::format("train.balance: batch norms see micro-batches of {} samples, so that work can move between ranks. "
+                    "set train.micro_batch to choose their size",
+                    s.batching.micro_batch));
   if (s.data.has_valid) evaluator.emplace(s, network);
 }
 
@@ -125,9 +129,8 @@ void Trainer::Impl::advance(const StepResult& result) {
 void Trainer::Impl::check_finite(const StepResult& result) {
   consecutive_overflows = result.found_inf ? consecutive_overflows + 1 : 0;
   if (consecutive_overflows == many_overflows && !result.at_floor)
-    log::warn(cat("overflow in ", consecutive_overflows,
-                  " consecutive steps: ", describe_gradient(s.world, *s.compute.device, network),
-                  ". lower optim.lr or set run.precision = bf16"));
+    log::warn(fmt::format("overflow in {} consecutive steps: {}. lower optim.lr or set run.precision = bf16",
+                          consecutive_overflows, describe_gradient(s.world, *s.compute.device, network)));
   count_unread();
   if ((result.found_inf || (result.counted && !std::isfinite(last.loss))) && result.at_floor) diverged();
 }
@@ -156,7 +159,7 @@ void Trainer::Impl::resume() {
   }
   const auto found = store.load_newest(network);
   if (!found && s.config.run.resume == Resume::must)
-    fail(Exit::data, "run.resume = must, but there is no checkpoint in ", (dir / "checkpoints").string());
+    fail(Exit::data, "run.resume = must, but there is no checkpoint in {}", (dir / "checkpoints").string());
   if (!found) {
     if (s.world.rank() == 0) remove_old_run(dir);  // an earlier run may have left files but no checkpoint
     s.world.barrier();
@@ -173,8 +176,8 @@ void Trainer::Impl::resume() {
   const auto shares = run.provenance.find("shares");
   s.batching.load_balancer->resume_split(run.step, shares == run.provenance.end() ? "" : shares->second);
   issued = run.step;
-  progress.line(cat("resumed at step ", run.step, " of ", s.total_steps(), " (epoch ", run.epoch, ", ", run.samples,
-                    " samples)"));
+  progress.line(fmt::format("resumed at step {} of {} (epoch {}, {} samples)", run.step, s.total_steps(), run.epoch,
+                            run.samples));
 }
 
 Trainer::Trainer(World& world, const RunConfig& config, Timeline::Clock::time_point begun)

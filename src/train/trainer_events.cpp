@@ -1,5 +1,7 @@
 // The parts of a training run other than its steps: checkpoints, evaluations, unreadable samples, the account, and the
 // end of the run.
+#include <fmt/core.h>
+
 #include <cmath>
 
 #include "millrace/advisor/rules/straggler.hpp"
@@ -27,7 +29,7 @@ void Trainer::Impl::checkpoint(bool needed) {
   checkpoint_seconds = std::chrono::duration<double>(last_checkpoint - began).count();
   trace_phase(Phase::checkpoint, began);
   if (!unsaved.empty() && run.step < s.total_steps())
-    log::warn(cat("checkpoint of step ", run.step, " was not written (", unsaved, "). free disk space"));
+    log::warn(fmt::format("checkpoint of step {} was not written ({}). free disk space", run.step, unsaved));
 }
 
 bool Trainer::Impl::evaluate_now() {
@@ -40,7 +42,7 @@ bool Trainer::Impl::evaluate_now() {
   run.valid_accuracy = validation->labels ? validation->top1 : -1;
   run.valid_step = run.step;
   if (run_logger) run_logger->evaluation(run, *validation);
-  progress.line(cat("epoch ", run.epoch, " (step ", run.step, "): validation ", validation->str()));
+  progress.line(fmt::format("epoch {} (step {}): validation {}", run.epoch, run.step, validation->str()));
   if (run.valid_accuracy <= run.best_accuracy) return false;
   run.best_accuracy = run.valid_accuracy;
   run.best_step = run.step;
@@ -54,13 +56,14 @@ void Trainer::Impl::count_unread() {
   const std::int64_t rows = s.data.train.rows;
   if (double(run.unread_in_epoch) > s.config.data.skip_limit * double(rows)) {
     finish("unread", Exit::data);
-    fail(Exit::data, "step ", run.step, ": ", run.unread_in_epoch, " of the ", rows, " samples of epoch ", last.epoch,
-         " could not be read, more than data.skip_limit = ", s.config.data.skip_limit,
-         " of them. repair the files that the warnings and summary.json name, or raise data.skip_limit");
+    fail(Exit::data,
+         "step {}: {} of the {} samples of epoch {} could not be read, more than data.skip_limit = {:g} of them. "
+         "repair the files that the warnings and summary.json name, or raise data.skip_limit",
+         run.step, run.unread_in_epoch, rows, last.epoch, s.config.data.skip_limit);
   }
   if (run.step_in_epoch == 0 && run.unread_in_epoch > 0)
-    progress.line(cat("epoch ", last.epoch, ": ", run.unread_in_epoch, " of ", rows,
-                      " samples could not be read and were skipped (data.on_error)"));
+    progress.line(fmt::format("epoch {}: {} of {} samples could not be read and were skipped (data.on_error)",
+                              last.epoch, run.unread_in_epoch, rows));
 }
 
 void Trainer::Impl::diverged() {
@@ -69,10 +72,12 @@ void Trainer::Impl::diverged() {
   const std::string sample = describe_samples(s, run.step - 1);
   finish("diverged", Exit::diverged);
   if (!sample.empty())
-    fail(Exit::diverged, "step ", run.step, ": the loss or its gradient is not finite (loss ", last.loss, "): ", sample,
-         ". fix the data");
-  fail(Exit::diverged, "step ", run.step, ": the loss or its gradient is not finite (loss ", last.loss,
-       ", gradient norm ", last.grad_norm, "; ", where, "). lower optim.lr, lengthen optim.warmup or set optim.clip; ",
+    fail(Exit::diverged, "step {}: the loss or its gradient is not finite (loss {:g}): {}. fix the data", run.step,
+         last.loss, sample);
+  fail(Exit::diverged,
+       "step {}: the loss or its gradient is not finite (loss {:g}, gradient norm {:g}; {}). lower optim.lr, lengthen "
+       "optim.warmup or set optim.clip; {}",
+       run.step, last.loss, last.grad_norm, where,
        kept.empty() ? std::string("no checkpoint has been written yet")
                     : "the last good checkpoint is " + kept.back().string());
 }
@@ -113,25 +118,25 @@ void Trainer::Impl::finish(const std::string& status, Exit code) {
   if (!s.config.account.probe && trained_steps > 0) progress.line(verdict(metrics));
   progress.line(all.table() + straggler_line(all.ranks));
   if (trained_steps > 0)
-    progress.line(cat(status, " at step ", run.step, ": ", format_count(summary.samples_per_second),
-                      " samples/s while training"));
-  if (validation) progress.line(cat("validation ", validation->str()));
+    progress.line(fmt::format("{} at step {}: {} samples/s while training", status, run.step,
+                              format_count(summary.samples_per_second)));
+  if (validation) progress.line(fmt::format("validation {}", validation->str()));
 }
 
 void Trainer::Impl::report_ending(Exit result) {
   if (unsaved.empty()) {
     finish(result == Exit::ok ? "finished" : "stopped", result);
     if (result == Exit::stopped)
-      progress.line(cat("stopped early (",
-                        stop.reason().empty() ? std::string("requested by another rank") : stop.reason(),
-                        ") with a checkpoint at step ", run.step, "; start again to resume"));
+      progress.line(fmt::format("stopped early ({}) with a checkpoint at step {}; start again to resume",
+                                stop.reason().empty() ? std::string("requested by another rank") : stop.reason(),
+                                run.step));
     return;
   }
   finish("unsaved", Exit::data);
   const auto kept = CheckpointStore::list(dir / "checkpoints");
-  fail(Exit::data, "the final checkpoint of step ", run.step, " was not written (", unsaved,
-       "). free disk space and start again: the run resumes from ",
-       kept.empty() ? std::string("its beginning") : kept.back().string());
+  fail(Exit::data,
+       "the final checkpoint of step {} was not written ({}). free disk space and start again: the run resumes from {}",
+       run.step, unsaved, kept.empty() ? std::string("its beginning") : kept.back().string());
 }
 
 void Trainer::Impl::trace_phase(Phase phase, std::chrono::steady_clock::time_point began) {

@@ -1,5 +1,6 @@
 #include "millrace/config/options.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "millrace/base/files.hpp"
@@ -184,29 +185,30 @@ const Renamed renamed[] = {{"comm.compress", "comm.grad_dtype", "bf16"},
 TEST(Options, EveryFormerNameIsAcceptedWithOneWarningThatNamesTheNewKey) {
   ASSERT_EQ(key_aliases().size(), std::size(renamed));
   for (const auto& [old_name, name, value] : renamed) {
-    const std::string line = cat(old_name, " = ", value, "\n");
-    const std::string warning = cat("warning: a.cfg:1: ", old_name, " is deprecated. use ", name, " instead\n");
-    EXPECT_EQ(warnings_of(
-                  [&, name = name, value = value] { EXPECT_EQ(from(line).text, from(cat(name, " = ", value)).text); }),
+    const std::string line = fmt::format("{} = {}\n", old_name, value);
+    const std::string warning = fmt::format("warning: a.cfg:1: {} is deprecated. use {} instead\n", old_name, name);
+    EXPECT_EQ(warnings_of([&, name = name, value = value] {
+                EXPECT_EQ(from(line).text, from(fmt::format("{} = {}", name, value)).text);
+              }),
               warning);
     EXPECT_NE(from(line).text, from("").text) << name;
     EXPECT_EQ(warnings_of([&] { from(line); }), "") << "the warning is printed once";
-    EXPECT_EQ(from("", command_line({cat("--", old_name), value}).keys).text, from(line).text) << name;
+    EXPECT_EQ(from("", command_line({fmt::format("--{}", old_name), value}).keys).text, from(line).text) << name;
     EXPECT_EQ(from("", {{old_name, {value}}}).text, from(line).text) << name;
     const std::string leaf = std::string(old_name).substr(std::string(old_name).find('.') + 1) + " = ";
     EXPECT_EQ(from(line).text.find("\n" + leaf), std::string::npos) << "printed configurations use the new name";
-    EXPECT_EQ(keys_help().find(cat("--", old_name, " ")), std::string::npos);
-    EXPECT_EQ(configuration_page().find(cat("\n| `", old_name, "` | ", find_key(name)->value_format)),
+    EXPECT_EQ(keys_help().find(fmt::format("--{} ", old_name)), std::string::npos);
+    EXPECT_EQ(configuration_page().find(fmt::format("\n| `{}` | {}", old_name, find_key(name)->value_format)),
               std::string::npos);
   }
 }
 
 TEST(Options, AKeyGivenByBothOfItsNamesIsRefused) {
   for (const auto& [old_name, name, value] : renamed) {
-    EXPECT_EQ(refusal(cat(old_name, " = ", value, "\n", name, " = ", value, "\n")),
-              cat("a.cfg:2: ", name, " is given twice (first in line 1 as ", old_name, "). keep one of them"));
-    EXPECT_EQ(refusal("", command_line({cat("--", old_name), value, cat("--", name), value}).keys),
-              cat("command line: --", name, " is given twice. keep one of them"));
+    EXPECT_EQ(refusal(fmt::format("{} = {}\n{} = {}\n", old_name, value, name, value)),
+              fmt::format("a.cfg:2: {} is given twice (first in line 1 as {}). keep one of them", name, old_name));
+    EXPECT_EQ(refusal("", command_line({fmt::format("--{}", old_name), value, fmt::format("--{}", name), value}).keys),
+              fmt::format("command line: --{} is given twice. keep one of them", name));
   }
   EXPECT_EQ(from("comm.bucket = 1MiB", {{"comm.bucket_size", {"2MiB"}}}).comm.bucket_size, 2u << 20)
       << "the command line overrides a file, whatever the names are";

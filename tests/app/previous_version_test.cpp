@@ -1,5 +1,6 @@
 // The program reads shards, checkpoints and run folders of an earlier version. tests/fixtures/2026-11 was written
 // before the configuration keys were renamed.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -29,7 +30,7 @@ struct PreviousVersion : test::TemporaryFolder, testing::Test {
   Arguments with_config(const Arguments& more = {}) const {
     Arguments out{"-c", run + "/config.cfg", "--run.dir", run, "--run.device", "cpu"};
     for (const char* split : {"train", "valid"})
-      out.insert(out.end(), {cat("--data.", split), *this / cat("shards/", split, "-*.h5")});
+      out.insert(out.end(), {fmt::format("--data.{}", split), *this / fmt::format("shards/{}-*.h5", split)});
     out.insert(out.end(), more.begin(), more.end());
     return out;
   }

@@ -1,6 +1,7 @@
 // The parts of a report: reading metrics into curves, plots, and numbers as HTML.
 #include "millrace/report/report.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -26,7 +27,7 @@ struct File {
   std::filesystem::path path;
   explicit File(const std::string& text) {
     static int number = 0;
-    path = std::filesystem::temp_directory_path() / cat("millrace_report_", ::getpid(), "_", number++);
+    path = std::filesystem::temp_directory_path() / fmt::format("millrace_report_{}_{}", ::getpid(), number++);
     std::ofstream(path, std::ios::binary) << text;
   }
   ~File() {
@@ -36,9 +37,8 @@ struct File {
 };
 
 std::string line(std::int64_t step, double loss) {
-  return cat("{\"step\":", (long long)step, ",\"epoch\":0,\"samples\":", (long long)(8 * step),
-             ",\"loss\":", std::isfinite(loss) ? std::to_string(loss) : "null",
-             ",\"skipped\":false,\"forward_ms\":2.5}\n");
+  return fmt::format("{{\"step\":{},\"epoch\":0,\"samples\":{},\"loss\":{},\"skipped\":false,\"forward_ms\":2.5}}\n",
+                     (long long)step, (long long)(8 * step), std::isfinite(loss) ? std::to_string(loss) : "null");
 }
 
 TEST(Report, TextFromFilesIsEscaped) {

@@ -1,4 +1,5 @@
 // `millrace top`: reading a run folder, and the lines that it shows.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -250,8 +251,8 @@ TEST(Top, AFolderCanBeWatchedBeforeItsRunStarts) {
   EXPECT_EQ(v.hosts, Texts{"elsewhere"});
   EXPECT_EQ(v.device + v.precision, "a devicebf16");
   const auto line = [](int n) {
-    return cat("{\"step\":", n, ",\"epoch\":0,\"samples\":", n,
-               ",\"loss\":2,\"samples_per_second\":4,\"step_ms\":250}\n");
+    return fmt::format(
+        "{{\"step\":{},\"epoch\":0,\"samples\":{},\"loss\":2,\"samples_per_second\":4,\"step_ms\":250}}\n", n, n);
   };
   folder.write("metrics.jsonl", line(1) + line(2) + "nonsense\n");
   folder.write("checkpoints/latest", "step-00000002.h5\n");

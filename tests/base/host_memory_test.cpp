@@ -1,5 +1,6 @@
 #include "millrace/base/host_memory.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -30,10 +31,10 @@ TEST(HostMemory, EqualsThatOfTheKernelIfThereIsNoLimit) {
 TEST(HostMemory, IsLimitedByTheTightestControlGroupOfTheProcess) {
   const FakeHost host;
   host.put("proc/self/cgroup", "0::/job/step\n");
-  host.put("sys/fs/cgroup/job/memory.max", cat(500 << 10));
-  host.put("sys/fs/cgroup/job/memory.current", cat(400 << 10));
+  host.put("sys/fs/cgroup/job/memory.max", fmt::format("{}", 500 << 10));
+  host.put("sys/fs/cgroup/job/memory.current", fmt::format("{}", 400 << 10));
   host.put("sys/fs/cgroup/job/memory.stat",
-           cat("anon ", 100 << 10, "\ninactive_file ", 250 << 10, "\nactive_file ", 50 << 10, "\n"));
+           fmt::format("anon {}\ninactive_file {}\nactive_file {}\n", 100 << 10, 250 << 10, 50 << 10));
   host.put("sys/fs/cgroup/job/step/memory.max", "max\n");
   EXPECT_EQ(host_memory(host.root).total, 500u << 10);
   EXPECT_EQ(host_memory(host.root).available, 400u << 10) << "cached files can be reclaimed";
@@ -43,8 +44,8 @@ TEST(HostMemory, IsLimitedByControlGroupsOfVersion1) {
   const FakeHost host;
   host.put("proc/self/cgroup", "7:cpu,cpuacct:/x\n4:memory:/slurm/job_1\n");
   host.put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
-  host.put("sys/fs/cgroup/memory/slurm/job_1/memory.limit_in_bytes", cat(300 << 10));
-  host.put("sys/fs/cgroup/memory/slurm/job_1/memory.usage_in_bytes", cat(120 << 10));
+  host.put("sys/fs/cgroup/memory/slurm/job_1/memory.limit_in_bytes", fmt::format("{}", 300 << 10));
+  host.put("sys/fs/cgroup/memory/slurm/job_1/memory.usage_in_bytes", fmt::format("{}", 120 << 10));
   EXPECT_EQ(host_memory(host.root).available, 180u << 10);
 }
 

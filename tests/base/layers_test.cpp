@@ -37,7 +37,8 @@ std::map<std::string, Rule> read_rules() {
   return rules;
 }
 
-// The third-party library that a header belongs to; "" for headers of C, C++ and the system.
+// The third-party library that a header belongs to; "" for headers that any folder may include: those of C, C++, the
+// system and fmt.
 std::string library_of(const std::string& header) {
   static const std::pair<std::regex, const char*> known[] = {
       {std::regex("zlib\\.h"), "zlib"},
@@ -61,6 +62,7 @@ std::string library_of(const std::string& header) {
   };
   for (const auto& [pattern, name] : known)
     if (std::regex_match(header, pattern)) return name;
+  if (header.rfind("fmt/", 0) == 0) return "";
   return header.find('/') == header.npos || header.rfind("sys/", 0) == 0 || header.rfind("linux/", 0) == 0
              ? ""
              : "unknown (" + header + ")";

@@ -1,5 +1,6 @@
 #include "millrace/comm/collective.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -107,7 +108,7 @@ TEST(ThreadWorld, AFailureOnOneRankEndsTheOthers) {
 
 TEST(ThreadWorld, CollectiveCallsGiveTheSameResultOnAllRanks) {
   run_thread_world(3, [](World& world) {
-    const auto all = world.gather(cat("r", world.rank()));
+    const auto all = world.gather(fmt::format("r{}", world.rank()));
     EXPECT_EQ(all, (std::vector<std::string>{"r0", "r1", "r2"}));
     EXPECT_THROW(world.agree(Exit::config, world.rank() == 1 ? "no" : ""), Error);
     const auto copy = world.duplicate();

@@ -1,5 +1,6 @@
 #include "millrace/comm/placement.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -66,9 +67,11 @@ TEST(Placement, PartlyOverlappingBindingsAreReportedOnAllRanks) {
   EXPECT_EQ(planned({{cores[0]}, {cores[1]}, {cores[0]}, {cores[1]}}).find("overlap"), std::string::npos)
       << "ranks with equal masks share their cores";
   const std::string said = planned({{cores[1]}, {cores[0]}, cores});
-  EXPECT_NE(said.find(cat("ranks 1 and 2 of one host are bound to different cores that overlap (", cores[0], " and ",
-                          cores[0], ",", cores[1], "). add --bind-to none")),
-            said.npos)
+  EXPECT_NE(
+      said.find(fmt::format(
+          "ranks 1 and 2 of one host are bound to different cores that overlap ({} and {},{}). add --bind-to none",
+          cores[0], cores[0], cores[1])),
+      said.npos)
       << said;
 }
 

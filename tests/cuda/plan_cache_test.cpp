@@ -1,5 +1,6 @@
 #include "cuda/dnn/plan_cache.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -137,7 +138,7 @@ TEST(PlanChoice, AProblemThatDiffersFromThatOfRankZeroIsRejected) {
     PlanSelector choices("equal devices", "", options);
     const auto select = [] { return PlanEntry{"text", 1e-5}; };
     EXPECT_EQ(choices.get("the same", select).plan, "text");
-    const std::string other = cat("of rank ", world.rank());
+    const std::string other = fmt::format("of rank {}", world.rank());
     if (world.rank() == 0)
       EXPECT_EQ(choices.get(other, select).plan, "text");
     else

@@ -1,4 +1,5 @@
 // Every convolution of the built-in models has plans in the linked cuDNN, for the descriptions of several GPUs.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -125,7 +126,7 @@ class Checker {
 
   // Checks that every convolution of the network has plans, without which the graph cannot be compiled.
   Fused check(const Network& n, std::int64_t rows, DType dtype, Mode mode, int level = 0) {
-    const std::string what = cat(n.model.name, " ", n.model.depth, " ", name_of(dtype), " level ", level);
+    const std::string what = fmt::format("{} {} {} level {}", n.model.name, n.model.depth, name_of(dtype), level);
     try {
       const CompiledGraph compiled =
           compile_graph(backend_, build_model(n.model, {rows, n.sample, DType::u8, {}, true}, dtype, mode), level);

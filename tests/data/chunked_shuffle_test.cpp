@@ -1,4 +1,5 @@
 // Block shuffle of chunked data sets: its blocks are chunks, and its windows fit into the cache of decoded chunks.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -29,7 +30,7 @@ using test::write_filtered;
 // Two files of gzip chunks. A row has 60 values, and two chunks beside each other hold 16 rows.
 ShardIndex files_of_chunks(const TemporaryFolder& folder) {
   for (const hsize_t rows : {530, 203})
-    write_filtered(folder / cat(rows, ".h5"),
+    write_filtered(folder / fmt::format("{}.h5", rows),
                    {{"x", H5T_STD_U8LE, {rows, 60}, {16, 32}, numbers(rows * 60, rows)},
                     {"y", H5T_STD_I64LE, {rows}, {}, bytes_of(labels(std::int64_t(rows)))}},
                    {"", [](hid_t p, unsigned) { H5Pset_deflate(p, 1); }});

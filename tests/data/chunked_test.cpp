@@ -1,4 +1,5 @@
 // Chunked data sets that are read without the HDF5 library, compared with the library and with what was written.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -43,7 +44,7 @@ TEST(Chunked, EveryFilterReadsAsHdf5ReadsIt) {
   for (const ChunkFilter& filter : test::chunk_filters())
     for (const Shape& shape : shapes) {
       const hid_t type = shape.sample.size() == 3 ? H5T_IEEE_F32BE : H5T_STD_U8LE;
-      SCOPED_TRACE(cat(filter.name, " of rank ", shape.sample.size(), ", ", H5Tget_size(type), " bytes"));
+      SCOPED_TRACE(fmt::format("{} of rank {}, {} bytes", filter.name, shape.sample.size(), H5Tget_size(type)));
       std::vector<std::string> paths;
       std::int64_t first = 0;
       for (const std::int64_t rows : {23, 1, 13}) {  // chunked y, contiguous y, chunked y
@@ -55,7 +56,7 @@ TEST(Chunked, EveryFilterReadsAsHdf5ReadsIt) {
         }
         chunk[0] = std::min<hsize_t>(chunk[0], hsize_t(rows));  // HDF5 requires this
         if (rows == 1) y_chunk.clear();
-        paths.push_back(folder / cat("part", paths.size(), ".h5"));
+        paths.push_back(folder / fmt::format("part{}.h5", paths.size()));
         const std::string x = numbers(values * H5Tget_size(type), std::uint64_t(first));
         write_filtered(
             paths.back(),

@@ -1,4 +1,5 @@
 // Packing of image files as they are, and of packed image files as pixels.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ using test::message_of;
 
 void write_photos(const EncodedSet& set) {
   for (std::size_t i = 0; i < set.files.size(); ++i) {
-    const std::string name = cat("photos/", char('a' + set.labels[i]), "/", i, i % 4 == 3 ? ".png" : ".jpg");
+    const std::string name = fmt::format("photos/{}/{}{}", char('a' + set.labels[i]), i, i % 4 == 3 ? ".png" : ".jpg");
     std::filesystem::create_directories(std::filesystem::path(set.folder / name).parent_path());
     std::ofstream(set.folder / name, std::ios::binary) << set.files[i];
   }

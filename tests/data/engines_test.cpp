@@ -1,5 +1,6 @@
 #include "data/engines.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -89,7 +90,7 @@ TEST(Engines, AllGiveTheSameBytesAtAnyOffset) {
           std::vector<char> x(ids.size() * std::size_t(bytes));
           std::vector<std::int32_t> y(ids.size());
           source->read(ids, x.data(), y.data());
-          set.expect(ids, x.data(), y.data(), cat(engine.name, ", ", bytes, " bytes at ", offset));
+          set.expect(ids, x.data(), y.data(), fmt::format("{}, {} bytes at {}", engine.name, bytes, offset));
         }
       }
     }
@@ -121,7 +122,8 @@ TEST(Engines, GiveTheLoaderTheSameBatchesWithAnyWorkers) {
         while (const Batch* b = loader.next()) {
           std::vector<std::int64_t> ids(std::size_t(b->item.rows));
           sampler.ids(b->item, ids.data());
-          set.expect(ids, b->x.as<char>(), b->y.as<std::int32_t>(), cat(engine.name, ", ", workers, " workers"));
+          set.expect(ids, b->x.as<char>(), b->y.as<std::int32_t>(),
+                     fmt::format("{}, {} workers", engine.name, workers));
           rows += b->item.rows;
         }
         EXPECT_EQ(rows, 140) << engine.name;
@@ -142,7 +144,8 @@ TEST(Engines, NameTheFileAndTheFirstMissingSample) {
       std::filesystem::resize_file(set.index.shards[1].path, set.index.shards[1].x_offset + cut);
       const std::int64_t first = 20 + std::int64_t(cut / 5000);
       const std::string message = message_of([&] { read({first, first + 1, 2}); });
-      EXPECT_NE(message.find(cat("raw1 ends before sample ", first)), std::string::npos) << engine.name << message;
+      EXPECT_NE(message.find(fmt::format("raw1 ends before sample {}", first)), std::string::npos)
+          << engine.name << message;
       EXPECT_NE(message.find("truncated while in use"), std::string::npos) << engine.name << message;
     }
     read({3, 4});

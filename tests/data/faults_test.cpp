@@ -1,5 +1,6 @@
 // Read faults of each kind, below the loader. The read is retried, or the sample is skipped, or the run ends with a
 // message that names the file. Nothing else changes.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -36,7 +37,7 @@ using test::x_offset;
 TEST(Faults, TransientErrorsAreRetriedAndChangeNothing) {
   for (const Engine& engine : portable_engines())
     for (const int error : {EIO, EAGAIN, ETIMEDOUT, EREMOTEIO, ESTALE}) {
-      SCOPED_TRACE(cat(engine.name, ", ", std::strerror(error)));
+      SCOPED_TRACE(fmt::format("{}, {}", engine.name, std::strerror(error)));
       const RawSet set(sample_bytes, {20, 20}, x_offset);
       const Faults faults({fault_at(24, 26, error, 2)});
       const EpochSeen seen =
@@ -69,7 +70,7 @@ TEST(Faults, SkippedSamplesAreZerosAndAllOthersAreUnchanged) {
   for (const Engine& engine : portable_engines())
     for (const int ranks : {1, 3})
       for (const int workers : {0, 2}) {
-        SCOPED_TRACE(cat(engine.name, ", ", ranks, " ranks, ", workers, " workers"));
+        SCOPED_TRACE(fmt::format("{}, {} ranks, {} workers", engine.name, ranks, workers));
         const RawSet set(sample_bytes, {20, 20}, x_offset);
         // Samples 20 to 23 are bytes 0 to 20000 of x. Engines that read pages also fail on sample 24, which shares one.
         const Faults faults({{"raw1", 4096, 4096 + 20000, EIO}});

@@ -76,7 +76,7 @@ class Rows : public Importer {
   void read(std::int64_t begin, std::int64_t n, void* x, void* y) const override {
     for (std::int64_t r = 0; r < n; ++r) {
       const std::int64_t row = begin + r;
-      if (row == fail_at) fail(Exit::data, "row ", row, " is broken");
+      if (row == fail_at) fail(Exit::data, "row {} is broken", row);
       for (std::int64_t i = 0; i < one.count(); ++i)
         if (floats)
           static_cast<float*>(x)[r * one.count() + i] = float(value(row, i)) / 7;

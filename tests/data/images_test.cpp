@@ -1,4 +1,5 @@
 // Imports folders of images by class, which the test writes with libpng and libjpeg.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -181,7 +182,7 @@ TEST_F(Images, JpegIsTurnedUprightOnRequest) {
                   across = side[!swapped] == 'R' ? width - 1 - (swapped ? row : column) : (swapped ? row : column);
         return 3 * down + 2 * across + 20 * c;
       };
-      const std::string path = at(cat("a/", number, ".jpg"));
+      const std::string path = at(fmt::format("a/{}.jpg", number));
       test::write_jpeg(path, swapped ? width : height, swapped ? height : width, 3, stored, {false, 100, 1, 1});
       const auto two = [&](int v) { return little ? std::string{char(v), '\0'} : std::string{'\0', char(v)}; };
       const auto four = [&](int v) { return little ? two(v) + two(0) : two(0) + two(v); };

@@ -1,4 +1,5 @@
 // The node-local cache: samples are the same whatever is copied, and no fault of a copy or of its folder ends a run.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -93,7 +94,7 @@ fs::path copy_of(const TemporaryFolder& cache, const std::string& name) {
 }
 int folders_in_memory() {
   int count = 0;
-  const std::string mine = cat("millrace-cache-", int(getuid()), "-", int(getpid()), "-");
+  const std::string mine = fmt::format("millrace-cache-{}-{}-", int(getuid()), int(getpid()));
   for (const fs::path& path : files_in("/dev/shm")) count += path.filename().string().starts_with(mine);
   return count;
 }

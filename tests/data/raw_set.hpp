@@ -1,6 +1,8 @@
 // A data set of raw files without HDF5 structures: labels first, then samples at a chosen offset up to the end of the
 // file. Readers need nothing else.
 #pragma once
+#include <fmt/core.h>
+
 #include <cstring>
 #include <fstream>
 #include <span>
@@ -22,7 +24,7 @@ struct RawSet {
     index.y.dtype = DType::i32;
     for (const std::int64_t rows : rows_of_shards) {
       Shard shard;
-      shard.path = folder / cat("raw", index.shards.size());
+      shard.path = folder / fmt::format("raw{}", index.shards.size());
       shard.first = index.rows;
       shard.rows = rows;
       shard.x_offset = x_offset + 4 * std::uint64_t(rows);

@@ -1,5 +1,6 @@
 #include "millrace/data/read/source.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -37,7 +38,7 @@ std::vector<std::string> write_set(const TemporaryFolder& folder, hid_t stored_x
       y[std::size_t(r)] = (first + r) % 11;
       for (std::int64_t v = 0; v < 35; ++v) x[std::size_t(r * 35 + v)] = std::int16_t((first + r) * 300 + v - 5000);
     }
-    paths.push_back(folder / cat("part", paths.size(), ".h5"));
+    paths.push_back(folder / fmt::format("part{}.h5", paths.size()));
     const hsize_t n = hsize_t(rows);
     std::vector<hsize_t> x_chunk = chunk, y_chunk = chunk;
     if (!chunk.empty()) {
@@ -134,7 +135,7 @@ TEST(Source, MoreShardsThanOpenFilesAreRead) {
   const TemporaryFolder folder;
   std::vector<std::string> paths;
   for (int s = 0; s < 60; ++s) {
-    paths.push_back(folder / cat("s", s, ".h5"));
+    paths.push_back(folder / fmt::format("s{}.h5", s));
     const std::vector<std::uint8_t> x{std::uint8_t(s), std::uint8_t(s + 1)};
     const std::int64_t y = s;
     test::write_file(paths.back(), {{"x", H5T_STD_U8LE, H5T_NATIVE_UINT8, {1, 2}, x.data()},
@@ -224,7 +225,8 @@ TEST(Source, LabelsThatDoNotFitIntoInt32AreAnError) {
 TEST(Source, SyntheticSamplesAreAFunctionOfTheirId) {
   const auto world = solo_world();
   for (const char* shape : {"9x7x3", "33", "4x5x6x2", "300x2"}) {
-    const ShardIndex d = index_shards(*world, {.paths = {cat("synthetic:images:rows=200,classes=5,shape=", shape)}});
+    const ShardIndex d =
+        index_shards(*world, {.paths = {fmt::format("synthetic:images:rows=200,classes=5,shape={}", shape)}});
     const auto a = make_source(*world, d, Reader::automatic), b = make_source(*world, d, Reader::automatic);
     const auto ids = shuffled(200);
     const ReadRows all = read_rows(*a, d, ids);
@@ -247,7 +249,8 @@ TEST(Source, SyntheticSamplesAreAFunctionOfTheirId) {
 TEST(Source, SyntheticClassesCanBeLearned) {
   const auto world = solo_world();
   for (const char* shape : {"16x16x3", "64"}) {
-    const ShardIndex d = index_shards(*world, {.paths = {cat("synthetic:images:rows=400,classes=6,shape=", shape)}});
+    const ShardIndex d =
+        index_shards(*world, {.paths = {fmt::format("synthetic:images:rows=400,classes=6,shape={}", shape)}});
     const auto source = make_source(*world, d, Reader::automatic);
     std::vector<std::int64_t> ids(400);
     std::iota(ids.begin(), ids.end(), 0);

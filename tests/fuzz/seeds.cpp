@@ -1,4 +1,5 @@
 // seeds FOLDER: writes small valid inputs for each fuzzer into a folder with its name. libFuzzer starts from them.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <zlib.h>
 
@@ -56,7 +57,7 @@ void images() {
   const auto pixel = [](int y, int x, int c) { return (y * 9 + x * 5 + c * 40) % 256; };
 #ifdef MILLRACE_WITH_PNG
   for (const int type : {PNG_COLOR_TYPE_RGB, PNG_COLOR_TYPE_RGBA, PNG_COLOR_TYPE_GRAY})
-    test::write_png(path_of("images", cat("png-", type)), 12, 17, type, pixel);
+    test::write_png(path_of("images", fmt::format("png-{}", type)), 12, 17, type, pixel);
   test::write_png(path_of("images", "png-16"), 9, 9, PNG_COLOR_TYPE_RGB, pixel, 16);
 #endif
 #ifdef MILLRACE_WITH_JPEG

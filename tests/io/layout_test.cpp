@@ -1,3 +1,4 @@
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -79,7 +80,7 @@ TEST(Layout, TheOffsetIsThePositionOfTheBytes) {
   const TemporaryFolder folder;
   const auto values = numbers(105);
   for (const hsize_t user_block : {hsize_t(0), hsize_t(512), hsize_t(65536)}) {
-    const std::string path = folder / cat("block", user_block, ".h5");
+    const std::string path = folder / fmt::format("block{}.h5", user_block);
     Recipe recipe;
     recipe.user_block = user_block;
     test::write_foreign(path, recipe, H5T_NATIVE_INT32, values.data());
@@ -108,7 +109,7 @@ TEST(Layout, ChunkIndexFindsTheBytes) {
   const TemporaryFolder folder;
   const auto values = numbers(105);
   for (const hsize_t user_block : {hsize_t(0), hsize_t(1024)}) {
-    const std::string path = folder / cat("block", user_block, ".h5");
+    const std::string path = folder / fmt::format("block{}.h5", user_block);
     Recipe recipe;
     recipe.chunk = {2, 5, 3};
     recipe.user_block = user_block;

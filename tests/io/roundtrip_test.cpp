@@ -1,3 +1,4 @@
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -30,7 +31,7 @@ TEST_P(RoundtripOfType, BytesAreReadBack) {
   {
     File file = File::create(path);
     for (std::size_t i = 0; i < shapes.size(); ++i) {
-      const std::string name = cat("/deep/er/x", i);
+      const std::string name = fmt::format("/deep/er/x{}", i);
       const auto count = std::accumulate(shapes[i].begin(), shapes[i].end(), std::int64_t(1), std::multiplies<>());
       file.create_dataset(name, dtype, shapes[i]);
       file.write_rows(name, 0, shapes[i][0], dtype, pattern(std::size_t(count) * size_of(dtype)).data());
@@ -39,7 +40,7 @@ TEST_P(RoundtripOfType, BytesAreReadBack) {
   }
   const File file = File::open(path);
   for (std::size_t i = 0; i < shapes.size(); ++i) {
-    const std::string name = cat("/deep/er/x", i);
+    const std::string name = fmt::format("/deep/er/x{}", i);
     const DatasetInfo info = file.info(name);
     EXPECT_EQ(info.dtype, dtype);
     EXPECT_EQ(info.shape, shapes[i]);

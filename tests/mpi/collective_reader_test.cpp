@@ -1,4 +1,5 @@
 // data.reader = mpio_collective: all ranks read collectively, although they need different samples at different times.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -113,7 +114,7 @@ TEST(CollectiveReader, AFailedReadOfOneRankDoesNotBlockTheOthers) {
       message = e.what();
       fine = last && round == 1;
     }
-    everywhere(world, fine, cat("round ", round, " ", message));
+    everywhere(world, fine, fmt::format("round {} {}", round, message));
   }
   everywhere(world, (message.find(std::string(cut.path)) != std::string::npos) == last, "the file's name: " + message);
 }

@@ -1,5 +1,6 @@
 #include "millrace/comm/collective.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "millrace/base/error.hpp"
@@ -97,7 +98,7 @@ TEST(Collective, RanksOfOtherHostsThatAreBehindAreNamed) {
       EXPECT_TRUE(status.unresponsive.empty());
       const std::string words = board->describe(status);
       if (number == 7)
-        EXPECT_EQ(words, cat("late: rank ", late, " on ", world.host()));
+        EXPECT_EQ(words, fmt::format("late: rank {} on {}", late, world.host()));
       else
         EXPECT_NE(words.find("no rank is known to be late"), words.npos);
     }
@@ -146,7 +147,8 @@ TEST(WorldOverMpi, ReducesGathersAndBroadcasts) {
   EXPECT_EQ(v, (std::vector<std::int64_t>{world.size() - 1, 0}));
   const auto names = world.gather(std::string(std::size_t(world.rank()), 'x'));
   for (std::size_t r = 0; r < names.size(); ++r) EXPECT_EQ(names[r].size(), r);
-  EXPECT_EQ(world.broadcast_string(cat("from ", world.rank()), world.size() - 1), cat("from ", world.size() - 1));
+  EXPECT_EQ(world.broadcast_string(fmt::format("from {}", world.rank()), world.size() - 1),
+            fmt::format("from {}", world.size() - 1));
   EXPECT_GE(world.node_count(), 1);
   EXPECT_LT(world.node(), world.node_count());
   EXPECT_LT(world.local_rank(), world.local_size());

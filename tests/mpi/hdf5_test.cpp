@@ -2,6 +2,7 @@
 // process writes, so the tests notice if one rank writes for all.
 #include "millrace/io/hdf5.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -26,7 +27,7 @@ struct SharedPath {
   World& world;
   std::string path;
   explicit SharedPath(World& w) : world(w) {
-    path = world.broadcast_string((fs::temp_directory_path() / cat("millrace_mpi_", getpid(), ".h5")).string());
+    path = world.broadcast_string((fs::temp_directory_path() / fmt::format("millrace_mpi_{}.h5", getpid())).string());
   }
   ~SharedPath() {
     world.barrier();
@@ -72,7 +73,8 @@ void write_and_read(World& world, DType dtype, std::int64_t rows, std::int64_t c
     file.set("x", "rows", rows);
     file.flush();
     everywhere(world, std::int64_t(file.bytes_written()) == own_bytes, "the file's own count of bytes");
-    if (before >= 0) everywhere(world, written >= own_bytes, cat("the kernel's count ", written, " of ", own_bytes));
+    if (before >= 0)
+      everywhere(world, written >= own_bytes, fmt::format("the kernel's count {} of {}", written, own_bytes));
     if (kind != File::Transfer::independent)
       everywhere(world, file.last_io_mode() == mode || file.last_io_mode() == collective_mode,
                  file.last_io_mode() + ", not " + mode);
@@ -132,20 +134,21 @@ TEST(Hdf5, OneRankAloneWritesADatasetThatAllCreated) {
   const int count = 7;
   File file = File::create_parallel(shared.path, world);
   for (int t = 0; t < count; ++t) {
-    file.create_dataset(cat("group/t", t), DType::f32, {t + 1});
-    file.set(cat("group/t", t), "crc32", std::int64_t(t));
+    file.create_dataset(fmt::format("group/t{}", t), DType::f32, {t + 1});
+    file.set(fmt::format("group/t{}", t), "crc32", std::int64_t(t));
   }
   for (int t = 0; t < count; ++t)
     if (t % world.size() == world.rank())
-      file.write_rows(cat("group/t", t), 0, t + 1, DType::f32, std::vector<float>(std::size_t(t) + 1, float(t)).data());
+      file.write_rows(fmt::format("group/t{}", t), 0, t + 1, DType::f32,
+                      std::vector<float>(std::size_t(t) + 1, float(t)).data());
   file.close();
   const File reader = File::open(shared.path);
   bool right = true;
   for (int t = 0; t < count; ++t) {
     std::vector<float> back(std::size_t(t) + 1);
-    reader.read_rows(cat("group/t", t), 0, t + 1, DType::f32, back.data());
-    right =
-        right && back == std::vector<float>(back.size(), float(t)) && reader.get_int(cat("group/t", t), "crc32") == t;
+    reader.read_rows(fmt::format("group/t{}", t), 0, t + 1, DType::f32, back.data());
+    right = right && back == std::vector<float>(back.size(), float(t)) &&
+            reader.get_int(fmt::format("group/t{}", t), "crc32") == t;
   }
   everywhere(world, right, "values");
 }

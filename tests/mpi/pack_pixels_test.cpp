@@ -1,4 +1,5 @@
 // Files of other programs give the same samples when they are packed on several ranks as when they are read in place.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -58,7 +59,7 @@ TEST(PackMpi, PackedPixelsEqualThoseReadInPlace) {
   for (std::size_t k = 0; k < std::size(cases); ++k) {
     const Case& c = cases[k];
     constexpr std::int64_t rows = 37;
-    const std::string foreign = (folder.path / cat("foreign", k, ".h5")).string();
+    const std::string foreign = (folder.path / fmt::format("foreign{}.h5", k)).string();
     if (world.rank() == 0) {
       fs::create_directories(folder.path);
       io::File file = io::File::create(foreign);
@@ -76,7 +77,7 @@ TEST(PackMpi, PackedPixelsEqualThoseReadInPlace) {
       file.close();
     }
     world.barrier();
-    const fs::path out = folder.path / cat("packed", k);
+    const fs::path out = folder.path / fmt::format("packed{}", k);
     ImportOptions input;
     input.x = {foreign};
     pack(world, *make_importer(input), {.out = out, .shard_bytes = 9000});

@@ -2,6 +2,7 @@
 // number of ranks.
 #include "millrace/data/pack/pack.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -106,7 +107,7 @@ TEST(PackMpi, EveryRankCompressesAndWritesItsOwnChunks) {
       mine += c >= first && c < last ? bytes : 0;
     }
   }
-  everywhere(world, mine > 0 && report.own_bytes == mine, cat("own bytes ", report.own_bytes, ", not ", mine));
+  everywhere(world, mine > 0 && report.own_bytes == mine, fmt::format("own bytes {}, not {}", report.own_bytes, mine));
   everywhere(world, report.bytes == all, "bytes of all");
   const auto packed = make_source(world, d, Reader::automatic), expected = make_source(world, same, Reader::automatic);
   std::string x(d.sample_bytes(), '?'), y(4, '?'), x2 = x, y2 = y;
@@ -155,7 +156,7 @@ TEST(PackMpi, EncodedImagesAreTheSameBytesAsThoseOfOneRank) {
   const SharedFolder folder(world);
   if (world.rank() == 0)
     for (std::size_t i = 0; i < 61; ++i) {
-      const fs::path name = folder.path / "photos" / cat("class", i % 4) / cat(i, ".png");
+      const fs::path name = folder.path / "photos" / fmt::format("class{}", i % 4) / fmt::format("{}.png", i);
       fs::create_directories(name.parent_path());
       std::ofstream(name, std::ios::binary) << header_of_png(i * i % 900);
     }

@@ -1,5 +1,6 @@
 // Helpers of the tests that run on several ranks.
 #pragma once
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -16,7 +17,8 @@ struct SharedFolder {
   World& world;
   std::filesystem::path path;
   explicit SharedFolder(World& w) : world(w) {
-    path = w.broadcast_string((std::filesystem::temp_directory_path() / cat("millrace_pack_", getpid())).string());
+    path = w.broadcast_string(
+        (std::filesystem::temp_directory_path() / fmt::format("millrace_pack_{}", getpid())).string());
   }
   ~SharedFolder() {
     world.barrier();

@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include "reference/elementwise.hpp"
 #include "support/op_harness.hpp"
 
@@ -40,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(Activation, ActivationAgainstReference,
                          ::testing::Combine(::testing::ValuesIn(activations),
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16)),
                          [](const auto& info) {
-                           return cat(std::get<0>(info.param).name, "_", name_of(std::get<1>(info.param)));
+                           return fmt::format("{}_{}", std::get<0>(info.param).name, name_of(std::get<1>(info.param)));
                          });
 
 TEST(ActivationReference, SlopesMatchFiniteDifferences) {

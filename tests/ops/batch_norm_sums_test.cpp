@@ -1,4 +1,6 @@
 // Batch norm at fusion level 2, where the sums are inputs and not computed by the op.
+#include <fmt/core.h>
+
 #include "reference/batch_norm.hpp"
 #include "support/op_harness.hpp"
 
@@ -110,9 +112,10 @@ INSTANTIATE_TEST_SUITE_P(BatchNormSums, BatchNormSumsAgainstReference,
                                                               std::pair(true, true))),
                          [](const auto& info) {
                            const auto consumes = std::get<3>(info.param);
-                           return cat("shape_", std::get<0>(info.param), "_", name_of(std::get<1>(info.param)),
-                                      std::get<2>(info.param) == GradMode::add ? "_add" : "_write",
-                                      consumes.first ? "_sums" : "", consumes.second ? "_diff_sums" : "");
+                           return fmt::format("shape_{}_{}{}{}{}", std::get<0>(info.param),
+                                              name_of(std::get<1>(info.param)),
+                                              std::get<2>(info.param) == GradMode::add ? "_add" : "_write",
+                                              consumes.first ? "_sums" : "", consumes.second ? "_diff_sums" : "");
                          });
 
 TEST(BatchNormSums, SaveNoReluBits) {

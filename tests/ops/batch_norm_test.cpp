@@ -1,5 +1,6 @@
 #include "reference/batch_norm.hpp"
 
+#include <fmt/core.h>
 #include <omp.h>
 
 #include "support/op_harness.hpp"
@@ -106,8 +107,9 @@ INSTANTIATE_TEST_SUITE_P(BatchNorm, BatchNormAgainstReference,
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16),
                                             ::testing::Values(GradMode::write, GradMode::add)),
                          [](const auto& info) {
-                           return cat(cases()[std::get<0>(info.param)].name, "_", name_of(std::get<1>(info.param)),
-                                      std::get<2>(info.param) == GradMode::add ? "_add" : "_write");
+                           return fmt::format("{}_{}{}", cases()[std::get<0>(info.param)].name,
+                                              name_of(std::get<1>(info.param)),
+                                              std::get<2>(info.param) == GradMode::add ? "_add" : "_write");
                          });
 
 TEST(BatchNormReference, GradientsMatchFiniteDifferences) {

@@ -1,4 +1,6 @@
 // Convolutions at fusion level 2, which compute the sums of a batch norm in forward and in backward.
+#include <fmt/core.h>
+
 #include "reference/batch_norm.hpp"
 #include "reference/conv.hpp"
 #include "support/op_harness.hpp"
@@ -133,7 +135,8 @@ INSTANTIATE_TEST_SUITE_P(ConvSums, ConvSumsAgainstReference,
                          ::testing::Combine(::testing::Range<std::size_t>(0, cases().size()),
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16)),
                          [](const auto& info) {
-                           return cat(cases()[std::get<0>(info.param)].name, "_", name_of(std::get<1>(info.param)));
+                           return fmt::format("{}_{}", cases()[std::get<0>(info.param)].name,
+                                              name_of(std::get<1>(info.param)));
                          });
 
 // A typical layer of a ResNet, which every backend must support.

@@ -1,5 +1,7 @@
 #include "reference/conv.hpp"
 
+#include <fmt/core.h>
+
 #include "ops/weighted_op_checks.hpp"
 #include "support/op_harness.hpp"
 
@@ -90,7 +92,7 @@ TEST_P(ConvAgainstReference, ForwardAndGradientsMatch) {
   auto g = reference::conv_backward(s, x, w, dy);
   add(g.weight, w0);
   add(g.bias, b0);
-  const std::string with = cat(" by ", h.op().implementation());
+  const std::string with = fmt::format(" by {}", h.op().implementation());
   expect_close(get(h.args.dst), reference::conv_forward(s, x, w, b), activations.of(dtype), "dst" + with);
   expect_close(get(h.args.diff_src[0]), g.src, activations.of(dtype), "diff_src" + with);
   const bool narrow = h.op().implementation().rfind("cudnn", 0) == 0;
@@ -104,8 +106,9 @@ INSTANTIATE_TEST_SUITE_P(Conv, ConvAgainstReference,
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16),
                                             ::testing::Values(GradMode::write, GradMode::add)),
                          [](const auto& info) {
-                           return cat(cases()[std::get<0>(info.param)].name, "_", name_of(std::get<1>(info.param)),
-                                      std::get<2>(info.param) == GradMode::add ? "_add" : "_write");
+                           return fmt::format("{}_{}{}", cases()[std::get<0>(info.param)].name,
+                                              name_of(std::get<1>(info.param)),
+                                              std::get<2>(info.param) == GradMode::add ? "_add" : "_write");
                          });
 
 TEST(ConvOp, PaddingChannelsHaveNoWeightsAndDoNotChangeTheResult) {
@@ -141,7 +144,7 @@ TEST(ConvOp, PaddingChannelsHaveNoWeightsAndDoNotChangeTheResult) {
         h.backward();
         auto g = reference::conv_backward(plain, x, w, dy);
         add(g.weight, w0);
-        const std::string with = cat(" with ", zeros, " by ", h.op().implementation());
+        const std::string with = fmt::format(" with {} by {}", zeros, h.op().implementation());
         expect_close(get(h.args.dst), reference::conv_forward(plain, x, w, b), activations.of(dtype), "dst" + with);
         const bool narrow = h.op().implementation().rfind("cudnn", 0) == 0;
         expect_close(get(h.args.diff_weight[0]), g.weight, (narrow ? narrow_parameters : parameters).of(dtype),

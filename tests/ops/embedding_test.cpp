@@ -1,5 +1,7 @@
 #include "reference/embedding.hpp"
 
+#include <fmt/core.h>
+
 #include "support/op_harness.hpp"
 
 namespace millrace {
@@ -39,7 +41,7 @@ TEST(EmbeddingOp, ForwardAndBackwardMatchReference) {
         h.want_dst(s.dst(), dtype);
         h.forward();
         h.backward();
-        const std::string what = cat(s.src.str(), " of ", s.weight().str());
+        const std::string what = fmt::format("{} of {}", s.src.str(), s.weight().str());
         EXPECT_EQ(get(h.args.dst), reference::embedding(s, tokens, table)) << what;
         // Sums of up to a hundred float32 values, in the order of the reference.
         expect_close(get(h.args.diff_weight[0]), reference::embedding_gradient(s, tokens, dy, before), 2e-6, what);

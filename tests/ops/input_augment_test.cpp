@@ -1,4 +1,6 @@
 // Random changes of samples: crops at another size, cutouts, brightness and colours.
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "ops/input_checks.hpp"
@@ -22,7 +24,8 @@ TEST(InputOp, CutoutBrightnessAndContrastMatchReference) {
             s.cutout = cutout;
             s.brightness = jitter;
             s.contrast = jitter / 2;
-            expect_reference(s, cat(shape.str(), " to ", name_of(dtype), " cutout ", cutout, " jitter ", jitter));
+            expect_reference(
+                s, fmt::format("{} to {} cutout {} jitter {:g}", shape.str(), name_of(dtype), cutout, jitter));
           }
 }
 
@@ -54,8 +57,9 @@ TEST(InputOp, SaturationAndHueMatchReference) {
             if (shape[0] == 6) s.transform = Transform::log1p;
             // Each value is a sum of three others of magnitude up to 7.
             const Tolerance exact{3e-6, 4e-3, 6e-4}, enlarged{2e-4, 4e-3, 1e-3};
-            expect_reference(s, cat(shape.str(), " to ", name_of(dtype), " ", saturation, " ", hue, " ", min_area),
-                             min_area > 0 ? enlarged : exact);
+            expect_reference(
+                s, fmt::format("{} to {} {:g} {:g} {:g}", shape.str(), name_of(dtype), saturation, hue, min_area),
+                min_area > 0 ? enlarged : exact);
           }
 }
 
@@ -149,8 +153,9 @@ TEST(InputOp, RandomResizedCropMatchesReference) {
             s.random_resized_crop = min_area;
             s.cutout = min_area < 0.5f ? 2 : 0;
             s.brightness = min_area < 0.5f ? 0.2f : 0;
-            expect_reference(s, cat(shape.str(), " ", name_of(raw), " to ", name_of(dtype), " min_area ", min_area),
-                             resized_tolerance);
+            expect_reference(
+                s, fmt::format("{} {} to {} min_area {:g}", shape.str(), name_of(raw), name_of(dtype), min_area),
+                resized_tolerance);
           }
 }
 

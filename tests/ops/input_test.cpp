@@ -1,4 +1,6 @@
 // Stored values become the input of a network: types, layouts, channels, parts of samples, normalization.
+#include <fmt/core.h>
+
 #include "ops/input_checks.hpp"
 
 namespace millrace {
@@ -12,7 +14,7 @@ TEST(InputOp, EveryStoredTypeMatchesReference) {
     for (const bool augment : {false, true})
       for (const bool channels_first : {false, true})
         expect_reference(input({5, 9, 7, 3}, raw, augment, channels_first),
-                         cat(name_of(raw), " augment ", augment, " channels_first ", channels_first));
+                         fmt::format("{} augment {} channels_first {}", name_of(raw), augment, channels_first));
 }
 
 // Values as in scientific files: temperatures as int16, counts, and floats.
@@ -36,7 +38,8 @@ TEST(InputOp, OffsetTransformAndScalesPerChannelMatchReference) {
               s.channel_scale = {s.scale, s.scale / 2, s.scale / 3};
               s.channel_offset = {33, 273.15f, 13};
             }
-            const auto what = cat(name_of(raw), " to ", name_of(dtype), " ", name_of(transform), own, augment);
+            const auto what =
+                fmt::format("{} to {} {}{}{}", name_of(raw), name_of(dtype), name_of(transform), own, augment);
             expect_reference(s, what, {6e-6, 4e-3, 2e-3});  // normalised values are as large as 1500
           }
 }
@@ -58,10 +61,11 @@ TEST(InputOp, SelectedChannelsOfConcatenatedPartsMatchReference) {
             s.random_resized_crop = min_area;
             s.mean.resize(std::size_t(s.used_channels()));
             s.std.resize(s.mean.size());
-            expect_reference(s, cat(shape.str(), " parts ", parts.size(), " channels ", channels.size(), min_area),
-                             min_area > 0 ? resized_tolerance : input_tolerance);
+            expect_reference(
+                s, fmt::format("{} parts {} channels {}{:g}", shape.str(), parts.size(), channels.size(), min_area),
+                min_area > 0 ? resized_tolerance : input_tolerance);
             s.mode = Mode::infer;
-            expect_reference(s, cat(shape.str(), " not augmented"));
+            expect_reference(s, fmt::format("{} not augmented", shape.str()));
           }
 }
 
@@ -85,7 +89,7 @@ TEST(InputOp, SubvolumesAndFlipsOfEveryAxisMatchReference) {
             s.flip_axes = c.axes;
             s.cutout = pad;
             s.mode = mode;
-            expect_reference(s, cat(c.src.str(), " to ", s.dst().str(), " moves ", moves, " pad ", pad));
+            expect_reference(s, fmt::format("{} to {} moves {} pad {}", c.src.str(), s.dst().str(), moves, pad));
           }
 }
 

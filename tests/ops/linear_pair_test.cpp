@@ -1,5 +1,7 @@
 // Pairs of linear layers at fusion level 2: the second layer also computes the gradient before the activation of the
 // first layer, and the gradient of its bias.
+#include <fmt/core.h>
+
 #include "ops/weighted_op_checks.hpp"
 #include "reference/linear.hpp"
 #include "support/op_harness.hpp"
@@ -111,7 +113,7 @@ TEST_P(LinearPair, GradientsOfBothLayersMatchReference) {
   add(g1.bias, b10);
   add(g2.weight, w20);
   add(g2.bias, b20);
-  const std::string by = cat(" by ", first.op().implementation(), " and ", second.op().implementation());
+  const std::string by = fmt::format(" by {} and {}", first.op().implementation(), second.op().implementation());
   expect_close(get(first.args.dst), h, forward.of(dtype), "between" + by);
   expect_close(get(second.args.dst), reference::linear_forward(two, h, w2, b2), forward.of(dtype), "dst" + by);
   expect_close(get(first.args.diff_src[0]), g1.src, backward.of(dtype), "diff_src" + by);
@@ -127,9 +129,10 @@ INSTANTIATE_TEST_SUITE_P(Linear, LinearPair,
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16),
                                             ::testing::Values(GradMode::write, GradMode::add), ::testing::Bool()),
                          [](const auto& info) {
-                           return cat(cases()[std::get<0>(info.param)].name, "_", name_of(std::get<1>(info.param)),
-                                      std::get<2>(info.param) == GradMode::add ? "_add" : "_write",
-                                      std::get<3>(info.param) ? "_with_bias" : "");
+                           return fmt::format("{}_{}{}{}", cases()[std::get<0>(info.param)].name,
+                                              name_of(std::get<1>(info.param)),
+                                              std::get<2>(info.param) == GradMode::add ? "_add" : "_write",
+                                              std::get<3>(info.param) ? "_with_bias" : "");
                          });
 
 // No backend supports these cases.

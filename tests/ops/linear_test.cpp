@@ -1,5 +1,7 @@
 #include "reference/linear.hpp"
 
+#include <fmt/core.h>
+
 #include "ops/weighted_op_checks.hpp"
 #include "support/op_harness.hpp"
 
@@ -77,7 +79,7 @@ TEST_P(LinearAgainstReference, ForwardAndGradientsMatch) {
   auto g = reference::linear_backward(s, x, w, b, dy);
   add(g.weight, w0);
   add(g.bias, b0);
-  const std::string with = cat(" by ", h.op().implementation());
+  const std::string with = fmt::format(" by {}", h.op().implementation());
   expect_close(get(h.args.dst), reference::linear_forward(s, x, w, b), forward.of(dtype), "dst" + with);
   expect_close(get(h.args.diff_src[0]), g.src, backward.of(dtype), "diff_src" + with);
   expect_close(get(h.args.diff_weight[0]), g.weight, backward.of(dtype), "diff_weight" + with);
@@ -89,8 +91,9 @@ INSTANTIATE_TEST_SUITE_P(Linear, LinearAgainstReference,
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16),
                                             ::testing::Values(GradMode::write, GradMode::add)),
                          [](const auto& info) {
-                           return cat(cases()[std::get<0>(info.param)].name, "_", name_of(std::get<1>(info.param)),
-                                      std::get<2>(info.param) == GradMode::add ? "_add" : "_write");
+                           return fmt::format("{}_{}{}", cases()[std::get<0>(info.param)].name,
+                                              name_of(std::get<1>(info.param)),
+                                              std::get<2>(info.param) == GradMode::add ? "_add" : "_write");
                          });
 
 TEST(LinearReference, GradientsMatchFiniteDifferences) {

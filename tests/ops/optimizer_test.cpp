@@ -1,3 +1,4 @@
+#include <fmt/core.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -50,8 +51,8 @@ INSTANTIATE_TEST_SUITE_P(Optimizer, OptimizerAgainstReference,
                          ::testing::Combine(::testing::Range<std::size_t>(0, optimizer_cases().size()),
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16)),
                          [](const auto& info) {
-                           return cat(optimizer_cases()[std::get<0>(info.param)].name, "_",
-                                      name_of(std::get<1>(info.param)));
+                           return fmt::format("{}_{}", optimizer_cases()[std::get<0>(info.param)].name,
+                                              name_of(std::get<1>(info.param)));
                          });
 
 TEST(OptimizerOp, PaddingStaysZero) {

@@ -1,5 +1,7 @@
 #include "reference/pool.hpp"
 
+#include <fmt/core.h>
+
 #include "support/op_harness.hpp"
 
 namespace millrace {
@@ -73,7 +75,8 @@ INSTANTIATE_TEST_SUITE_P(Pool, PoolAgainstReference,
                          ::testing::Combine(::testing::Range<std::size_t>(0, cases().size()),
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16)),
                          [](const auto& info) {
-                           return cat(cases()[std::get<0>(info.param)].name, "_", name_of(std::get<1>(info.param)));
+                           return fmt::format("{}_{}", cases()[std::get<0>(info.param)].name,
+                                              name_of(std::get<1>(info.param)));
                          });
 
 TEST(PoolReference, GradientsMatchFiniteDifferences) {

@@ -1,5 +1,6 @@
 // Small training runs on a device that captures its steps, and the results that they write.
 #pragma once
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -26,7 +27,7 @@ struct QuickRuns : testing::Test {
 inline RunConfig graphed_run(int accumulation) {
   RunConfig c;
   const int rows = 3 * 4 * accumulation + 6;
-  c.data.train = {cat("synthetic:images:rows=", rows, ",shape=6x5x3,classes=4")};
+  c.data.train = {fmt::format("synthetic:images:rows={},shape=6x5x3,classes=4", rows)};
   c.data.valid = {"synthetic:images:rows=14,shape=6x5x3,classes=4"};
   c.data.augment = true;
   c.data.crop_pad = 1;
@@ -73,12 +74,12 @@ inline Outcome outcome_of(RunConfig c, int ranks, const std::filesystem::path& d
   std::ifstream in(dir / "metrics.jsonl");
   for (std::string line; std::getline(in, line);) {
     const auto j = nlohmann::json::parse(line);
-    out.steps.push_back(cat(j["step"].dump(), " loss ", j["loss"].dump(), " norm ", j["grad_norm"].dump(), " scale ",
-                            j["loss_scale"].dump(), " skipped ", j["skipped"].dump()));
+    out.steps.push_back(fmt::format("{} loss {} norm {} scale {} skipped {}", j["step"].dump(), j["loss"].dump(),
+                                    j["grad_norm"].dump(), j["loss_scale"].dump(), j["skipped"].dump()));
   }
   std::ifstream summary(dir / "summary.json");
   const auto j = nlohmann::json::parse(summary);
-  out.evaluation = cat(j["valid_loss"].dump(), " ", j["valid_accuracy"].dump(), " ", j["valid_top5"].dump());
+  out.evaluation = fmt::format("{} {} {}", j["valid_loss"].dump(), j["valid_accuracy"].dump(), j["valid_top5"].dump());
   std::filesystem::path newest;
   for (const auto& entry : std::filesystem::directory_iterator(dir / "checkpoints"))
     if (entry.path().extension() == ".h5") newest = std::max(newest, entry.path());

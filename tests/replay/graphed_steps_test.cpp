@@ -1,5 +1,6 @@
 // Captured steps give the same results as eager steps, which launch their operations one by one. These tests run on the
 // fake GPU and on a real GPU.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "replay/graphed_runs.hpp"
@@ -31,7 +32,7 @@ TEST_F(GraphedSteps, EqualEagerStepsBitwise) {
         c.data.prefetch = prefetch;
         if (!configure_fake_gpu(true, eager_copies) && eager_copies) continue;
         expect_equal(outcome_of(c), eager,
-                     cat(accumulation, " accumulated, ", prefetch, " slots, copies ", eager_copies));
+                     fmt::format("{} accumulated, {} slots, copies {}", accumulation, prefetch, eager_copies));
       }
   }
 }
@@ -46,7 +47,7 @@ TEST_F(GraphedSteps, SeveralGroupsGiveTheSameBitsAsOne) {
       c.cuda.graph_micro_batches = most;
       for (const bool eager_copies : {false, true}) {
         if (!configure_fake_gpu(true, eager_copies) && eager_copies) continue;
-        expect_equal(outcome_of(c), whole, cat(accumulation, " accumulated, ", most, " at once"));
+        expect_equal(outcome_of(c), whole, fmt::format("{} accumulated, {} at once", accumulation, most));
       }
     }
   }

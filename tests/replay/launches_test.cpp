@@ -1,4 +1,5 @@
 // How many graph launches a step takes, and that ranks with unequal shares communicate in the same captured groups.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "replay/graphed_runs.hpp"
@@ -34,7 +35,7 @@ TEST_F(GraphedLaunches, AStepIsOneLaunchAtAnyAccumulation) {
   for (const int accumulation : {1, 2, 3, 5})
     for (const int prefetch : {2, 3}) {
       RunConfig c = graphed_run(accumulation);
-      c.data.train = {cat("synthetic:images:rows=", 4 * 4 * accumulation, ",shape=6x5x3,classes=4")};
+      c.data.train = {fmt::format("synthetic:images:rows={},shape=6x5x3,classes=4", 4 * 4 * accumulation)};
       c.train.evaluate = false;
       c.data.prefetch = prefetch;
       const Counts graphed = counts_of(c);

@@ -5,6 +5,8 @@
 // backend, with convolutions and matrix multiplications of the CPU backend; or all operations are those of the CPU.
 #include "support/fake_gpu.hpp"
 
+#include <fmt/core.h>
+
 #include <chrono>
 #include <functional>
 #include <thread>
@@ -38,7 +40,7 @@ class FakeGpu : public DeferredDevice {
         }) {}
   std::string name() const override { return "replaying"; }
   void* allocate(MemoryKind kind, std::size_t bytes) override {  // like a small GPU: too little memory to measure peaks
-    if (bytes > (128u << 20)) fail(Exit::config, "cannot allocate ", bytes, " bytes");
+    if (bytes > (128u << 20)) fail(Exit::config, "cannot allocate {} bytes", bytes);
     return DeferredDevice::allocate(kind, bytes);
   }
   void copy_to_device(Stream stream, void* to, const void* from, std::size_t bytes) override {
@@ -103,7 +105,8 @@ class FakeGpu : public DeferredDevice {
     enqueue(Stream::compute, [this, name, work, fails, occasion = work ? occasion_ : 0, run = std::move(run)] {
       if (fails && test::fake_gpu().fails_after-- == 0) {
         const auto place = flight_recorder_.place();
-        fail(Exit::comm, "illegal address; ", place ? cat("the GPU was at ", place->text) : "place unknown");
+        fail(Exit::comm, "illegal address; {}",
+             place ? fmt::format("the GPU was at {}", place->text) : "place unknown");
       }
       const auto now = [] { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); };
       const std::int64_t began = now();

@@ -99,7 +99,7 @@ void HostBlock::run(const std::function<void()>& body) {
       done += fiber.done;
     }
     if (done > 0 && done < threads_) f.all.clear();  // the other fibers are in the middle of a block
-    MR_CHECK(done == 0 || done == threads_, done, " of ", threads_, " threads did not reach a barrier of the others");
+    MR_CHECK(done == 0 || done == threads_, "{} of {} threads did not reach a barrier of the others", done, threads_);
   }
 }
 

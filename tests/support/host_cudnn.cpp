@@ -113,7 +113,8 @@ std::int64_t of_channel(const View& v, const Numbers& at) { return at[1] * v.str
 void combine(const std::string& mode, const View& x, const View& b, View& y) {
   each(y.dims, [&](const Numbers& at) {
     const double left = x.get(offset(x, at)), right = b.get(of_channel(b, at));
-    MR_CHECK(mode == "CUDNN_POINTWISE_ADD" || mode == "CUDNN_POINTWISE_SUB" || mode == "CUDNN_POINTWISE_MUL", mode);
+    MR_CHECK(mode == "CUDNN_POINTWISE_ADD" || mode == "CUDNN_POINTWISE_SUB" || mode == "CUDNN_POINTWISE_MUL", "{}",
+             mode);
     y.set(offset(y, at), mode == "CUDNN_POINTWISE_MUL"   ? left * right
                          : mode == "CUDNN_POINTWISE_SUB" ? left - right
                                                          : left + right);

@@ -41,7 +41,7 @@ Volume read_volume(const char* path) {
   }
   Volume out{{extents[0], extents[1], extents[2]}, {}};
   const std::int64_t count = out.extent[0] * out.extent[1] * out.extent[2];
-  if (type != 2 || bytes < 352 + count) fail(Exit::data, path, " is not a NIfTI-1 volume of bytes");
+  if (type != 2 || bytes < 352 + count) fail(Exit::data, "{} is not a NIfTI-1 volume of bytes", path);
   out.voxels.assign(all.begin() + 352, all.begin() + 352 + count);
   return out;
 }

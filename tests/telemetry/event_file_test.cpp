@@ -1,5 +1,6 @@
 #include "millrace/telemetry/event_file.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -18,7 +19,7 @@ namespace fs = std::filesystem;
 
 class EventFiles : public ::testing::Test {
  protected:
-  fs::path folder = fs::temp_directory_path() / cat("millrace_events_", ::getpid());
+  fs::path folder = fs::temp_directory_path() / fmt::format("millrace_events_{}", ::getpid());
   void SetUp() override { fs::remove_all(folder); }
   void TearDown() override { fs::remove_all(folder); }
   std::vector<std::string> files() const {

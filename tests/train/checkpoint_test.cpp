@@ -1,5 +1,6 @@
 #include "train/checkpoint/checkpoint.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -22,7 +23,7 @@ struct Side {
     compute = make_cpu_context(*world, {});
     NetworkSpec spec;
     spec.model.name = "layers";
-    spec.model.layers = {cat("conv ", width, " 3x3"), "batchnorm", "relu", "globalpool", "linear outputs"};
+    spec.model.layers = {fmt::format("conv {} 3x3", width), "batchnorm", "relu", "globalpool", "linear outputs"};
     spec.batch = {0, {8, 8, 3}, DType::u8, {}, true};
     spec.train_rows = {4};
     spec.optimizer.kind = OptimizerSpec::Kind::adamw;

@@ -1,6 +1,7 @@
 // Lines of metrics.jsonl: their values are read back, and a full disk truncates none.
 #include "millrace/runs/metrics.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -109,7 +110,7 @@ TEST(Metrics, OnAFullDiskLinesWaitInMemoryAndNoneIsTruncated) {
   };
   EXPECT_EQ(times("is full. training goes on and the lines wait in memory (up to 4 MiB; later ones are left out)"), 1)
       << said;
-  EXPECT_EQ(times(cat(" lacks ", before + meanwhile - waited, " lines that were left out")), 1) << said;
+  EXPECT_EQ(times(fmt::format(" lacks {} lines that were left out", before + meanwhile - waited)), 1) << said;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // The files that a run writes during training: events for TensorBoard, a file for Prometheus, and lines of metrics.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -54,7 +55,7 @@ TEST(RunLogger, TensorBoardShowsEachStepOnceAcrossLaunches) {
   run.train(7, 2);
   const double before = unix_time();
   for (const std::int64_t lost : {7, 6})  // as if the run had been killed: it resumes at step 3
-    fs::remove(run.path / "run/checkpoints" / cat("step-0000000", lost, ".h5"));
+    fs::remove(run.path / "run/checkpoints" / fmt::format("step-0000000{}.h5", lost));
   run.train(9, 2);
   const double after = unix_time();
   run.train(9, 2);  // already finished: nothing is added

@@ -1,4 +1,5 @@
 // Compares the tensors of runs, not only their losses. The tensors are read from the checkpoints of the runs.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -66,7 +67,8 @@ TEST(EqualityOfTensors, RanksAndAccumulationGiveTheSameWeightsAndRunningStatisti
   const Tensors reference = after(c, 1, 1, 8);
   ASSERT_TRUE(
       std::any_of(reference.begin(), reference.end(), [](const auto& t) { return t.first.starts_with("/running/"); }));
-  for (const int ranks : {2, 3, 4}) expect_near(reference, after(c, 1, ranks, 8), 1e-5, cat(ranks, " ranks, a step"));
+  for (const int ranks : {2, 3, 4})
+    expect_near(reference, after(c, 1, ranks, 8), 1e-5, fmt::format("{} ranks, a step", ranks));
   // 131 rows make 4 steps of 32 and one of 3. With micro-batches of 8, some of the 4 ranks have no row in the last
   // step, and their zeros must not count.
   expect_near(after(c, 5, 1, 8), after(c, 5, 4, 8), 1e-3, "4 ranks, an epoch with its tail");

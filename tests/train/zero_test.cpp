@@ -1,4 +1,5 @@
 // ZeRO stage 1 changes which rank stores and updates which weights and moments. It changes no bit of the results.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -84,7 +85,7 @@ TEST(Zero, ChangesNoBitWithAnyOptimizer) {
     for (const int ranks : {1, 2, 3}) {  // 4, 2 and uneven numbers of micro-batches
       RunConfig c = wide_run();
       find_key("optim.name")->set(c, {optimizer});
-      expect_same(outcome(c, 0, ranks), outcome(c, 1, ranks), cat(optimizer, " on ", ranks, " ranks"));
+      expect_same(outcome(c, 0, ranks), outcome(c, 1, ranks), fmt::format("{} on {} ranks", optimizer, ranks));
     }
 }
 
@@ -101,7 +102,7 @@ TEST(Zero, ChangesNoBitWithSixteenBitGradientsAndOverflows) {
       c.comm.grad_dtype = DType::bf16;
       const Outcome plain = outcome(c, 0, ranks);
       EXPECT_EQ(plain.metrics[2].at("skipped"), true);
-      expect_same(plain, outcome(c, 1, ranks), cat(optimizer, " on ", ranks, " ranks"));
+      expect_same(plain, outcome(c, 1, ranks), fmt::format("{} on {} ranks", optimizer, ranks));
     }
 }
 
@@ -133,7 +134,7 @@ TEST(Zero, OverlapProgressAndBucketSizeChangeNoBit) {
       find_key("comm.progress")->set(c, {progress});
       c.comm.overlap = overlap;
       c.comm.bucket_size = overlap ? 1024 : 1 << 20;
-      expect_same(expected, outcome(c, 1, 2), cat(progress, ", overlap ", overlap));
+      expect_same(expected, outcome(c, 1, 2), fmt::format("{}, overlap {}", progress, overlap));
     }
 }
 

@@ -51,7 +51,7 @@ decltype(auto) dispatch_compute_dtype(DType dtype, const char* device, const Bod
     case DType::f16:
       return body(f16{});
     default:
-      fail(Exit::config, device, " does not compute in ", name_of(dtype), ". choose fp32, bf16 or fp16");
+      fail(Exit::config, "{} does not compute in {}. choose fp32, bf16 or fp16", device, name_of(dtype));
   }
 }
 

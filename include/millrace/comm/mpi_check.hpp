@@ -11,7 +11,7 @@ inline void check_mpi(int code, const char* call) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   MPI_Error_string(code, text, &length);
-  fail(Exit::comm, "MPI failed (", text, ") in ", call);
+  fail(Exit::comm, "MPI failed ({}) in {}", text, call);
 }
 
 }  // namespace millrace

@@ -43,7 +43,7 @@ auto option(const char* name, F read) {
   try {
     return read();
   } catch (const Error& error) {
-    fail(Exit::config, "command line: --", name, ": ", error.what());
+    fail(Exit::config, "command line: --{}: {}", name, error.what());
   }
 }
 

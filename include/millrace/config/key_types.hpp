@@ -43,7 +43,7 @@ T parse_number(const std::string& text) {
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   bool good = problem == std::errc() && end == text.data() + text.size();
   if constexpr (std::is_floating_point_v<T>) good = good && std::isfinite(value);
-  if (!good) fail(Exit::config, "'", text, "' is not a ", std::is_integral_v<T> ? "whole number" : "number");
+  if (!good) fail(Exit::config, "'{}' is not a {}", text, std::is_integral_v<T> ? "whole number" : "number");
   return value;
 }
 
@@ -178,7 +178,7 @@ template <class T>
 T parse_choice(const std::string& text, const Choices<T>& choices) {
   for (const auto& [word, value] : choices)
     if (text == word) return value;
-  fail(Exit::config, "'", text, "' is not one of ", list_words(choices));
+  fail(Exit::config, "'{}' is not one of {}", text, list_words(choices));
 }
 
 template <class Field, class T>

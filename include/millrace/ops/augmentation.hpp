@@ -167,8 +167,10 @@ class Augmenter {
     if (s.flip)
       for (const std::int64_t axis : s.flip_axes) flips_ |= 1u << (3 - spatial_ + int(axis));
     if (random_resized_crop_ > 0 && (spatial_ != 2 || random_resized_crop_ > 1 || !s.subvolume.empty()))
-      fail(Exit::config, "input: random_resized_crop = ", random_resized_crop_, " is not possible for samples ",
-           s.src.str(), " (it needs images without a subvolume, and a share of at most 1)");
+      fail(Exit::config,
+           "input: random_resized_crop = {:g} is not possible for samples {} (it needs images without a subvolume, and "
+           "a share of at most 1)",
+           random_resized_crop_, s.src.str());
     moves_ = moves_ && room_[0] + room_[1] + room_[2] > 0;
     on_ = s.mode == Mode::train && spatial_ > 0 &&
           (crop_pad_ > 0 || flips_ || cutout_ > 0 || jitters() || has_random_resized_crop() || moves_);

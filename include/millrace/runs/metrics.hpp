@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "millrace/telemetry/timeline.hpp"
 
@@ -46,8 +47,8 @@ class MetricsFile {
   void sync();  // flushes to the disk; call it before a checkpoint gets its final name
 
  private:
-  void add(const char* line, std::size_t length);
-  std::size_t append(const char*, std::size_t);
+  void add(std::string_view line);
+  std::size_t append(std::string_view);
   bool drain();
   std::filesystem::path path_;
   std::string waiting_;        // lines for which the disk had no room; the first may be the rest of a line

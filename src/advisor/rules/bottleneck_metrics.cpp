@@ -1,6 +1,8 @@
 // From the account of a run to the metrics that the rules of the verdict read.
 #include "millrace/advisor/rules/bottleneck_metrics.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <set>
 
@@ -96,7 +98,7 @@ void BottleneckMetrics::set_link(int hosts, const RankAccount& rank) {
     members = config.machine.ranks;
     link = {};
     if (h.nvlinks > 0 && h.nvlink_rate > 0)
-      link = {cat(h.nvlinks, " NVLinks"), h.nvlink_rate, NetworkLink::Kind::nvlink};
+      link = {fmt::format("{} NVLinks", h.nvlinks), h.nvlink_rate, NetworkLink::Kind::nvlink};
   }
   const double long_bytes = std::max(256.0 * 1024, link.rate * 50e-6);  // shorter ones are mostly latency
   double bytes = 0, busy = 0;
@@ -124,7 +126,7 @@ void BottleneckMetrics::set_straggler(const std::vector<RankAccount>& all) {
 
 void BottleneckMetrics::set_machine(const std::vector<RankAccount>& all) {
   const auto below = [](int value, int possible) { return value >= 0 && value < possible; };
-  const auto pcie_name = [](int generation, int lanes) { return cat("generation ", generation, " x", lanes); };
+  const auto pcie_name = [](int generation, int lanes) { return fmt::format("generation {} x{}", generation, lanes); };
   for (int rank = 0; rank < int(all.size()); ++rank) {
     const RankAccount& r = all[std::size_t(rank)];
     const double preempted = double(r.process.preempted) / std::max(1e-9, r.wall_seconds);

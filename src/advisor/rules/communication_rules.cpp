@@ -1,4 +1,6 @@
 // Rules against waiting for all-reduces.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -11,8 +13,8 @@ namespace {
 
 std::string bucket_evidence(const BottleneckMetrics& e) {
   const auto& c = e.config.communication;
-  return text("all-reduces in buckets of %s, as %s", format_bytes(c.bucket_size).c_str(),
-              c.grad_dtype == "none" ? "float32" : c.grad_dtype.c_str());
+  return fmt::format("all-reduces in buckets of {}, as {}", format_bytes(c.bucket_size),
+                     c.grad_dtype == "none" ? "float32" : c.grad_dtype.c_str());
 }
 
 double bucket_count(const BottleneckMetrics& e, std::uint64_t bucket_size) {
@@ -63,7 +65,7 @@ Rule another_bucket_size() {
 Rule fewer_all_reduces() {
   Rule rule = larger_global_batch(Bound::communication, Rule::Proof::hint);
   rule.evidence = [](const BottleneckMetrics& e) {
-    return text("one all-reduce per %.0f samples; %s", e.run.batch, makes_larger_steps);
+    return fmt::format("one all-reduce per {:.0f} samples; {}", e.run.batch, makes_larger_steps);
   };
   return rule;
 }
@@ -90,9 +92,9 @@ Rule use_the_fast_link() {
               [](const BottleneckMetrics& e) {
                 const NetworkLink& link = e.communication.link;
                 const bool one_host = link.kind == NetworkLink::Kind::nvlink;
-                return text("all-reduces between %s reach %.3f GB/s; %s %s rated at %.2f GB/s",
-                            one_host ? "GPUs" : "hosts", e.communication.link_rate * 1e-9, link.name.c_str(),
-                            one_host ? "are" : "is", link.rate * 1e-9);
+                return fmt::format("all-reduces between {} reach {:.3f} GB/s; {} {} rated at {:.2f} GB/s",
+                                   one_host ? "GPUs" : "hosts", e.communication.link_rate * 1e-9, link.name,
+                                   one_host ? "are" : "is", link.rate * 1e-9);
               },
           .proof = Rule::Proof::hint};
 }

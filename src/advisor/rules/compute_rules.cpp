@@ -1,4 +1,6 @@
 // Rules against computing itself.
+#include <fmt/core.h>
+
 #include "advisor/rules/rule_lists.hpp"
 #include "advisor/rules/rule_text.hpp"
 #include "millrace/base/units.hpp"
@@ -27,8 +29,8 @@ Rule reduce_threads() {
           .to = fewer_threads,
           .evidence =
               [](const BottleneckMetrics& e) {
-                return text("%d compute threads on the %d cores of a rank; preempted %.0f times per second",
-                            e.config.machine.threads, e.config.machine.cores, e.machine.preempted_per_second);
+                return fmt::format("{} compute threads on the {} cores of a rank; preempted {:.0f} times per second",
+                                   e.config.machine.threads, e.config.machine.cores, e.machine.preempted_per_second);
               },
           .caution = "floating-point sums may round differently"};
 }
@@ -39,7 +41,7 @@ Rule no_other_work() {
           .from =
               [](const BottleneckMetrics& e) {
                 const CoreContention& c = e.machine.contention;
-                return text("%.1f of %.0f cores of a rank", c.others + c.stolen, c.cores);
+                return fmt::format("{:.1f} of {:.0f} cores of a rank", c.others + c.stolen, c.cores);
               },
           .to =
               [](const BottleneckMetrics& e) {
@@ -48,8 +50,8 @@ Rule no_other_work() {
           .evidence =
               [](const BottleneckMetrics& e) {
                 const CoreContention& c = e.machine.contention;
-                return text("other processes used %.1f of them on average", c.others) +
-                       (c.stolen > 0.05 ? text(", other virtual machines %.1f", c.stolen) : "");
+                return fmt::format("other processes used {:.1f} of them on average", c.others) +
+                       (c.stolen > 0.05 ? fmt::format(", other virtual machines {:.1f}", c.stolen) : "");
               },
           .proof = Rule::Proof::hint};
 }
@@ -64,7 +66,7 @@ Rule capture_steps() {
               },
           .evidence =
               [](const BottleneckMetrics& e) {
-                return text("every operation is launched separately, in steps of %.2f ms", ms(e.times.step));
+                return fmt::format("every operation is launched separately, in steps of {:.2f} ms", ms(e.times.step));
               }};
 }
 
@@ -79,7 +81,7 @@ Rule larger_micro_batch() {
               },
           .evidence =
               [](const BottleneckMetrics& e) {
-                return text("%d micro-batches per step and rank", e.config.training.accumulation);
+                return fmt::format("{} micro-batches per step and rank", e.config.training.accumulation);
               },
           .caution = changes_batch_norm};
 }
@@ -108,11 +110,12 @@ Values larger_batch_where_it_is_small(const BottleneckMetrics& e) {
 }
 
 std::string small_batch_evidence(const BottleneckMetrics& e) {
-  if (e.times.step < short_step) return text("a step takes %.2f ms, much of which is fixed overhead", ms(e.times.step));
+  if (e.times.step < short_step)
+    return fmt::format("a step takes {:.2f} ms, much of which is fixed overhead", ms(e.times.step));
   if (optimizer_share(e) > 0.4)
-    return text("the optimizer takes %.2f ms of each step, whatever the batch size", ms(e.times.optimizer));
-  return text("training uses %s of the device's %s", format_bytes(std::uint64_t(e.memory.planned)).c_str(),
-              format_bytes(std::uint64_t(e.memory.limit)).c_str());
+    return fmt::format("the optimizer takes {:.2f} ms of each step, whatever the batch size", ms(e.times.optimizer));
+  return fmt::format("training uses {} of the device's {}", format_bytes(std::uint64_t(e.memory.planned)),
+                     format_bytes(std::uint64_t(e.memory.limit)));
 }
 
 Rule larger_steps() {
@@ -135,8 +138,8 @@ Rule shard_the_optimizer() {
               },
           .evidence =
               [](const BottleneckMetrics& e) {
-                return text("the optimizer takes %.2f ms per step; each of %d ranks would update one shard",
-                            ms(e.times.optimizer), e.config.machine.ranks);
+                return fmt::format("the optimizer takes {:.2f} ms per step; each of {} ranks would update one shard",
+                                   ms(e.times.optimizer), e.config.machine.ranks);
               }};
 }
 
@@ -153,8 +156,8 @@ Rule fuse_more() {
               },
           .evidence =
               [](const BottleneckMetrics& e) {
-                return text("memory-bound layers are fused up to level %d of %d", e.config.training.fusion,
-                            e.config.training.max_fusion);
+                return fmt::format("memory-bound layers are fused up to level {} of {}", e.config.training.fusion,
+                                   e.config.training.max_fusion);
               }};
 }
 
@@ -163,7 +166,9 @@ Rule no_throttling() {
       .bound = Bound::compute,
       .key = "clock",
       .from =
-          [](const BottleneckMetrics& e) { return text("%.0f %% of the maximum clock", 100 * e.machine.clock_share); },
+          [](const BottleneckMetrics& e) {
+            return fmt::format("{:.0f} % of the maximum clock", 100 * e.machine.clock_share);
+          },
       .to =
           [](const BottleneckMetrics& e) {
             return e.machine.throttle_reason.empty() ? Values{} : Values{"not throttled"};

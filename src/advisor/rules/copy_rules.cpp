@@ -1,4 +1,6 @@
 // Rules against waiting for copies to the device.
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "advisor/rules/rule_lists.hpp"
@@ -19,8 +21,8 @@ Rule pack_smaller_values() {
           .evidence =
               [](const BottleneckMetrics& e) {
                 const double samples = e.run.batch / std::max(1, e.config.machine.ranks);
-                return text("%s per rank and step cross the bus",
-                            format_bytes(std::uint64_t(samples) * e.config.input.sample_bytes).c_str());
+                return fmt::format("{} per rank and step cross the bus",
+                                   format_bytes(std::uint64_t(samples) * e.config.input.sample_bytes));
               },
           .proof = Rule::Proof::time,
           .caution = "values are stored with less precision"};

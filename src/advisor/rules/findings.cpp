@@ -1,4 +1,6 @@
 // From the rules and trials to findings and hints.
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "advisor/rules/evidence.hpp"
@@ -12,7 +14,7 @@ namespace millrace {
 namespace {
 
 std::string advice_of(const Rule& rule, const BottleneckMetrics& e, const std::string& to) {
-  return cat(rule.key, " ", rule.from(e), " -> ", to);
+  return fmt::format("{} {} -> {}", rule.key, rule.from(e), to);
 }
 
 bool changes_something(const Rule& rule, const BottleneckMetrics& e, const Values& to) {
@@ -30,7 +32,7 @@ void add_tried(std::vector<Finding>& out, const BottleneckMetrics& e, const std:
     Finding finding{.bound = t.change.bound,
                     .gain = gain,
                     .evidence = join_clauses(bound_evidence(e, t.change.bound), t.change.evidence),
-                    .advice = cat(t.change.key, " ", t.change.from, " -> ", t.change.to),
+                    .advice = fmt::format("{} {} -> {}", t.change.key, t.change.from, t.change.to),
                     .caution = t.change.caution};
     if (same == out.end())
       out.push_back(std::move(finding));
@@ -58,7 +60,7 @@ void add_stated(std::vector<Finding>& out, const BottleneckMetrics& e) {
     const auto same =
         std::find_if(stated.begin(), stated.end(), [&](const Finding& f) { return f.bound == rule.bound; });
     if (same != stated.end() && !rule.gain) {
-      same->advice += cat(", or ", advice_of(rule, e, to.front()));
+      same->advice += fmt::format(", or {}", advice_of(rule, e, to.front()));
       continue;
     }
     stated.push_back({.bound = rule.bound,

@@ -1,4 +1,6 @@
 // Rules against waiting for a slow rank.
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "advisor/rules/rule_lists.hpp"
@@ -30,8 +32,8 @@ Rule balance_the_split() {
               },
           .evidence =
               [](const BottleneckMetrics& e) {
-                return text("a split proportional to the ranks' speed would save %.1f ms per step (%s)",
-                            ms(e.times.balance_gain_seconds), e.straggler.cause.c_str());
+                return fmt::format("a split proportional to the ranks' speed would save {:.1f} ms per step ({})",
+                                   ms(e.times.balance_gain_seconds), e.straggler.cause);
               },
           .caution =
               "micro-batches become an eighth of a rank's share: batch norm computes its statistics over other "

@@ -1,4 +1,6 @@
 // Rules against waiting for samples.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -34,14 +36,14 @@ bool reads_are_tiny(const BottleneckMetrics& e) {
 
 std::string chunk_evidence(const BottleneckMetrics& e) {
   if (e.input.decodes_per_chunk <= 0) return "the samples are stored in compressed chunks";
-  return text("each chunk is decoded %.1f times per pass over its rows", e.input.decodes_per_chunk);
+  return fmt::format("each chunk is decoded {:.1f} times per pass over its rows", e.input.decodes_per_chunk);
 }
 
 std::string read_evidence(const BottleneckMetrics& e) {
   const auto& input = e.config.input;
   const bool unaligned = input.reader == "uring" && !input.chunked && input.sample_bytes % 4096 != 0;
-  return text("reader %s, reads of %s%s", input.reader.c_str(), format_bytes(input.sample_bytes).c_str(),
-              unaligned ? ", which are not whole 4 KiB blocks of the disk" : "");
+  return fmt::format("reader {}, reads of {}{}", input.reader, format_bytes(input.sample_bytes),
+                     unaligned ? ", which are not whole 4 KiB blocks of the disk" : "");
 }
 
 std::string present_shuffle(const BottleneckMetrics& e) { return e.config.input.shuffle; }
@@ -82,8 +84,8 @@ Rule deeper_prefetch() {
               },
           .evidence =
               [](const BottleneckMetrics& e) {
-                return text("%.1f of %d batches were ready on average: waits come in bursts", e.input.mean_queue_depth,
-                            e.config.input.prefetch);
+                return fmt::format("{:.1f} of {} batches were ready on average: waits come in bursts",
+                                   e.input.mean_queue_depth, e.config.input.prefetch);
               }};
 }
 
@@ -111,8 +113,8 @@ Rule add_workers() {
           .evidence =
               [](const BottleneckMetrics& e) {
                 const int workers = e.config.input.workers, cores = e.config.machine.cores;
-                return text("%d worker%s per rank on %d core%s kept %.1f batches ready on average", workers,
-                            plural(workers), cores, plural(cores), e.input.mean_queue_depth);
+                return fmt::format("{} worker{} per rank on {} core{} kept {:.1f} batches ready on average", workers,
+                                   plural(workers), cores, plural(cores), e.input.mean_queue_depth);
               }};
 }
 
@@ -170,8 +172,8 @@ Rule pack_decoded_samples() {
               },
           .evidence =
               [](const BottleneckMetrics& e) {
-                return text("decoding is %.0f %% of the loader's work; the files become larger",
-                            100 * e.input.decoding_share);
+                return fmt::format("decoding is {:.0f} % of the loader's work; the files become larger",
+                                   100 * e.input.decoding_share);
               },
           .proof = Rule::Proof::hint};
 }

@@ -1,7 +1,8 @@
 // Rules against checkpoints, evaluation, the host's own work and start-up.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "advisor/rules/rule_lists.hpp"
 #include "advisor/rules/rule_text.hpp"
@@ -28,13 +29,9 @@ Values rarer_checkpoints(const BottleneckMetrics& e) {
   const std::string number = every.substr(0, unit);
   const int factor = stretch_factor(e);
   if (e.run.checkpoints < 2 || factor < 2 || number.empty()) return {};
-  char value[32];
   const bool several_units = unit != std::string::npos && every.find_first_of("0123456789", unit) != std::string::npos;
-  if (several_units) {  // 1m30s
-    std::snprintf(value, sizeof value, "%.0fs", parse_seconds(every) * factor);
-    return {value};
-  }
-  std::snprintf(value, sizeof value, "%.6g", std::stod(number) * factor);
+  if (several_units) return {fmt::format("{:.0f}s", parse_seconds(every) * factor)};  // 1m30s
+  const std::string value = fmt::format("{:.6g}", std::stod(number) * factor);
   return {value + (unit == std::string::npos ? "" : every.substr(unit))};
 }
 
@@ -51,10 +48,10 @@ Rule write_checkpoints_less_often() {
           .evidence =
               [](const BottleneckMetrics& e) {
                 const auto& run = e.run;
-                return text("%d checkpoints of %.1f ms each", run.checkpoints,
-                            ms(e.times.checkpoint * run.steps / run.checkpoints)) +
+                return fmt::format("{} checkpoints of {:.1f} ms each", run.checkpoints,
+                                   ms(e.times.checkpoint * run.steps / run.checkpoints)) +
                        (run.needed_checkpoints > 1
-                            ? text(", %d of them needed: the best so far or the last", run.needed_checkpoints)
+                            ? fmt::format(", {} of them needed: the best so far or the last", run.needed_checkpoints)
                             : "");
               },
           .proof = Rule::Proof::time,
@@ -68,7 +65,8 @@ Rule evaluate_after_training() {
       .key = "train.evaluate",
       .from = [](const BottleneckMetrics&) { return std::string("on"); },
       .to = [](const BottleneckMetrics& e) { return e.run.evaluations > 1 ? Values{"off"} : Values{}; },
-      .evidence = [](const BottleneckMetrics& e) { return text("%.2f ms per training step", ms(e.times.evaluation)); },
+      .evidence =
+          [](const BottleneckMetrics& e) { return fmt::format("{:.2f} ms per training step", ms(e.times.evaluation)); },
       .proof = Rule::Proof::time,
       .caution = "no validation metrics during training; millrace eval computes them afterwards"};
 }
@@ -76,7 +74,7 @@ Rule evaluate_after_training() {
 Rule less_host_work() {
   Rule rule = larger_global_batch(Bound::host, Rule::Proof::time);
   rule.evidence = [](const BottleneckMetrics& e) {
-    return text("%.2f ms of each step are spent outside of the device", ms(e.times.host));
+    return fmt::format("{:.2f} ms of each step are spent outside of the device", ms(e.times.host));
   };
   rule.caution = makes_larger_steps;
   return rule;
@@ -92,7 +90,8 @@ Rule fewer_launches() {
               },
           .evidence =
               [](const BottleneckMetrics& e) {
-                return text("%.1f s of %.1f s pass before the first step", e.run.startup_seconds, e.run.wall_seconds);
+                return fmt::format("{:.1f} s of {:.1f} s pass before the first step", e.run.startup_seconds,
+                                   e.run.wall_seconds);
               },
           .proof = Rule::Proof::time};
 }

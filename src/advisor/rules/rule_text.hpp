@@ -3,8 +3,6 @@
 #include <cstdint>
 #include <string>
 
-#include "millrace/telemetry/text.hpp"
-
 namespace millrace {
 
 inline double ms(double seconds) { return seconds * 1e3; }

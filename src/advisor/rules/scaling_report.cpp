@@ -1,4 +1,6 @@
 // How far a run scales, what would make it scale further, and the report about it.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -27,7 +29,7 @@ std::vector<std::pair<std::string, StepProfile>> changes(const StepProfile& s) {
   if (s.element_bytes == 4) add("comm.grad_dtype = bf16", [](StepProfile& to) { to.element_bytes = 2; });
   for (const double factor : {4.0, 0.25})
     if (const double bytes = s.bucket_bytes * factor; bytes >= 1024)
-      add(cat("comm.bucket_size = ", print_bytes(std::uint64_t(bytes))),
+      add(fmt::format("comm.bucket_size = {}", print_bytes(std::uint64_t(bytes))),
           [bytes](StepProfile& to) { to.bucket_bytes = bytes; });
   add("train.global_batch twice as large", [](StepProfile& to) {  // twice as many micro-batches of the same size
     to.samples *= 2;
@@ -54,27 +56,27 @@ bool possible(const Prediction& p) { return p.samples >= p.ranks; }
 
 std::string largest_loss(const Prediction& p) {
   if (p.exposed >= std::max(p.straggling, p.meeting))
-    return text("%.1f ms of communication are exposed in a step of %.1f ms", ms(p.exposed), ms(p.step));
+    return fmt::format("{:.1f} ms of communication are exposed in a step of {:.1f} ms", ms(p.exposed), ms(p.step));
   if (p.straggling >= p.meeting)
-    return text("the slowest rank takes %.1f ms longer than the others in a step of %.1f ms", ms(p.straggling),
-                ms(p.step));
-  return text("the ranks synchronise for %.1f ms after a step of %.1f ms", ms(p.meeting), ms(p.step));
+    return fmt::format("the slowest rank takes {:.1f} ms longer than the others in a step of {:.1f} ms",
+                       ms(p.straggling), ms(p.step));
+  return fmt::format("the ranks synchronise for {:.1f} ms after a step of {:.1f} ms", ms(p.meeting), ms(p.step));
 }
 
 std::string headline(const ScalingForecast& f, const ScalingLimit& all, const std::vector<ScalingAdvice>& advice) {
   const int most = *std::max_element(f.ranks.begin(), f.ranks.end());
   if (all.fails_at == 0)
-    return text("scales to %d ranks at %.0f %% efficiency, with %.6g samples per rank\n", most, 100 * all.efficiency,
-                f.shape.samples / f.shape.ranks);
-  std::string out =
-      all.ranks > 1
-          ? text("scales to %d ranks at %.0f %% efficiency; on %d, ", all.ranks, 100 * all.efficiency, all.fails_at)
-          : text("does not scale at %.0f %% efficiency: on %d ranks, ", 100 * f.efficiency, all.fails_at);
+    return fmt::format("scales to {} ranks at {:.0f} % efficiency, with {:.6g} samples per rank\n", most,
+                       100 * all.efficiency, f.shape.samples / f.shape.ranks);
+  std::string out = all.ranks > 1 ? fmt::format("scales to {} ranks at {:.0f} % efficiency; on {}, ", all.ranks,
+                                                100 * all.efficiency, all.fails_at)
+                                  : fmt::format("does not scale at {:.0f} % efficiency: on {} ranks, ",
+                                                100 * f.efficiency, all.fails_at);
   out += largest_loss(predict(f.shape, f.interconnect, all.fails_at, Scaling::weak));
   std::string remedies;
   for (const ScalingAdvice& r : advice)
-    remedies += cat(remedies.empty() ? "; it scales to " : ", to ", r.scaling_limit.ranks,
-                    r.scaling_limit.fails_at == 0 ? " or more" : "", " with ", r.change);
+    remedies += fmt::format("{}{}{} with {}", remedies.empty() ? "; it scales to " : ", to ", r.scaling_limit.ranks,
+                            r.scaling_limit.fails_at == 0 ? " or more" : "", r.change);
   return out + (remedies.empty() ? "; no single change of comm.* or of the batch helps" : remedies) + "\n";
 }
 
@@ -85,27 +87,29 @@ std::string overlap_line(const ScalingForecast& f, const ScalingLimit& all) {
   if (next == ranks.end())
     return "the all-reduces overlap with the backward pass on all of them, except for the last buckets\n";
   const Prediction p = predict(f.shape, f.interconnect, *next, Scaling::weak);
-  const std::string beyond = text("on %d ranks the links are busy for %.1f ms, of which %.1f ms are exposed\n", p.ranks,
-                                  ms(p.sums), ms(p.exposed));
+  const std::string beyond =
+      fmt::format("on {} ranks the links are busy for {:.1f} ms, of which {:.1f} ms are exposed\n", p.ranks, ms(p.sums),
+                  ms(p.exposed));
   if (!f.shape.overlap || !f.shape.beside) return "no all-reduce overlaps in this configuration: " + beyond;
   if (all.overlapped_up_to <= 1) return "the all-reduces do not overlap with the backward pass: " + beyond;
-  return text("the all-reduces overlap with the backward pass up to %d ranks, except for the last buckets; ",
-              all.overlapped_up_to) +
+  return fmt::format("the all-reduces overlap with the backward pass up to {} ranks, except for the last buckets; ",
+                     all.overlapped_up_to) +
          beyond;
 }
 
 std::string table(const ScalingForecast& f, Scaling scaling) {
-  std::string out = text("  %7s %12s %10s %10s %10s %9s %9s %10s %9s %9s\n", "ranks", "samples", "step ms", "samples/s",
-                         "efficiency", "own", "slowest", "all-reduce", "exposed", "sync");
+  std::string out =
+      fmt::format("  {:>7} {:>12} {:>10} {:>10} {:>10} {:>9} {:>9} {:>10} {:>9} {:>9}\n", "ranks", "samples", "step ms",
+                  "samples/s", "efficiency", "own", "slowest", "all-reduce", "exposed", "sync");
   for (const int ranks : f.ranks) {
     const Prediction p = predict(f.shape, f.interconnect, ranks, scaling);
     if (!possible(p)) {
-      out += text("  %7d   fewer than one sample a rank\n", ranks);
+      out += fmt::format("  {:7}   fewer than one sample a rank\n", ranks);
       continue;
     }
-    out += text("  %7d %12.6g %10.2f %10s %8.1f %% %9.2f %9.2f %10.2f %9.2f %9.2f\n", p.ranks, p.samples, ms(p.step),
-                format_count(p.samples / p.step).c_str(), 100 * p.efficiency, ms(p.own), ms(p.straggling), ms(p.sums),
-                ms(p.exposed), ms(p.meeting));
+    out += fmt::format("  {:7} {:12.6g} {:10.2f} {:>10} {:8.1f} % {:9.2f} {:9.2f} {:10.2f} {:9.2f} {:9.2f}\n", p.ranks,
+                       p.samples, ms(p.step), format_count(p.samples / p.step), 100 * p.efficiency, ms(p.own),
+                       ms(p.straggling), ms(p.sums), ms(p.exposed), ms(p.meeting));
   }
   return out;
 }
@@ -124,28 +128,29 @@ std::string model_error(const ScalingForecast& f) {
   const bool known = f.shape.ranks > 1 && !f.shape.own.empty();  // with --even, the run itself differs
   const double off = known ? modelled(f) / f.shape.step - 1 : 0;
   if (std::abs(off) <= max_model_error) return "";
-  return text(
-      "warning: the model gives %.2f ms for a step of the run itself, which took %.2f ms (%+.0f %%). all predictions "
-      "may be wrong by as much. use a longer run on dedicated hosts\n",
+  return fmt::format(
+      "warning: the model gives {:.2f} ms for a step of the run itself, which took {:.2f} ms ({:+.0f} %). all "
+      "predictions may be wrong by as much. use a longer run on dedicated hosts\n",
       ms(modelled(f)), ms(f.shape.step), 100 * off);
 }
 
 std::string basis(const ScalingForecast& f) {
   const StepProfile& s = f.shape;
-  std::string out = cat("from a run of ", s.ranks, s.ranks == 1 ? " rank" : " ranks",
-                        text(", %.2f ms per step of %.6g samples", ms(s.step), s.samples));
-  if (s.ranks > 1) out += text("; the model gives %.2f ms for it", ms(modelled(f)));
-  out += cat("\nlinks (", f.links, "): between nodes ", name_of(f.interconnect.inter_node));
+  std::string out = fmt::format("from a run of {}{}{}", s.ranks, s.ranks == 1 ? " rank" : " ranks",
+                                fmt::format(", {:.2f} ms per step of {:.6g} samples", ms(s.step), s.samples));
+  if (s.ranks > 1) out += fmt::format("; the model gives {:.2f} ms for it", ms(modelled(f)));
+  out += fmt::format("\nlinks ({}): between nodes {}", f.links, name_of(f.interconnect.inter_node));
   if (f.interconnect.ranks_per_node > 1)
-    out +=
-        cat(", between the ", f.interconnect.ranks_per_node, " ranks of a node ", name_of(f.interconnect.intra_node));
+    out += fmt::format(", between the {} ranks of a node {}", f.interconnect.ranks_per_node,
+                       name_of(f.interconnect.intra_node));
   const double all = s.ready.empty() ? 0 : double(s.ready.back().bytes) * s.element_bytes / 4;
-  return out + cat("; ", format_bytes(std::uint64_t(all)), " per all-reduce of the gradient, ",
-                   f.interconnect.ring ? "2 (p - 1)" : "2 log2 p", " messages, 2 (p - 1) / p of the bytes",
+  return out + fmt::format(
+                   "; {} per all-reduce of the gradient, {} messages, 2 (p - 1) / p of the bytes{}\nassumed: the same "
+                   "kind of ranks and nodes as in the run, step times drawn independently from the measured ones, "
+                   "storage that keeps up, links without other traffic{}\n",
+                   format_bytes(std::uint64_t(all)), f.interconnect.ring ? "2 (p - 1)" : "2 log2 p",
                    s.zero ? "; ZeRO: reduce-scatter, then all-gather in the next step" : "",
-                   "\nassumed: the same kind of ranks and nodes as in the run, step times drawn independently from the "
-                   "measured ones, storage that keeps up, links without other traffic",
-                   s.fixed_micro_batch ? "" : "; computing time proportional to the samples of a rank", "\n");
+                   s.fixed_micro_batch ? "" : "; computing time proportional to the samples of a rank");
 }
 
 ScalingGoal goal_of(const ScalingForecast& f, Scaling scaling) { return {f.ranks, scaling, f.efficiency}; }
@@ -208,11 +213,11 @@ std::string report(const ScalingForecast& f) {
   const ScalingLimit strong = scaling_limit(f.shape, f.interconnect, goal_of(f, Scaling::strong));
   std::string out = headline(f, weak, scaling_advice(f.shape, f.interconnect, goal_of(f, Scaling::weak)));
   out += overlap_line(f, weak) + model_error(f);
-  out += text("\nweak: %.6g samples per rank\n", f.shape.samples / f.shape.ranks) + table(f, Scaling::weak);
-  out +=
-      text("\nstrong: %.6g samples per step, %s at %.0f %% efficiency\n", f.shape.samples,
-           strong.ranks > 1 ? text("scales to %d ranks", strong.ranks).c_str() : "does not scale", 100 * f.efficiency) +
-      table(f, Scaling::strong);
+  out += fmt::format("\nweak: {:.6g} samples per rank\n", f.shape.samples / f.shape.ranks) + table(f, Scaling::weak);
+  out += fmt::format("\nstrong: {:.6g} samples per step, {} at {:.0f} % efficiency\n", f.shape.samples,
+                     strong.ranks > 1 ? fmt::format("scales to {} ranks", strong.ranks).c_str() : "does not scale",
+                     100 * f.efficiency) +
+         table(f, Scaling::strong);
   return out +
          "  (the last five columns are ms per step. own: input, computing and the rest of an average rank; slowest: "
          "what "

@@ -2,10 +2,11 @@
 // taken for the cause.
 #include "millrace/advisor/rules/straggler.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "millrace/system/process.hpp"
-#include "millrace/telemetry/text.hpp"
 
 namespace millrace {
 namespace {
@@ -57,7 +58,9 @@ std::string clock_throttling(const Suspect& s) {
     });
     if (here < 0.1 || here <= 1.5 * theirs || here - theirs <= largest) continue;
     largest = here - theirs;
-    out = text("its clock was throttled %.0f %% of the time, the others' %.0f %%: ", 100 * here, 100 * theirs) + reason;
+    out =
+        fmt::format("its clock was throttled {:.0f} % of the time, the others' {:.0f} %: ", 100 * here, 100 * theirs) +
+        reason;
   }
   return out;
 }
@@ -68,7 +71,7 @@ std::string cpu_quota(const Suspect& s) {
   const double here = throttled(s.rank), theirs = s.others(throttled);
   const bool much = here > 0.05 * s.rank.wall_seconds && here > 1.5 * theirs;
   if (!much || (s.slow_input() && here - theirs <= 0.5 * s.more_input)) return "";
-  return text("a CPU quota throttled it for %.1f s, the others for %.1f s", here, theirs);
+  return fmt::format("a CPU quota throttled it for {:.1f} s, the others for {:.1f} s", here, theirs);
 }
 
 std::string noisy_neighbour(const Suspect& s) {
@@ -78,25 +81,26 @@ std::string noisy_neighbour(const Suspect& s) {
   const double here = contention(s.rank), theirs = s.others(contention);
   if (here <= 0.1 || here <= 1.5 * theirs) return "";
   if (s.slow_input() && (here - theirs) * s.rank.wall_seconds <= 0.5 * s.more_input) return "";
-  return text("other processes took %.0f %% of its cores, %.0f %% of the others': a noisy neighbour", 100 * here,
-              100 * theirs);
+  return fmt::format("other processes took {:.0f} % of its cores, {:.0f} % of the others': a noisy neighbour",
+                     100 * here, 100 * theirs);
 }
 
 std::string slow_input(const Suspect& s) {
-  return text("it waited %.1f s for samples, the others %.1f s: a slow disk or path", input(s.rank), s.others(input));
+  return fmt::format("it waited {:.1f} s for samples, the others {:.1f} s: a slow disk or path", input(s.rank),
+                     s.others(input));
 }
 
 std::string slower_clock(const Suspect& s) {
   const auto clock = [](const RankAccount& r) { return std::max(0.0, r.health.clock_mhz); };
   const double here = clock(s.rank), theirs = s.others(clock);
   if (here <= 0 || here >= 0.93 * theirs) return "";
-  return text("its clock runs at %.0f MHz, the others' at %.0f MHz", here, theirs);
+  return fmt::format("its clock runs at {:.0f} MHz, the others' at {:.0f} MHz", here, theirs);
 }
 
 std::string fewer_cores(const Suspect& s) {
   const auto cores = [](const RankAccount& r) { return double(r.cores); };
   if (cores(s.rank) >= s.others(cores)) return "";
-  return text("it has %.0f cores, the others %.1f", cores(s.rank), s.others(cores));
+  return fmt::format("it has {:.0f} cores, the others {:.1f}", cores(s.rank), s.others(cores));
 }
 
 std::string preemption(const Suspect& s) {
@@ -105,8 +109,9 @@ std::string preemption(const Suspect& s) {
   };
   const double here = per_second(s.rank), theirs = s.others(per_second);
   if (here <= 50 || here <= 1.5 * theirs) return "";
-  return text("it was preempted %.0f times per second, the others %.0f: more threads or processes than cores", here,
-              theirs);
+  return fmt::format(
+      "it was preempted {:.0f} times per second, the others {:.0f}: more threads or processes than cores", here,
+      theirs);
 }
 
 std::string cause_of(const Suspect& s) {
@@ -117,8 +122,8 @@ std::string cause_of(const Suspect& s) {
   }
   for (const auto& cause : {clock_throttling, slower_clock, fewer_cores, noisy_neighbour, preemption})
     if (const std::string found = cause(s); !found.empty()) return found;
-  return text("it computed for %.1f s, the others for %.1f s; the measurements do not show why", compute(s.rank),
-              s.others(compute));
+  return fmt::format("it computed for {:.1f} s, the others for {:.1f} s; the measurements do not show why",
+                     compute(s.rank), s.others(compute));
 }
 
 }  // namespace
@@ -161,8 +166,8 @@ Straggler find_straggler(const std::vector<RankAccount>& ranks) {
 std::string straggler_line(const std::vector<RankAccount>& ranks) {
   const Straggler s = find_straggler(ranks);
   if (s.rank < 0) return "";
-  return text("  straggler: rank %d on %s, %.2f ms per step slower than the others: ", s.rank, s.host.c_str(),
-              s.seconds * 1e3) +
+  return fmt::format("  straggler: rank {} on {}, {:.2f} ms per step slower than the others: ", s.rank, s.host,
+                     s.seconds * 1e3) +
          s.cause + "\n";
 }
 

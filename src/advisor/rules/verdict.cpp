@@ -1,6 +1,8 @@
 // How much of the time each bound takes, and the verdict as text.
 #include "millrace/advisor/rules/verdict.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "advisor/rules/evidence.hpp"
@@ -8,7 +10,6 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/base/value_table.hpp"
-#include "millrace/telemetry/text.hpp"
 
 namespace millrace {
 namespace {
@@ -28,9 +29,10 @@ Bound largest_without_remedy(const BottleneckMetrics& e) {
 
 // `with_evidence` is false after an earlier finding against the same bound, which has stated the evidence.
 std::string line_of(const Finding& f, bool with_evidence = true) {
-  return cat(with_evidence ? cat(name_of(f.bound), ": ", f.evidence, ". ") : "", f.advice,
-             f.at_most ? text(": at most %.2fx%s", f.gain, f.whole_bound ? " (if none of this time were lost)" : "")
-                       : text(" gives %.2fx", f.gain));
+  return fmt::format(
+      "{}{}{}", with_evidence ? fmt::format("{}: {}. ", name_of(f.bound), f.evidence) : "", f.advice,
+      f.at_most ? fmt::format(": at most {:.2f}x{}", f.gain, f.whole_bound ? " (if none of this time were lost)" : "")
+                : fmt::format(" gives {:.2f}x", f.gain));
 }
 
 // Does the first finding act against what bounds the run? The bound is stated first even if remedies are known only
@@ -45,47 +47,49 @@ bool leads_with_finding(const BottleneckMetrics& e, const std::vector<Finding>& 
 std::string line_without_finding(const BottleneckMetrics& e, Bound largest) {
   const std::string computing = bound_evidence(e, Bound::compute);
   if (largest != Bound::compute)
-    return cat(name_of(largest), ": ", bound_evidence(e, largest),
-               e.probed ? ". none of the tried changes helps\n" : ". no configuration key is known to help\n");
+    return fmt::format("{}: {}{}", name_of(largest), bound_evidence(e, largest),
+                       e.probed ? ". none of the tried changes helps\n" : ". no configuration key is known to help\n");
   if (const std::string& problem = e.config.machine.placement_problem; !problem.empty())
-    return cat(name_of(Bound::compute), ": ", computing, "; ", problem, "\n");
+    return fmt::format("{}: {}; {}\n", name_of(Bound::compute), computing, problem);
   if (e.machine.contended())
-    return cat(name_of(Bound::compute), ": ", computing,
-               text("; other work occupies %.1f of a rank's %.0f cores. no configuration key is known to help\n",
+    return fmt::format(
+        "{}: {}{}", name_of(Bound::compute), computing,
+        fmt::format("; other work occupies {:.1f} of a rank's {:.0f} cores. no configuration key is known to help\n",
                     e.machine.contention.others + e.machine.contention.stolen, e.machine.contention.cores));
-  return cat("nothing worth changing: ", computing,
-             e.share(Bound::communication) < min_stated_share ? "" : "; " + bound_evidence(e, Bound::communication),
-             "\n");
+  return fmt::format(
+      "nothing worth changing: {}{}\n", computing,
+      e.share(Bound::communication) < min_stated_share ? "" : "; " + bound_evidence(e, Bound::communication));
 }
 
 std::string probe_lines(const BottleneckMetrics& e) {
   std::string out =
-      cat("\nmeasured, ms per step: ", ms_text(e.times.step), " as configured, ", ms_text(e.without.input),
-          text(" with samples already in memory (at most %.2fx)", e.times.step / e.without.input));
+      fmt::format("\nmeasured, ms per step: {} as configured, {}{}", ms_text(e.times.step), ms_text(e.without.input),
+                  fmt::format(" with samples already in memory (at most {:.2f}x)", e.times.step / e.without.input));
   if (e.config.machine.ranks > 1)
-    out += cat(", ", ms_text(e.without.communication),
-               text(" also without all-reduces (%.2fx)", e.times.step / e.without.communication));
-  if (e.without.optimizer > 0) out += cat(", ", ms_text(e.without.optimizer), " also without the optimizer");
+    out += fmt::format(", {}{}", ms_text(e.without.communication),
+                       fmt::format(" also without all-reduces ({:.2f}x)", e.times.step / e.without.communication));
+  if (e.without.optimizer > 0) out += fmt::format(", {} also without the optimizer", ms_text(e.without.optimizer));
   out += "\n";
   const double all_reduce = e.communication.all_reduce_seconds, bytes = e.communication.gradient_bytes;
   if (all_reduce > 0)
-    out += text("an all-reduce of the whole gradient (%s) takes %s ms by itself, bus bandwidth %.2f GB/s\n",
-                format_bytes(std::uint64_t(bytes)).c_str(), ms_text(all_reduce).c_str(),
-                2 * (e.config.machine.ranks - 1.0) / e.config.machine.ranks * bytes / all_reduce * 1e-9);
+    out += fmt::format("an all-reduce of the whole gradient ({}) takes {} ms by itself, bus bandwidth {:.2f} GB/s\n",
+                       format_bytes(std::uint64_t(bytes)), ms_text(all_reduce),
+                       2 * (e.config.machine.ranks - 1.0) / e.config.machine.ranks * bytes / all_reduce * 1e-9);
   const double flops = e.computing.flops_per_step, peak = e.computing.peak_flops;
   if (flops > 0 && peak > 0)
-    out += text("a rank computes %sFLOP per step, %.1f %% of the %sFLOP/s that its device reaches at best (MFU)\n",
-                format_count(flops).c_str(), 100 * flops / (e.times.step * peak), format_count(peak).c_str());
+    out +=
+        fmt::format("a rank computes {}FLOP per step, {:.1f} % of the {}FLOP/s that its device reaches at best (MFU)\n",
+                    format_count(flops), 100 * flops / (e.times.step * peak), format_count(peak));
   return out;
 }
 
 std::string line_of(const Trial& t) {
   const Change& c = t.change;
-  if (!t.failure.empty()) return cat("  ", c.key, " -> ", c.to, ": not tried, ", t.failure, "\n");
-  std::string out = text("  %-18s %10s -> %-10s %9s ms, baseline %s ms: %.2fx", c.key.c_str(), c.from.c_str(),
-                         c.to.c_str(), ms_text(t.step).c_str(), ms_text(t.baseline).c_str(), t.baseline / t.step);
+  if (!t.failure.empty()) return fmt::format("  {} -> {}: not tried, {}\n", c.key, c.to, t.failure);
+  std::string out = fmt::format("  {:<18} {:>10} -> {:<10} {:>9} ms, baseline {} ms: {:.2f}x", c.key, c.from, c.to,
+                                ms_text(t.step), ms_text(t.baseline), t.baseline / t.step);
   if (!c.caution.empty()) out += "; " + c.caution;
-  if (!t.is_significant()) out += text("; noise: faster in only %d of %d rounds", t.faster, t.rounds);
+  if (!t.is_significant()) out += fmt::format("; noise: faster in only {} of {} rounds", t.faster, t.rounds);
   return out + "\n";
 }
 
@@ -147,10 +151,10 @@ std::string verdict(const BottleneckMetrics& e, const std::vector<Trial>& trials
   for (std::size_t i = leads ? 1 : 0; i < found.size(); ++i) {
     const auto here = found.begin() + std::ptrdiff_t(i);
     const bool stated = std::any_of(found.begin(), here, [&](const Finding& f) { return f.bound == found[i].bound; });
-    out += cat("  ", i + 1, ". ", line_of(found[i], !stated), "\n");
+    out += fmt::format("  {}. {}\n", i + 1, line_of(found[i], !stated));
   }
   for (const Hint& h : hints(e))
-    out += cat("  worth a trial: ", h.advice, " (", join_clauses(h.evidence, h.caution), ")\n");
+    out += fmt::format("  worth a trial: {} ({})\n", h.advice, join_clauses(h.evidence, h.caution));
   if (!e.probed) return out;
   out += probe_lines(e);
   for (const Trial& t : trials) out += line_of(t);

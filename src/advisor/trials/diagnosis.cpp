@@ -1,5 +1,7 @@
 #include "millrace/advisor/trials/diagnosis.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -28,7 +30,7 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
 }
 
-std::string advice_of(const Change& c) { return cat(c.key, " ", c.from, " -> ", c.to); }
+std::string advice_of(const Change& c) { return fmt::format("{} {} -> {}", c.key, c.from, c.to); }
 
 class Diagnosis {
  public:
@@ -69,7 +71,7 @@ class Diagnosis {
       trial.failure = text_of_budget();
       return trial;
     }
-    log::info(cat("trying ", change.key, " = ", change.to));
+    log::info(fmt::format("trying {} = {}", change.key, change.to));
     try {
       const RunConfig changed = config_on_all_ranks(change);
       // Two rounds even if the first was no faster: a moment without the cores must not hide a gain. A change that
@@ -104,7 +106,7 @@ class Diagnosis {
     std::vector<double> changed, baseline;  // seconds per step
   };
 
-  std::string text_of_budget() const { return cat("its time is up (--budget ", options_.budget, "s)"); }
+  std::string text_of_budget() const { return fmt::format("its time is up (--budget {:g}s)", options_.budget); }
 
   // The changed configuration. Error(config) on all ranks if any rank rejects the value.
   RunConfig config_on_all_ranks(const Change& change) {
@@ -194,10 +196,10 @@ DiagnosisResult diagnose(World& world, const ParsedArguments& parsed, const RunC
   write_layers(world, layers, bench);
   std::string input;
   if (metrics.share(Bound::input) >= min_input_share && metrics.config.input.reader != "synthetic")
-    input =
-        cat("\nthe parts of the input, each by itself:\n", bench_pipeline(world, config, 1, options.seconds / 4).str());
-  out.parts =
-      cat(input, "\nthe operations of a micro-batch, each by itself:\n", bench.table(), "\n", bench.peaks.str());
+    input = fmt::format("\nthe parts of the input, each by itself:\n{}",
+                        bench_pipeline(world, config, 1, options.seconds / 4).str());
+  out.parts = fmt::format("{}\nthe operations of a micro-batch, each by itself:\n{}\n{}", input, bench.table(),
+                          bench.peaks.str());
   return out;
 }
 

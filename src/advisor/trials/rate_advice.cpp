@@ -1,8 +1,8 @@
 // What a learning-rate sweep shows: where the loss falls, where it is least and where it rises again.
+#include <fmt/core.h>
+
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <cstdio>
 
 #include "millrace/advisor/trials/rate_range.hpp"
 
@@ -47,13 +47,7 @@ double noise_of_fit(const std::vector<double>& loss, const Fitted& fitted, std::
   return std::sqrt(sum / double(end)) / std::sqrt(3.5 * fitted.width);  // 2 sqrt(pi) widths of steps contribute
 }
 
-double two_digits(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1e", value);
-  double out = 0;
-  std::from_chars(text, text + sizeof text, out);
-  return out;
-}
+double two_digits(double value) { return std::stod(fmt::format("{:.1e}", value)); }
 
 }  // namespace
 

@@ -1,5 +1,7 @@
 #include "millrace/advisor/trials/tuning.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "millrace/advisor/trials/measure.hpp"
@@ -61,7 +63,7 @@ class Tuning {
     if (stop_requested_on_any_rank(world_))
       out_.stopped = "asked to stop";
     else if (from_rank_0(world_, watch_.seconds()) > options_.budget)
-      out_.stopped = cat("its time is up (--budget ", options_.budget, "s)");
+      out_.stopped = fmt::format("its time is up (--budget {:g}s)", options_.budget);
     return !out_.stopped.empty();
   }
 
@@ -77,7 +79,7 @@ class Tuning {
     }
     if (now.problem.empty()) return;
     out_.start_failure = now.problem;
-    if (now.max_micro_batch < 1 || options_.keep.count("train.micro_batch")) fail(Exit::config, now.problem);
+    if (now.max_micro_batch < 1 || options_.keep.count("train.micro_batch")) fail(Exit::config, "{}", now.problem);
     take({{"train.micro_batch", std::to_string(now.max_micro_batch)}});
   }
 
@@ -132,7 +134,7 @@ class Tuning {
       Settings settings{{axis.key, axis.values[std::size_t(*value)]}};
       if (!axis.coupled_settings.empty()) settings = merged(settings, axis.coupled_settings[std::size_t(*value)]);
       TuneTrial trial{.key = axis.key, .from = axis.values[std::size_t(best)], .to = settings.front().second};
-      log::info(cat("trying ", trial.key, " = ", trial.to));
+      log::info(fmt::format("trying {} = {}", trial.key, trial.to));
       measure(trial, settings);
       tried.push_back({*value, trial.kept});
       if (trial.kept) {
@@ -189,9 +191,9 @@ class Tuning {
       if (key == "comm.bucket_size" && e.config.machine.ranks == 1) why = "a single rank does not communicate";
       if (axis != left.end())
         why = e.share(axis->bound) < min_tuned_share
-                  ? cat("what it acts against takes less than ", 100 * min_tuned_share, " % of the step")
+                  ? fmt::format("what it acts against takes less than {:g} % of the step", 100 * min_tuned_share)
                   : out_.stopped;
-      out_.untried.push_back(cat(key, ": ", why));
+      out_.untried.push_back(fmt::format("{}: {}", key, why));
     }
   }
 
@@ -209,7 +211,7 @@ class Tuning {
       out_.consequences.push_back("another number of threads may round floating-point sums differently");
     if (const std::string rows = value("train.micro_batch"); !rows.empty() && has_batch_statistics_)
       out_.consequences.push_back(
-          cat("batch norm computes its statistics over ", rows, " samples at once, which changes the training"));
+          fmt::format("batch norm computes its statistics over {} samples at once, which changes the training", rows));
   }
 
   World& world_;

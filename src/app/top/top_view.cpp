@@ -1,5 +1,7 @@
 #include "app/top/top_view.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -24,21 +26,16 @@ constexpr Shown phases[] = {{Phase::data_wait, "data", Color::red},
                             {Phase::optimizer, "optimizer", Color::cyan},
                             {Phase::other, "rest", Color::none}};
 
-std::string number(const char* format, double v) {
-  char text[64];
-  std::snprintf(text, sizeof text, format, v);
-  return text;
-}
-std::string percent(double share) { return number("%.0f %%", 100 * share); }
+std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
-std::string lapse(double seconds) { return seconds < 60 ? number("%.0f s", seconds) : format_seconds(seconds); }
+std::string lapse(double seconds) { return seconds < 60 ? fmt::format("{:.0f} s", seconds) : format_seconds(seconds); }
 
 // "2 ranks on a, b and 3 more hosts"
 std::string places(const RunSnapshot& v) {
   constexpr std::size_t named = 3;
-  std::string out = cat(v.ranks, v.ranks == 1 ? " rank on " : " ranks on ");
+  std::string out = fmt::format("{}{}", v.ranks, v.ranks == 1 ? " rank on " : " ranks on ");
   for (std::size_t h = 0; h < std::min(named, v.hosts.size()); ++h) out += (h ? ", " : "") + v.hosts[h];
-  if (v.hosts.size() > named) out += cat(" and ", v.hosts.size() - named, " more hosts");
+  if (v.hosts.size() > named) out += fmt::format(" and {} more hosts", v.hosts.size() - named);
   for (const std::string& more : {v.device, v.precision})
     if (!more.empty()) out += ", " + more;
   return out;
@@ -51,30 +48,30 @@ StyledLine headline(const RunSnapshot& v) {
     case RunStatus::absent:
       return line.add("not started yet", Color::yellow);
     case RunStatus::starting:
-      line.add("starting", Color::yellow).add(cat(" for ", lapse(v.seconds_since_step)));
+      line.add("starting", Color::yellow).add(fmt::format(" for {}", lapse(v.seconds_since_step)));
       break;
     case RunStatus::running:
       line.add("running", Color::green);
       break;
     case RunStatus::no_progress:
-      line.add(cat("no step for ", lapse(v.seconds_since_step)), Color::yellow)
+      line.add(fmt::format("no step for {}", lapse(v.seconds_since_step)), Color::yellow)
           .add(" (evaluation, checkpoint, or a hang)");
       break;
     case RunStatus::process_lost:
       line.add("gone", Color::red)
-          .add(cat(": its process no longer exists; the last step was ", lapse(v.seconds_since_step), " ago"));
+          .add(fmt::format(": its process no longer exists; the last step was {} ago", lapse(v.seconds_since_step)));
       break;
     case RunStatus::ended:
       line.add(v.status.empty() ? "ended" : v.status, v.status == "finished" ? Color::green : Color::yellow);
   }
-  if (!v.steps.empty()) line.add(cat(", epoch ", v.steps.last().epoch));
+  if (!v.steps.empty()) line.add(fmt::format(", epoch {}", v.steps.last().epoch));
   return line;
 }
 
 StyledLine progress(const RunSnapshot& v, const ViewOptions& look) {
   const std::int64_t step = v.steps.empty() ? 0 : v.steps.last().step;
   const double share = v.planned_steps > 0 ? std::min(1.0, double(step) / double(v.planned_steps)) : 0;
-  std::string behind = cat(" step ", step, " of ", v.planned_steps, ", ", percent(share));
+  std::string behind = fmt::format(" step {} of {}, {}", step, v.planned_steps, percent(share));
   const double left = v.steps.recent().step_seconds() * double(v.planned_steps - step);
   if (v.state == RunStatus::running && left > 0) behind += ", left " + lapse(left);
   const int width = std::clamp(look.columns - int(behind.size()) - 2, 4, 60);
@@ -119,8 +116,8 @@ std::string sparkline(const std::vector<double>& values, const Scale& scale, boo
 
 StyledLine losses(const RunSnapshot& v, const ViewOptions& look) {
   const StepHistory& steps = v.steps;
-  const std::string value = number("%.4f ", steps.last().loss), log = " (log)",
-                    behind = cat(" steps ", steps.first_step(), " to ", steps.last().step);
+  const std::string value = fmt::format("{:.4f} ", steps.last().loss), log = " (log)",
+                    behind = fmt::format(" steps {} to {}", steps.first_step(), steps.last().step);
   const int width = std::clamp(look.columns - 8 - int(value.size() + behind.size() + log.size()), 8, 60);
   const auto values = steps.losses(std::size_t(width));
   const Scale scale(values);
@@ -134,10 +131,11 @@ StyledLine speed(const RunSnapshot& v) {
   const StepMetrics& last = v.steps.last();
   StyledLine line;
   line.add("speed   ").add(format_count(now.rate()) + " samples/s", Color::bold);
-  line.add(cat(" now, ", format_count(v.steps.all().rate()), " on average; ", format_seconds(now.step_seconds()),
-               " per step; lr ", number("%.3g", last.lr), ", gradient norm ", number("%.3g", last.grad_norm)));
-  if (last.loss_scale != 1) line.add(cat(", loss scale ", number("%.6g", last.loss_scale)));
-  if (v.steps.skipped() > 0) line.add(cat(", ", v.steps.skipped(), " steps skipped"), Color::yellow);
+  line.add(fmt::format(" now, {} on average; {} per step; lr {}, gradient norm {}", format_count(v.steps.all().rate()),
+                       format_seconds(now.step_seconds()), fmt::format("{:.3g}", last.lr),
+                       fmt::format("{:.3g}", last.grad_norm)));
+  if (last.loss_scale != 1) line.add(fmt::format(", loss scale {}", fmt::format("{:.6g}", last.loss_scale)));
+  if (v.steps.skipped() > 0) line.add(fmt::format(", {} steps skipped", v.steps.skipped()), Color::yellow);
   return line;
 }
 
@@ -157,7 +155,7 @@ void waterfall(std::vector<StyledLine>& out, const StepHistory::Sum& now, const 
     const int until = int(std::lround(end / total * width));
     bar.add(std::string(std::size_t(until - drawn), p.word[0]), p.color);
     drawn = until;
-    if (seconds / total >= 0.005) names.add(p.word, p.color).add(cat(" ", percent(seconds / total), "  "));
+    if (seconds / total >= 0.005) names.add(p.word, p.color).add(fmt::format(" {}  ", percent(seconds / total)));
   }
   out.push_back(bar);
   out.push_back(names);
@@ -177,23 +175,23 @@ StyledLine bound(const RunSnapshot& v) {
   const Bound largest = largest_bound(e);
   StyledLine line;
   line.add("bound   ").add(name_of(largest), largest == Bound::compute ? Color::green : Color::yellow);
-  return line.add(cat(" in the last steps: ", percent(e.share(largest)), " of their time"));
+  return line.add(fmt::format(" in the last steps: {} of their time", percent(e.share(largest))));
 }
 
 StyledLine checkpoint(const RunSnapshot& v) {
   StyledLine line;
   line.add("saved   ");
   if (v.checkpoint_step < 0) return line.add("no checkpoint yet");
-  return line.add(cat("step ", v.checkpoint_step, ", ", lapse(v.checkpoint_age), " ago"));
+  return line.add(fmt::format("step {}, {} ago", v.checkpoint_step, lapse(v.checkpoint_age)));
 }
 
 void validation(std::vector<StyledLine>& out, const RunSnapshot& v) {
   const bool ended = v.state == RunStatus::ended;
   if (std::isnan(v.valid_loss) || (!ended && v.valid_step < 0)) return;
   StyledLine line;
-  line.add(ended ? "result  " : "valid   ").add(cat("validation loss ", number("%.4f", v.valid_loss)));
-  if (v.valid_accuracy >= 0) line.add(", top-1 ").add(number("%.2f %%", 100 * v.valid_accuracy), Color::bold);
-  if (!ended) line.add(cat(" at step ", v.valid_step));
+  line.add(ended ? "result  " : "valid   ").add(fmt::format("validation loss {}", fmt::format("{:.4f}", v.valid_loss)));
+  if (v.valid_accuracy >= 0) line.add(", top-1 ").add(fmt::format("{:.2f} %", 100 * v.valid_accuracy), Color::bold);
+  if (!ended) line.add(fmt::format(" at step {}", v.valid_step));
   out.push_back(line);
 }
 

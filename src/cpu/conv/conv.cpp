@@ -3,6 +3,8 @@
 // because oneDNN computes with plain weights only in slow reference code. The weight gradient is computed in a layout
 // of oneDNN in the workspace; then one reorder writes or adds it to the canonical gradient. For small images, matrix
 // products are faster (kn2row_conv.hpp, kn2row_weight_gradient.hpp).
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -204,7 +206,7 @@ class Conv : public Op {
 
 std::unique_ptr<Op> make_conv(const ConvSpec& spec) {
   const Shape dst = spec.dst();  // checks the spec
-  return native_or_emulated<Conv>(spec, cat("conv ", spec.src.str(), " -> ", dst.str()),
+  return native_or_emulated<Conv>(spec, fmt::format("conv {} -> {}", spec.src.str(), dst.str()),
                                   {.src = {spec.src.count()},
                                    .dst = dst.count(),
                                    .weight = {spec.weight().count()},

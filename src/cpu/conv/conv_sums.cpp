@@ -11,8 +11,8 @@ class ConvSums : public Op {
  public:
   ConvSums(const ConvSpec& spec, std::unique_ptr<Op> conv) : spec_(spec), conv_(std::move(conv)) {
     if (spec_.mode == Mode::infer || (spec_.produces_diff_sums && !spec_.need_diff_src))
-      fail(Exit::config, "conv ", spec_.src.str(),
-           ": cannot compute the sums of a batch norm without a backward pass. use fusion level 1");
+      fail(Exit::config, "conv {}: cannot compute the sums of a batch norm without a backward pass. use fusion level 1",
+           spec_.src.str());
   }
 
   MemoryRequirements memory_requirements() const override {

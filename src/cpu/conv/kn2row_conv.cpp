@@ -1,5 +1,7 @@
 #include "cpu/conv/kn2row_conv.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 namespace millrace::cpu {
@@ -46,7 +48,7 @@ Kn2rowConv::Kn2rowConv(const ConvSpec& s, Of of, MemoryRequirements& needs)
 }
 
 std::string Kn2rowConv::implementation() const {
-  return cat(taps_.all.size(), " x ", products_.empty() ? "nothing" : products_.rbegin()->second.name());
+  return fmt::format("{} x {}", taps_.all.size(), products_.empty() ? "nothing" : products_.rbegin()->second.name());
 }
 
 void Kn2rowConv::repack(const OpArgs& args) {

@@ -1,5 +1,7 @@
 #include "cpu/conv/kn2row_weight_gradient.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 namespace millrace::cpu {
@@ -36,7 +38,8 @@ Kn2rowWeightGradient::Kn2rowWeightGradient(const ConvSpec& s) : taps_(s), elemen
 }
 
 std::string Kn2rowWeightGradient::implementation() const {
-  return cat(taps_.all.size(), " x ", products_.empty() ? "nothing" : products_.rbegin()->second.write.name());
+  return fmt::format("{} x {}", taps_.all.size(),
+                     products_.empty() ? "nothing" : products_.rbegin()->second.write.name());
 }
 
 void Kn2rowWeightGradient::run(const OpArgs& args) {

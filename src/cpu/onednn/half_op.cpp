@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include "cpu/common/half.hpp"
 #include "cpu/common/parallel.hpp"
 
@@ -24,7 +26,7 @@ class EmulatedHalf : public Op {
 
   MemoryRequirements memory_requirements() const override { return needs_; }
   std::string implementation() const override {
-    return cat(name_of(half_), " emulated around ", op_->implementation());
+    return fmt::format("{} emulated around {}", name_of(half_), op_->implementation());
   }
 
   void repack(const OpArgs& args) override {

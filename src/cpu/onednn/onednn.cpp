@@ -74,7 +74,7 @@ dnnl::memory::data_type type_of(DType dtype) {
   constexpr TableRow<DType, dnnl::memory::data_type> types[] = {
       {DType::f32, f32}, {DType::bf16, bf16}, {DType::f16, f16}};
   if (const auto* type = find_value(types, dtype)) return *type;
-  fail(Exit::config, "the CPU does not compute in ", name_of(dtype), ". choose fp32, bf16 or fp16");
+  fail(Exit::config, "the CPU does not compute in {}. choose fp32, bf16 or fp16", name_of(dtype));
 }
 
 Eltwise eltwise_of(Activation kind, bool from_dst) {
@@ -90,8 +90,8 @@ Eltwise eltwise_of(Activation kind, bool from_dst) {
     case Activation::none:
       break;
   }
-  fail(Exit::internal, "internal error: oneDNN's linear layer has no activation ", name_of(kind),
-       ". add it to eltwise_of()");
+  fail(Exit::internal, "internal error: oneDNN's linear layer has no activation {}. add it to eltwise_of()",
+       name_of(kind));
 }
 
 desc strided(const dims& d, DType dtype, const dims& strides) { return desc(d, type_of(dtype), strides); }
@@ -201,7 +201,7 @@ void Call::bind(int arg, void* data) {
 
 void Call::run() {
   const auto status = dnnl_primitive_execute(primitive_.get(), stream().get(), int(args_.size()), args_.data());
-  if (status != dnnl_success) fail(Exit::internal, "oneDNN primitive ", name_, " failed (status ", int(status), ")");
+  if (status != dnnl_success) fail(Exit::internal, "oneDNN primitive {} failed (status {})", name_, int(status));
 }
 
 }  // namespace millrace::cpu::onednn

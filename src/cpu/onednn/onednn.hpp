@@ -91,7 +91,7 @@ decltype(auto) checked(const std::string& what, const Make& make) {
   try {
     return make();
   } catch (const dnnl::error& e) {
-    fail(Exit::config, what, ": not supported by oneDNN (", e.what(), "). try another precision or shape");
+    fail(Exit::config, "{}: not supported by oneDNN ({}). try another precision or shape", what, e.what());
   }
 }
 

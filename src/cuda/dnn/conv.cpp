@@ -9,6 +9,8 @@
 // channels need no copy.
 #include "cuda/dnn/conv.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "cuda/dnn/cudnn.hpp"
@@ -101,9 +103,10 @@ ConvCandidate best_candidate(const ConvSpec& s, Cudnn& library) {
     if (better) best = std::move(candidate);
   }
   if (!best)
-    fail(Exit::config, "cuDNN ", cudnnGetVersion(), " has no engine for the convolution ", s.src.str(), " -> ",
-         s.dst().str(), " in ", name_of(s.dtype), " (", library.options().rules.key(),
-         " bytes). choose another run.precision, or other channels or groups");
+    fail(Exit::config,
+         "cuDNN {} has no engine for the convolution {} -> {} in {} ({} bytes). choose another run.precision, or other "
+         "channels or groups",
+         cudnnGetVersion(), s.src.str(), s.dst().str(), name_of(s.dtype), library.options().rules.key());
   return std::move(*best);
 }
 
@@ -112,7 +115,7 @@ class Conv : public Op {
   Conv(const ConvSpec& s, const LaunchContext& context, Cudnn& library)
       : spec_(s), context_(context), handle_(library.handle()) {
     if (s.produces_sums && s.bias)
-      fail(Exit::config, "conv ", s.src.str(), ": cuDNN has no engine that computes sums with a bias");
+      fail(Exit::config, "conv {}: cuDNN has no engine that computes sums with a bias", s.src.str());
     ConvCandidate candidate = best_candidate(s, library);
     wide_ = candidate.channels;
     fused_bias_ = candidate.bias;
@@ -123,8 +126,9 @@ class Conv : public Op {
     if (s.mode == Mode::train && s.need_diff_src) {
       auto choice = library.choose(data_problem(s));
       if (!choice)
-        fail(Exit::config, "cuDNN ", cudnnGetVersion(), " has no engine for the gradient of the convolution ",
-             s.src.str(), " -> ", s.dst().str(), " in ", name_of(s.dtype), ". choose another run.precision");
+        fail(Exit::config,
+             "cuDNN {} has no engine for the gradient of the convolution {} -> {} in {}. choose another run.precision",
+             cudnnGetVersion(), s.src.str(), s.dst().str(), name_of(s.dtype));
       data_ = Call(std::move(choice->plan), data_problem(s));
     }
     if (weights_ && s.dtype == DType::f32 && !widens_weight()) {
@@ -142,7 +146,7 @@ class Conv : public Op {
     if (data_) text += ", backward data " + data_.plan().engine();
     if (spec_.produces_diff_sums) text += " with sums";
     if (weights_) text += ", backward weights " + weights_.plan().engine();
-    if (widens_weight()) text += cat(", ", wide_, " channels");
+    if (widens_weight()) text += fmt::format(", {} channels", wide_);
     if (spec_.bias && !fused_bias_) text += ", bias by a kernel";
     return text;
   }
@@ -270,11 +274,11 @@ std::int64_t padded_channels(const ConvSpec& spec, Cudnn& library) {
 std::string why_not_fused(const ConvSpec& s, Cudnn& library) {
   const std::int64_t channels = s.produces_sums ? s.out_channels : s.src[-1];
   if (s.produces_sums && s.bias) return "cuDNN cannot compute sums of a result with a bias";
-  if (s.produces_sums && narrow(s)) return cat("its ", s.src[-1], " channels are padded");
-  if (channels % 4 != 0) return cat(channels, " channels are not a multiple of 4, which cuDNN needs");
+  if (s.produces_sums && narrow(s)) return fmt::format("its {} channels are padded", s.src[-1]);
+  if (channels % 4 != 0) return fmt::format("{} channels are not a multiple of 4, which cuDNN needs", channels);
   const ConvProblem fused = s.produces_sums ? forward_problem(s, s.src[-1], false) : data_problem(s);
   const auto fused_seconds = library.seconds(fused);
-  if (!fused_seconds) return cat("cuDNN ", cudnnGetVersion(), " has no engine for it in ", name_of(s.dtype));
+  if (!fused_seconds) return fmt::format("cuDNN {} has no engine for it in {}", cudnnGetVersion(), name_of(s.dtype));
   if (*fused_seconds == 0) return "";
   ConvProblem plain = fused;
   plain.sums = plain.norm = false;

@@ -12,7 +12,7 @@ cudnnDataType_t type_of(DType dtype) {
   constexpr TableRow<DType, cudnnDataType_t> types[] = {
       {DType::f32, CUDNN_DATA_FLOAT}, {DType::f16, CUDNN_DATA_HALF}, {DType::bf16, CUDNN_DATA_BFLOAT16}};
   if (const auto* type = find_value(types, dtype)) return *type;
-  fail(Exit::config, "cuDNN has no convolution in ", name_of(dtype), ". choose fp32, bf16 or fp16");
+  fail(Exit::config, "cuDNN has no convolution in {}. choose fp32, bf16 or fp16", name_of(dtype));
 }
 
 // Memory holds (N, spatial..., C); cuDNN counts dimensions as (N, C, spatial...). A tensor with one spatial dimension

@@ -1,5 +1,7 @@
 #include "cuda/dnn/cublas.hpp"
 
+#include <fmt/core.h>
+
 #include "cuda/dnn/cublas_matmul.hpp"
 #include "millrace/base/log.hpp"
 
@@ -17,7 +19,8 @@ class CublasLt : public Cublas {
 
   std::unique_ptr<Matmul> find(const MatmulSpec& spec) override {
     auto matmul = std::make_unique<CublasMatmul>(handle_.get(), spec, options_.tf32);
-    const std::string key = cat(str(spec), ", up to ", options_.workspace_bytes, options_.tf32 ? " tf32" : "");
+    const std::string key =
+        fmt::format("{}, up to {}{}", str(spec), options_.workspace_bytes, options_.tf32 ? " tf32" : "");
     const PlanEntry entry = selector_.get(key, [&] { return select(*matmul); });
     if (entry.plan.empty()) return nullptr;
     if (auto algorithm = matmul->parse(entry.plan)) {
@@ -32,8 +35,10 @@ class CublasLt : public Cublas {
     warned_ = true;
     const auto candidates = matmul->candidates(options_.workspace_bytes);
     if (candidates.empty())
-      fail(Exit::config, "cuBLAS has no kernel for the matrix multiplication ", str(spec),
-           " on this rank, but it has one on rank 0. use equal GPUs");
+      fail(Exit::config,
+           "cuBLAS has no kernel for the matrix multiplication {} on this rank, but it has one on rank 0. use equal "
+           "GPUs",
+           str(spec));
     MatmulAlgorithm first = candidates.front();
     first.seconds = entry.seconds;  // rank 0's time: all ranks must make the same decisions from it
     matmul->choose(first);

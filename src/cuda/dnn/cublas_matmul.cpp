@@ -1,5 +1,7 @@
 #include "cuda/dnn/cublas_matmul.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -18,7 +20,7 @@ cudaDataType_t type_of(DType dtype) {
   constexpr TableRow<DType, cudaDataType_t> types[] = {
       {DType::f32, CUDA_R_32F}, {DType::bf16, CUDA_R_16BF}, {DType::f16, CUDA_R_16F}};
   if (const auto* type = find_value(types, dtype)) return *type;
-  fail(Exit::config, "CUDA does not compute in ", name_of(dtype), ". choose fp32, bf16 or fp16");
+  fail(Exit::config, "CUDA does not compute in {}. choose fp32, bf16 or fp16", name_of(dtype));
 }
 
 cublasLtEpilogue_t epilogue_of(Epilogue e) {
@@ -77,7 +79,7 @@ std::string CublasMatmul::name() const {
   std::size_t written = 0;
   cublasLtMatmulAlgoConfigGetAttribute(&chosen_.algorithm, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id, &written);
   cublasLtMatmulAlgoConfigGetAttribute(&chosen_.algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, &tile, sizeof tile, &written);
-  return cat("cublasLt ", id, ":", tile);
+  return fmt::format("cublasLt {}:{}", id, tile);
 }
 
 cublasStatus_t CublasMatmul::enqueue(StreamHandle stream, const MatmulAlgorithm& algorithm, const MatmulArgs& x) {

@@ -1,6 +1,8 @@
 // A matrix multiplication by cuBLASLt: its descriptors, and the algorithm that it runs with. An internal header: users
 // include cuda/dnn/cublas.hpp.
 #pragma once
+#include <fmt/core.h>
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,8 +18,8 @@ namespace millrace::cuda {
 
 inline void check(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS)
-    throw Error(Exit::comm, error_context::describe_failure(
-                                call, cat(cublasLtGetStatusName(status), " (", cublasLtGetStatusString(status), ")")));
+    throw Error(Exit::comm, error_context::describe_failure(call, fmt::format("{} ({})", cublasLtGetStatusName(status),
+                                                                              cublasLtGetStatusString(status))));
 }
 #define MR_CUBLAS(call) ::millrace::cuda::check(call, #call)
 

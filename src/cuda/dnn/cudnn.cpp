@@ -1,6 +1,7 @@
 #include "cuda/dnn/cudnn.hpp"
 
 #include <cuda_runtime.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
@@ -45,7 +46,7 @@ Cudnn::~Cudnn() {
 
 // Returns the same on every rank.
 PlanEntry Cudnn::entry(const ConvProblem& problem) {
-  return choices_.get(cat(problem.key(), " ", options_.rules.key()), [&] { return select(problem); });
+  return choices_.get(fmt::format("{} {}", problem.key(), options_.rules.key()), [&] { return select(problem); });
 }
 
 std::optional<double> Cudnn::seconds(const ConvProblem& problem) {
@@ -59,8 +60,9 @@ std::optional<Choice> Cudnn::choose(const ConvProblem& problem) {
   if (entry.plan.empty()) return std::nullopt;
   if (auto plan = Plan::from_json(target_, entry.plan)) return Choice{std::move(*plan), entry.seconds};
   if (!warned_)
-    log::local(cat("warning: a cached convolution kernel does not load on this GPU (", last_error(),
-                   "). cuDNN's first proposal is used"));
+    log::local(fmt::format(
+        "warning: a cached convolution kernel does not load on this GPU ({}). cuDNN's first proposal is used",
+        last_error()));
   warned_ = true;
   auto plans = ConvGraph(target_, problem).plans(options_.rules, 1);
   if (plans.empty()) return std::nullopt;

@@ -2,6 +2,8 @@
 // that cuDNN proposes for a graph, and execution plans. A DeviceTarget is a real device or the description of one. So
 // graphs can be checked without a GPU: everything except Call::run() works with both.
 #pragma once
+#include <fmt/core.h>
+
 #include <deque>
 #include <optional>
 #include <string>
@@ -20,7 +22,8 @@ std::string last_error();  // cuDNN's message about the last failure of this thr
 
 inline void check(cudnnStatus_t status, const char* call, Exit exit = Exit::comm) {
   if (status != CUDNN_STATUS_SUCCESS)
-    throw Error(exit, error_context::describe_failure(call, cat(cudnnGetErrorString(status), " (", last_error(), ")")));
+    throw Error(
+        exit, error_context::describe_failure(call, fmt::format("{} ({})", cudnnGetErrorString(status), last_error())));
 }
 
 // The check of calls that prepare something, outside of the step.

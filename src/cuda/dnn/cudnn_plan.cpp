@@ -1,4 +1,6 @@
 // The parts of cudnn_graph.hpp that do not depend on the kind of graph: descriptors, targets and plans.
+#include <fmt/core.h>
+
 #include "cuda/dnn/cudnn_graph.hpp"
 
 namespace millrace::cuda::cudnn {
@@ -50,17 +52,18 @@ DeviceTarget DeviceTarget::described_by(const std::string& json) {
 std::string ConvProblem::key() const {
   static const char* const names[] = {"forward", "backward_data", "backward_weights"};
   std::string text =
-      cat(names[int(direction)], " ", name_of(dtype), " ", src.str(), " * ", weight.str(), " -> ", dst.str());
+      fmt::format("{} {} {} * {} -> {}", names[int(direction)], name_of(dtype), src.str(), weight.str(), dst.str());
   for (const auto& [name, extents] :
        {std::pair("stride", window.stride), std::pair("pad", window.pad), std::pair("dilation", window.dilation)}) {
-    text += cat(" ", name);
-    for (std::size_t axis = 0; axis < std::size_t(window.rank); ++axis) text += cat(axis ? "x" : " ", extents[axis]);
+    text += fmt::format(" {}", name);
+    for (std::size_t axis = 0; axis < std::size_t(window.rank); ++axis)
+      text += fmt::format("{}{}", axis ? "x" : " ", extents[axis]);
   }
   return text + (bias ? " bias" : "") + (add ? " add" : "") + (sums ? " sums" : "") + (norm ? " norm" : "");
 }
 
 std::string PlanRules::key() const {
-  return cat("workspace ", workspace_limit, deterministic ? " deterministic" : "", tf32 ? " tf32" : "");
+  return fmt::format("workspace {}{}{}", workspace_limit, deterministic ? " deterministic" : "", tf32 ? " tf32" : "");
 }
 
 std::optional<Plan> Plan::finished(Descriptor d, Descriptor config) {

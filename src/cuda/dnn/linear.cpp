@@ -10,6 +10,8 @@
 // belongs to the next layer. At fusion level 2, that layer's multiplication includes the gradient of relu or gelu_tanh.
 #include "cuda/dnn/linear.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "cuda/dnn/linear_matmuls.hpp"
@@ -54,17 +56,17 @@ class Linear : public Op {
     const std::string activation = name_of(spec_.activation);
     std::string text = forward_->name();
     if (fused_bias_ || fused_activation_)
-      text += cat(" with", fused_bias_ ? " bias" : "", fused_activation_ ? " " + activation : "");
+      text += fmt::format(" with{}{}", fused_bias_ ? " bias" : "", fused_activation_ ? " " + activation : "");
     if (spec_.activation != Activation::none && !fused_activation_) {
       text += ", " + activation + " by a kernel";
       if (!why_kernel_.empty()) text += " (" + why_kernel_ + ")";
     }
     if (backward_data_) text += ", backward data " + backward_data_->name();
     if (spec_.produces_diff_pre != Activation::none)
-      text +=
-          cat(" with the gradient of ", name_of(spec_.produces_diff_pre), spec_.produces_diff_bias ? " and bias" : "");
+      text += fmt::format(" with the gradient of {}{}", name_of(spec_.produces_diff_pre),
+                          spec_.produces_diff_bias ? " and bias" : "");
     if (backward_weights_and_bias_)
-      text += cat(", backward weights ", backward_weights_and_bias_->name(), " with bias");
+      text += fmt::format(", backward weights {} with bias", backward_weights_and_bias_->name());
     else if (backward_weights_)
       text += ", backward weights " + backward_weights_->name();
     return text;
@@ -112,7 +114,7 @@ class Linear : public Op {
     if (aux_of(wanted) == Aux::bits)
       forward_ = cublas.make(forward_matmul(spec_, wanted));
     else if (aux_of(wanted) == Aux::values && !aux_is_aligned(spec_.activation, out_))
-      why_kernel_ = cat(out_, " features are not a multiple of 8");
+      why_kernel_ = fmt::format("{} features are not a multiple of 8", out_);
     else if (has_fused_epilogue(spec_.activation))
       forward_ = find_if_faster(cublas, forward_matmul(spec_, wanted),
                                 forward_epilogue(Activation::none, spec_.bias, false), 2, why_kernel_);
@@ -198,12 +200,12 @@ class Linear : public Op {
 
 std::unique_ptr<Op> make_linear(const LinearSpec& spec, const LaunchContext& context, Cublas& cublas) {
   if (spec.out_features < 1 || spec.src.count() < 1)
-    fail(Exit::config, "linear: ", spec.src.str(), " -> ", spec.out_features,
-         " has nothing to compute. give it inputs and outputs");
+    fail(Exit::config, "linear: {} -> {} has nothing to compute. give it inputs and outputs", spec.src.str(),
+         spec.out_features);
   if (spec.consumes_diff_pre || spec.produces_diff_pre != Activation::none)
     if (const std::string why = why_not_fused(spec, cublas); !why.empty())
-      fail(Exit::config, "linear: ", spec.src.str(), " -> ", spec.out_features,
-           " cannot be fused with its neighbours (", why, "). use fusion level 1");
+      fail(Exit::config, "linear: {} -> {} cannot be fused with its neighbours ({}). use fusion level 1",
+           spec.src.str(), spec.out_features, why);
   return std::make_unique<Linear>(spec, context, cublas);
 }
 

@@ -1,5 +1,7 @@
 #include "cuda/dnn/linear_matmuls.hpp"
 
+#include <fmt/core.h>
+
 #include "cuda/dnn/fusion_cost.hpp"
 #include "cuda/dnn/linear.hpp"
 #include "millrace/base/error.hpp"
@@ -77,7 +79,8 @@ std::string why_not_fused(const LinearSpec& s, Cublas& cublas) {
   if (why.empty() && s.produces_diff_pre != Activation::none) {
     if (!has_fused_epilogue(s.produces_diff_pre)) return other;
     const std::int64_t features = s.src.row_count();
-    if (!aux_is_aligned(s.produces_diff_pre, features)) return cat(features, " features are not a multiple of 8");
+    if (!aux_is_aligned(s.produces_diff_pre, features))
+      return fmt::format("{} features are not a multiple of 8", features);
     // The kernels that it replaces read two tensors and write one. The kernel of the bias gradient reads that one
     // again.
     find_if_faster(cublas, backward_data_matmul(s), Epilogue::none, s.produces_diff_bias ? 4 : 3, why);

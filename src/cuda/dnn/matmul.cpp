@@ -1,5 +1,7 @@
 #include "cuda/dnn/matmul.hpp"
 
+#include <fmt/core.h>
+
 #include "millrace/base/error.hpp"
 
 namespace millrace::cuda {
@@ -55,13 +57,14 @@ std::size_t aux_bytes(const MatmulSpec& s) {
 std::unique_ptr<Matmul> Cublas::make(const MatmulSpec& spec) {
   auto found = find(spec);
   if (!found)
-    fail(Exit::config, "cuBLAS has no kernel for the matrix multiplication ", str(spec), ". try another run.precision");
+    fail(Exit::config, "cuBLAS has no kernel for the matrix multiplication {}. try another run.precision", str(spec));
   return found;
 }
 
 std::string str(const MatmulSpec& s) {
-  return cat(s.m, " x ", s.n, " x ", s.k, " ", name_of(s.input), " -> ", name_of(s.output),
-             s.transpose_a ? ", A transposed" : "", s.transpose_b ? ", B transposed" : "", traits(s.epilogue).text);
+  return fmt::format("{} x {} x {} {} -> {}{}{}{}", s.m, s.n, s.k, name_of(s.input), name_of(s.output),
+                     s.transpose_a ? ", A transposed" : "", s.transpose_b ? ", B transposed" : "",
+                     traits(s.epilogue).text);
 }
 
 }  // namespace millrace::cuda

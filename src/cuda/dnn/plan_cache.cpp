@@ -1,5 +1,7 @@
 #include "cuda/dnn/plan_cache.hpp"
 
+#include <fmt/core.h>
+
 #include <cctype>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -35,7 +37,7 @@ std::string PlanCache::merge(const std::string& text) {
     const json j = json::parse(text);
     if (j.at("format") != 1) return "unknown format";
     if (const std::string other = j.at("identity"); other != identity_)
-      return cat("made for ", other, ", but this is ", identity_);
+      return fmt::format("made for {}, but this is {}", other, identity_);
     std::map<std::string, PlanEntry> entries;
     for (const auto& [key, entry] : j.at("plans").items())
       entries[key] = {entry.at("plan").get<std::string>(), entry.at("seconds").get<double>()};
@@ -66,7 +68,7 @@ void PlanCache::load(const fs::path& path) {
   } catch (const Error& e) {
     why = e.what();
   }
-  if (!why.empty()) log::warn(cat(path.string(), " is not used (", why, "). kernels are timed again"));
+  if (!why.empty()) log::warn(fmt::format("{} is not used ({}). kernels are timed again", path.string(), why));
 }
 
 void PlanCache::save(const fs::path& path) {
@@ -76,8 +78,8 @@ void PlanCache::save(const fs::path& path) {
     write_file_atomically(path, serialize());
     changed_ = false;
   } catch (const std::exception& e) {
-    log::warn(cat("cannot save the choice of kernels (", e.what(),
-                  "). set XDG_CACHE_HOME to a folder that you can write to"));
+    log::warn(fmt::format(
+        "cannot save the choice of kernels ({}). set XDG_CACHE_HOME to a folder that you can write to", e.what()));
     changed_ = false;
   }
 }
@@ -95,7 +97,7 @@ fs::path plan_cache_file(const std::string& library, std::size_t version, const 
   std::string name = device;
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-  return folder / "millrace" / cat(library, "-", version, "-", name, "-", multiprocessors, ".json");
+  return folder / "millrace" / fmt::format("{}-{}-{}-{}.json", library, version, name, multiprocessors);
 }
 
 }  // namespace millrace::cuda

@@ -1,6 +1,7 @@
 #include "cuda/dnn/plan_selector.hpp"
 
 #include <cuda_runtime.h>
+#include <fmt/core.h>
 
 #include "cuda/errors/check.hpp"
 
@@ -15,8 +16,8 @@ PlanSelector PlanSelector::of_current_device(const std::string& library, std::si
   MR_CUDA(cudaDriverGetVersion(&driver));
   const auto file = plan_cache_file(library, version, p.name, p.multiProcessorCount);
   return PlanSelector(
-      cat(library, " ", version, ", ", p.name, ", ", p.multiProcessorCount, " multiprocessors, driver ", driver), file,
-      options);
+      fmt::format("{} {}, {}, {} multiprocessors, driver {}", library, version, p.name, p.multiProcessorCount, driver),
+      file, options);
 }
 
 PlanSelector::PlanSelector(const std::string& identity, const std::filesystem::path& file,
@@ -30,7 +31,7 @@ PlanSelector::PlanSelector(const std::string& identity, const std::filesystem::p
   const std::string all = options_.broadcast(options_.rank == 0 ? cache_.serialize() : "");
   if (options_.rank == 0) return;
   const std::string why = cache_.replace_with(all);
-  MR_CHECK(why.empty(), why);
+  MR_CHECK(why.empty(), "{}", why);
 }
 
 // Returns the entry of rank 0 on all ranks; the argument of the other ranks is ignored. The entry is sent as a cache
@@ -41,7 +42,7 @@ PlanEntry PlanSelector::shared(const std::string& key, PlanEntry mine) const {
   if (options_.rank == 0) one.insert(key, std::move(mine));
   one.merge(options_.broadcast(options_.rank == 0 ? one.serialize() : ""));
   const PlanEntry* entry = one.find(key);
-  MR_CHECK(entry, "rank 0 chose a plan for another problem than " + key);
+  MR_CHECK(entry, "{}", "rank 0 chose a plan for another problem than " + key);
   return *entry;
 }
 

@@ -1,4 +1,5 @@
 #include <cuda_runtime.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <deque>
@@ -49,7 +50,8 @@ std::vector<double> time_plans(cudnnHandle_t handle, StreamHandle stream, const 
 
   const ScratchMemory memory(bytes + workspace_bytes);
   if (!memory.data()) {
-    log::warn(cat(p.key(), " is not timed (not enough free memory on the device). cuDNN's first proposal is used"));
+    log::warn(
+        fmt::format("{} is not timed (not enough free memory on the device). cuDNN's first proposal is used", p.key()));
     return std::vector<double>(calls.size(), never);
   }
   fill_random(stream, memory.data(), bytes, p.dtype);

@@ -1,10 +1,10 @@
 #include "cuda/errors/error_context.hpp"
 
+#include <fmt/core.h>
 #include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -27,16 +27,17 @@ thread_local ThreadState state;
 
 void remember_last(const char* name, bool captured) {
   const char* outer = state.depth > 0 && state.names[0] != name ? state.names[0] : nullptr;
-  std::snprintf(state.last.data(), state.last.size(), "%s%s%s%s", outer ? outer : "", outer ? ", " : "",
-                captured ? "the captured " : "", name);
+  const auto end = fmt::format_to_n(state.last.data(), state.last.size() - 1, "{}{}{}{}", outer ? outer : "",
+                                    outer ? ", " : "", captured ? "the captured " : "", name);
+  *end.out = '\0';
   state.last_was_captured = captured;
 }
 
 std::string place() {
   std::string out;
-  if (state.rank >= 0) out += cat(" on rank ", state.rank);
+  if (state.rank >= 0) out += fmt::format(" on rank {}", state.rank);
   const std::size_t known = std::min(state.depth, state.names.size());
-  for (std::size_t i = 0; i < known; ++i) out += cat(i == 0 ? " in " : ", ", state.names[i]);
+  for (std::size_t i = 0; i < known; ++i) out += fmt::format("{}{}", i == 0 ? " in " : ", ", state.names[i]);
   return out;
 }
 
@@ -76,10 +77,12 @@ std::string outermost_label() { return state.depth > 0 ? state.names[0] : ""; }
 
 void set_flight_recorder(const FlightRecorder* flight_recorder) { state.flight_recorder = flight_recorder; }
 
-std::string describe_failure(const char* call, const std::string& why) { return cat(call, place(), ": ", why); }
+std::string describe_failure(const char* call, const std::string& why) {
+  return fmt::format("{}{}: {}", call, place(), why);
+}
 
 std::string describe_failure(const char* call, cudaError_t status) {
-  const std::string words = cat(cudaGetErrorName(status), " (", cudaGetErrorString(status), ")");
+  const std::string words = fmt::format("{} ({})", cudaGetErrorName(status), cudaGetErrorString(status));
   if (!is_fault(status)) return describe_failure(call, words);
   const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
   const bool exact = blocking && std::strcmp(blocking, "1") == 0 && !state.last_was_captured;
@@ -87,11 +90,13 @@ std::string describe_failure(const char* call, cudaError_t status) {
   const std::string out = describe_failure(call, words) + "; ";
   const auto place = state.flight_recorder ? state.flight_recorder->place() : std::nullopt;
   if (place)
-    return cat(out, "the GPU was at ", place->text, place->exact ? "" : ". cuda.breadcrumbs = on shows the operation",
-               place->exact ? ". cuda.graph = off with CUDA_LAUNCH_BLOCKING=1 in the environment shows the call" : "");
-  return cat(out, "the fault is in work that was enqueued earlier",
-             state.last[0] ? cat(", at the latest in ", state.last.data()) : "",
-             ". cuda.graph = off with CUDA_LAUNCH_BLOCKING=1 in the environment shows the operation");
+    return fmt::format(
+        "{}the GPU was at {}{}{}", out, place->text, place->exact ? "" : ". cuda.breadcrumbs = on shows the operation",
+        place->exact ? ". cuda.graph = off with CUDA_LAUNCH_BLOCKING=1 in the environment shows the call" : "");
+  return fmt::format(
+      "{}the fault is in work that was enqueued earlier{}. cuda.graph = off with CUDA_LAUNCH_BLOCKING=1 in the "
+      "environment shows the operation",
+      out, state.last[0] ? fmt::format(", at the latest in {}", state.last.data()) : "");
 }
 
 }  // namespace millrace::cuda::error_context

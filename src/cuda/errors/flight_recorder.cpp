@@ -1,5 +1,7 @@
 #include "cuda/errors/flight_recorder.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <atomic>
 
@@ -90,7 +92,7 @@ std::optional<FlightRecorder::Place> FlightRecorder::place() const {
   else if (last == first + 1)
     place.text += operations[first];
   else
-    place.text += cat("one of the ", last - first, " from ", operations[first], " to ", operations[last - 1]);
+    place.text += fmt::format("one of the {} from {} to {}", last - first, operations[first], operations[last - 1]);
   place.exact = last <= first + 1;
   const std::string concurrent = concurrent_work_ ? concurrent_work_() : "";
   if (!concurrent.empty()) place.text += ", while " + concurrent + " was running";

@@ -30,7 +30,7 @@ Layout layout_of(std::int64_t count, std::int64_t channels) {
   l.width = std::lcm(channels, std::int64_t(pack));
   const std::int64_t lines = (count + l.width - 1) / l.width;
   if (lines > std::numeric_limits<int>::max() / 2)
-    fail(Exit::config, "batch norm: an input of ", count, " elements is too large. use a smaller micro-batch");
+    fail(Exit::config, "batch norm: an input of {} elements is too large. use a smaller micro-batch", count);
   l.whole_lines = int(count / l.width);
   l.lines = int(lines);
   const std::int64_t packs = l.width / pack;
@@ -44,8 +44,8 @@ class BatchNorm : public Op {
  public:
   BatchNorm(const BatchNormSpec& spec, const LaunchContext& context) : spec_(spec), context_(context) {
     if (spec_.activation != Activation::none && spec_.activation != Activation::relu)
-      fail(Exit::config, "batch norm: ", name_of(spec_.activation), " cannot be fused with it. use none or relu");
-    if (spec_.src.count() == 0) fail(Exit::config, "batch norm: input ", spec_.src.str(), " is empty");
+      fail(Exit::config, "batch norm: {} cannot be fused with it. use none or relu", name_of(spec_.activation));
+    if (spec_.src.count() == 0) fail(Exit::config, "batch norm: input {} is empty", spec_.src.str());
     dispatch_dtype(spec_.dtype, [](auto) {});
     l_ = layout_of(spec_.src.count(), spec_.src[-1]);
     threads_ = (l_.lanes * l_.tile + 31) / 32 * 32;

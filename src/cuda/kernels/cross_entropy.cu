@@ -113,8 +113,8 @@ class CrossEntropy : public Op {
       : spec_(spec), context_(context), rows_(spec.src[0]), classes_(spec.src.row_count()) {
     dispatch_dtype(spec_.dtype, [](auto) {});
     if (classes_ < 1 || classes_ > std::numeric_limits<std::int32_t>::max())
-      fail(Exit::config, "cross-entropy: input ", spec_.src.str(),
-           " has no classes, or more classes than int32 labels can hold");
+      fail(Exit::config, "cross-entropy: input {} has no classes, or more classes than int32 labels can hold",
+           spec_.src.str());
   }
   MemoryRequirements memory_requirements() const override { return {std::size_t(rows_) * sizeof(RowLoss), 0, 0}; }
   std::string implementation() const override { return "kernel"; }

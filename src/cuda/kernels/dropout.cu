@@ -73,7 +73,7 @@ class Dropout : public Op {
       rows_ = {spec_.src.row_count(), (spec_.src.row_count() + n - 1) / n, 1 / (1 - spec_.probability), false};
     });
     if (!(spec_.probability >= 0 && spec_.probability < 1))
-      fail(Exit::config, "dropout: probability ", spec_.probability, " is not in [0, 1)");
+      fail(Exit::config, "dropout: probability {:g} is not in [0, 1)", spec_.probability);
   }
 
   MemoryRequirements memory_requirements() const override {

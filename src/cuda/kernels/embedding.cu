@@ -97,7 +97,7 @@ class Embedding : public Op {
     if (spec_.raw == DType::u8) return body(static_cast<const std::uint8_t*>(tokens));
     if (spec_.raw == DType::u16) return body(static_cast<const std::uint16_t*>(tokens));
     if (spec_.raw == DType::i32) return body(static_cast<const std::int32_t*>(tokens));
-    fail(Exit::config, "embedding: ", name_of(spec_.raw), " values cannot be tokens. use uint8, uint16 or int32");
+    fail(Exit::config, "embedding: {} values cannot be tokens. use uint8, uint16 or int32", name_of(spec_.raw));
   }
   template <class Body>
   void with_both(const OpArgs& args, const Body& body) const {

@@ -21,8 +21,7 @@ class Pool : public Op {
   Pool(const PoolSpec& spec, const LaunchContext& context) : spec_(spec), context_(context), channels_(spec.src[-1]) {
     dispatch_dtype(spec_.dtype, [](auto) {});
     const int rank = spec_.src.spatial_rank();
-    if (rank < 0 || rank > 3)
-      fail(Exit::config, "pool: input ", spec_.src.str(), " must have 0 to 3 spatial dimensions");
+    if (rank < 0 || rank > 3) fail(Exit::config, "pool: input {} must have 0 to 3 spatial dimensions", spec_.src.str());
     const Shape dst = spec_.dst();
     for (int a = 0; a < rank; ++a) {
       Axis& axis = g_.axis[3 - rank + a];
@@ -49,11 +48,11 @@ class Pool : public Op {
       out_pixels_ *= axis.out;
     }
     if (std::max(in_pixels_, out_pixels_) * channels_ > index_max)
-      fail(Exit::config, "pool: one image of ", spec_.src.str(), " is too large (2^31 elements)");
+      fail(Exit::config, "pool: one image of {} is too large (2^31 elements)", spec_.src.str());
     g_.channels = int(channels_);
     g_.share = 1 / float(taps_);
     if (is_max() && taps_ > 65535)
-      fail(Exit::config, "pool: a window of ", taps_, " positions is too large for max pooling. at most 65535");
+      fail(Exit::config, "pool: a window of {} positions is too large for max pooling. at most 65535", taps_);
   }
 
   MemoryRequirements memory_requirements() const override {

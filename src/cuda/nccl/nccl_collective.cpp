@@ -3,6 +3,8 @@
 // for the comm stream. A watchdog thread asks the CollectiveTracker for stalled operations.
 #include "cuda/nccl/nccl_collective.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -73,8 +75,8 @@ class NcclCollective : public Collective {
   std::string describe() const override {
     if (alone_) return "one rank";
     const bool zero_copy = !regions_.empty() && regions_.front().registration;
-    return cat("NCCL ", NcclComm::version(), ", ", world_.size(), " GPUs, ",
-               zero_copy ? "registered memory" : "plain device memory");
+    return fmt::format("NCCL {}, {} GPUs, {}", NcclComm::version(), world_.size(),
+                       zero_copy ? "registered memory" : "plain device memory");
   }
 
   SharedRegion allocate(std::size_t bytes) override {
@@ -122,7 +124,7 @@ class NcclCollective : public Collective {
     if (alone_) return;
     throw_failure();
     const auto passed = passed_.find(tag);
-    MR_CHECK(passed != passed_.end(), "no operation was begun with tag ", tag);
+    MR_CHECK(passed != passed_.end(), "no operation was begun with tag {}", tag);
     MR_CUDA(cudaStreamWaitEvent(device_.stream(Stream::compute), passed->second, 0));
   }
 
@@ -167,7 +169,7 @@ class NcclCollective : public Collective {
 
   void throw_failure() {
     const std::lock_guard lock(mutex_);
-    if (!failure_.empty()) fail(Exit::comm, failure_);
+    if (!failure_.empty()) fail(Exit::comm, "{}", failure_);
   }
 
   template <class Call>

@@ -1,5 +1,7 @@
 #include "cuda/nccl/nccl_comm.hpp"
 
+#include <fmt/core.h>
+
 #include <chrono>
 #include <thread>
 
@@ -29,7 +31,7 @@ ncclDataType_t type_of(DType dtype) {
   constexpr TableRow<DType, ncclDataType_t> types[] = {
       {DType::f32, ncclFloat32}, {DType::f64, ncclFloat64}, {DType::bf16, ncclBfloat16}, {DType::f16, ncclFloat16}};
   if (const auto* type = find_value(types, dtype)) return *type;
-  fail(Exit::internal, "internal error: all-reduce of ", name_of(dtype));
+  fail(Exit::internal, "internal error: all-reduce of {}", name_of(dtype));
 }
 
 NcclComm::NcclComm(World& world, int max_ctas, double timeout_seconds) : timeout_(timeout_seconds) {
@@ -37,7 +39,7 @@ NcclComm::NcclComm(World& world, int max_ctas, double timeout_seconds) : timeout
   std::string trouble;
   if (world.rank() == 0)
     if (const auto status = ncclGetUniqueId(&id); status != ncclSuccess)
-      trouble = cat("NCCL found no network to the other ranks: ", words(status), ". see NCCL_SOCKET_IFNAME");
+      trouble = fmt::format("NCCL found no network to the other ranks: {}. see NCCL_SOCKET_IFNAME", words(status));
   world.agree(Exit::comm, trouble);
   world.broadcast(&id, sizeof id, 0);
 
@@ -50,10 +52,11 @@ NcclComm::NcclComm(World& world, int max_ctas, double timeout_seconds) : timeout
     if (const auto asked = ncclCommGetAsyncError(comm_, &status); asked != ncclSuccess) status = asked;
   }
   if (status == ncclInProgress)
-    trouble = cat("NCCL did not connect all ranks within ", timeout_, " s. NCCL_DEBUG=INFO shows why");
+    trouble = fmt::format("NCCL did not connect all ranks within {:g} s. NCCL_DEBUG=INFO shows why", timeout_);
   else if (status != ncclSuccess)
-    trouble = cat("NCCL did not start: ", words(status),
-                  ". for several ranks on one GPU set comm.backend = mpi; NCCL_DEBUG=INFO shows more");
+    trouble = fmt::format(
+        "NCCL did not start: {}. for several ranks on one GPU set comm.backend = mpi; NCCL_DEBUG=INFO shows more",
+        words(status));
   try {
     world.agree(Exit::comm, trouble);
   } catch (...) {
@@ -88,8 +91,8 @@ NcclRegion NcclComm::allocate(World& world, std::size_t bytes) {
     if (status != cudaSuccess) (void)cudaGetLastError();
     world.agree(Exit::config, status == cudaSuccess
                                   ? std::string()
-                                  : cat("cannot allocate ", format_bytes(region.bytes), " for gradients on the GPU (",
-                                        cudaGetErrorString(status), "). use a smaller model"));
+                                  : fmt::format("cannot allocate {} for gradients on the GPU ({}). use a smaller model",
+                                                format_bytes(region.bytes), cudaGetErrorString(status)));
   }
   MR_CUDA(cudaMemset(region.data, 0, region.bytes));
   MR_CUDA(cudaDeviceSynchronize());
@@ -141,7 +144,7 @@ void NcclComm::abort() noexcept {
 std::string NcclComm::version() {
   int code = 0;
   if (ncclGetVersion(&code) != ncclSuccess) return "?";
-  return cat(code / 10000, ".", code / 100 % 100, ".", code % 100);
+  return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
 }
 
 void NcclComm::check_alive() const {
@@ -156,8 +159,10 @@ void NcclComm::settle(std::unique_lock<std::mutex>& lock, const char* what, nccl
     check_alive();
     if (const auto asked = ncclCommGetAsyncError(comm_, &status); asked != ncclSuccess) status = asked;
     if (status == ncclInProgress && Clock::now() > deadline)
-      fail(Exit::comm, "waited ", timeout_, " s for ", what, " to begin (a rank is late or unreachable). ",
-           "raise comm.timeout if it only needs more time");
+      fail(Exit::comm,
+           "waited {:g} s for {} to begin (a rank is late or unreachable). raise comm.timeout if it only needs more "
+           "time",
+           timeout_, what);
   }
   if (status != ncclSuccess) throw Error(Exit::comm, error_context::describe_failure(what, words(status)));
 }
@@ -165,7 +170,7 @@ void NcclComm::settle(std::unique_lock<std::mutex>& lock, const char* what, nccl
 std::string NcclComm::words(ncclResult_t status) const {
   std::string text = ncclGetErrorString(status);
   const char* more = ncclGetLastError(comm_);
-  if (more && *more) text += cat(" (", more, ")");
+  if (more && *more) text += fmt::format(" ({})", more);
   for (char& c : text)
     if (c == '\n') c = ' ';
   return text;

@@ -1,5 +1,7 @@
 #include "cuda/nccl/watchdog.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 
@@ -12,7 +14,7 @@ namespace {
 std::string place_of(const Watchdog::StalledOperation& late) {
   const std::string name = Watchdog::name_of(late.kind, late.tag, late.bytes);
   if (!late.recorded || late.kind == Watchdog::Kind::replay) return name;
-  return cat(late.begun ? "" : "the gradients of ", name, " of a captured step");
+  return fmt::format("{}{} of a captured step", late.begun ? "" : "the gradients of ", name);
 }
 
 }  // namespace
@@ -20,13 +22,13 @@ std::string place_of(const Watchdog::StalledOperation& late) {
 std::string Watchdog::name_of(Kind kind, int tag, std::size_t bytes) {
   switch (kind) {
     case Kind::sum:
-      return cat("all-reduce ", tag, " (", format_bytes(bytes), ")");
+      return fmt::format("all-reduce {} ({})", tag, format_bytes(bytes));
     case Kind::reduce_scatter:
-      return cat("reduce-scatter ", tag, " (", format_bytes(bytes), ")");
+      return fmt::format("reduce-scatter {} ({})", tag, format_bytes(bytes));
     case Kind::all_gather:
-      return cat("all-gather ", tag, " (", format_bytes(bytes), ")");
+      return fmt::format("all-gather {} ({})", tag, format_bytes(bytes));
     case Kind::broadcast:
-      return cat("broadcast (", format_bytes(bytes), ")");
+      return fmt::format("broadcast ({})", format_bytes(bytes));
     case Kind::step:
       return "the end of the collectives of a step";
     case Kind::replay:
@@ -76,9 +78,10 @@ std::optional<Watchdog::StalledOperation> Watchdog::late(double now) const {
 }
 
 std::string Watchdog::explain(const StalledOperation& late, const std::string& who) const {
-  return cat("waited ", int(late.seconds), " s for ", place_of(late), " on the GPU (", who, "; ", late.done,
-             " operations completed before, ", late.waiting,
-             " more begun). find out what delayed it, or raise comm.timeout");
+  return fmt::format(
+      "waited {} s for {} on the GPU ({}; {} operations completed before, {} more begun). find out what delayed it, or "
+      "raise comm.timeout",
+      int(late.seconds), place_of(late), who, late.done, late.waiting);
 }
 
 }  // namespace millrace::cuda

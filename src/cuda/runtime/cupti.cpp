@@ -9,6 +9,7 @@
 #include <cupti.h>
 #include <cxxabi.h>
 #include <dlfcn.h>
+#include <fmt/core.h>
 
 #include <cstdlib>
 #include <mutex>
@@ -46,7 +47,7 @@ struct CuptiLibrary {
   std::string words(CUptiResult result) const {
     const char* text = nullptr;
     result_string(result, &text);
-    return text ? text : cat("error ", int(result));
+    return text ? text : fmt::format("error {}", int(result));
   }
 };
 
@@ -94,8 +95,10 @@ class CuptiTracer : public ActivityTracer, public error_context::LabelListener {
     for (const CUpti_ActivityKind kind : kinds) {
       const CUptiResult result = library_.enable(kind);
       if (result == CUPTI_SUCCESS) continue;
-      log::warn(cat("cannot trace the work of the GPU (CUPTI: ", library_.words(result),
-                    "). is another profiler attached? run.profile = 0 switches tracing off"));
+      log::warn(
+          fmt::format("cannot trace the work of the GPU (CUPTI: {}). is another profiler attached? run.profile = 0 "
+                      "switches tracing off",
+                      library_.words(result)));
       for (const CUpti_ActivityKind other : kinds) library_.disable(other);
       return;
     }
@@ -110,7 +113,8 @@ class CuptiTracer : public ActivityTracer, public error_context::LabelListener {
     for (const CUpti_ActivityKind kind : kinds) library_.disable(kind);
     library_.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     const std::lock_guard lock(mutex_);
-    if (dropped_ > 0) log::warn(cat("a trace of the GPU was too long: ", dropped_, " activities are missing from it"));
+    if (dropped_ > 0)
+      log::warn(fmt::format("a trace of the GPU was too long: {} activities are missing from it", dropped_));
     std::vector<Activity> out;
     for (Record& record : records_) {
       const auto occasion = occasions_.find(record.correlation);
@@ -224,11 +228,11 @@ std::unique_ptr<ActivityTracer> make_cupti_tracer(std::string* why_not, const ch
     return nullptr;
   }
   CuptiLibrary library;
-  const std::string versioned = cat("libcupti.so.", CUPTI_API_VERSION / 10000);
+  const std::string versioned = fmt::format("libcupti.so.{}", CUPTI_API_VERSION / 10000);
   for (const char* candidate : {name ? name : versioned.c_str(), name ? name : MILLRACE_CUPTI_LIBRARY})
     if (!library.handle && *candidate) library.handle = dlopen(candidate, RTLD_NOW | RTLD_LOCAL);
   if (!library.handle) {
-    problem = cat(name ? name : versioned, " was not found. it is part of the CUDA toolkit");
+    problem = fmt::format("{} was not found. it is part of the CUDA toolkit", name ? name : versioned);
     return nullptr;
   }
   library.find(library.register_callbacks, "cuptiActivityRegisterCallbacks");

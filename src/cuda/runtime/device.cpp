@@ -1,6 +1,7 @@
 #include "cuda/runtime/device.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -48,22 +49,23 @@ class NumaNodeGuard {
 }  // namespace
 
 std::string explain_no_gpu(cudaError_t status, int driver, int runtime, const char* visible) {
-  const auto version = [](int v) { return cat(v / 1000, ".", v % 1000 / 10); };
+  const auto version = [](int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); };
   if (status == cudaErrorInsufficientDriver && driver > 0)
-    return cat("the NVIDIA driver supports CUDA ", version(driver), ", but millrace needs ", version(runtime),
-               ". update the driver");
+    return fmt::format("the NVIDIA driver supports CUDA {}, but millrace needs {}. update the driver", version(driver),
+                       version(runtime));
   if (status == cudaErrorInsufficientDriver)
     return "no NVIDIA driver on this machine. set run.device = cpu (or auto), or start on a node with GPUs";
   const std::string reason = status == cudaSuccess ? "CUDA lists none" : cudaGetErrorString(status);
   if (visible)
-    return cat("CUDA_VISIBLE_DEVICES = '", visible, "' selects no GPU (", reason, "). select a GPU that exists");
-  return cat("no GPU (", reason, "). ask the scheduler for one, or set run.device = cpu");
+    return fmt::format("CUDA_VISIBLE_DEVICES = '{}' selects no GPU ({}). select a GPU that exists", visible, reason);
+  return fmt::format("no GPU ({}). ask the scheduler for one, or set run.device = cpu", reason);
 }
 
 std::string explain_old_gpu(const std::string& name, int major, int minor) {
   if (major * 10 + minor >= min_capability) return "";
-  return cat(name, " has compute capability ", major, ".", minor, ", but millrace needs ", min_capability / 10, ".",
-             min_capability % 10, ". set run.device = cpu, or use a newer GPU");
+  return fmt::format(
+      "{} has compute capability {}.{}, but millrace needs {}.{}. set run.device = cpu, or use a newer GPU", name,
+      major, minor, min_capability / 10, min_capability % 10);
 }
 
 // Page-locked host memory that the GPU can write to; null if captured steps record no breadcrumbs.
@@ -94,7 +96,7 @@ CudaDevice::CudaDevice(int ordinal, const DeviceOptions& options)
   capability_ = properties.major * 10 + properties.minor;
   multiprocessors_ = properties.multiProcessorCount;
   const std::string too_old = explain_old_gpu(name_, properties.major, properties.minor);
-  if (!too_old.empty()) fail(Exit::config, too_old);
+  if (!too_old.empty()) fail(Exit::config, "{}", too_old);
   int lowest = 0, highest = 0;
   MR_CUDA(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
   for (const Stream s : {Stream::copy, Stream::compute, Stream::comm})
@@ -136,9 +138,9 @@ std::string CudaDevice::describe() const {
   int runtime = 0, driver = 0;
   cudaRuntimeGetVersion(&runtime);
   cudaDriverGetVersion(&driver);
-  return cat(name_, " (", ordinal_, "), ", multiprocessors_, " multiprocessors, ", format_bytes(total_bytes_),
-             ", compute capability ", capability_ / 10, ".", capability_ % 10, ", CUDA ", runtime / 1000, ".",
-             runtime % 1000 / 10, ", driver for ", driver / 1000, ".", driver % 1000 / 10);
+  return fmt::format("{} ({}), {} multiprocessors, {}, compute capability {}.{}, CUDA {}.{}, driver for {}.{}", name_,
+                     ordinal_, multiprocessors_, format_bytes(total_bytes_), capability_ / 10, capability_ % 10,
+                     runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
 }
 
 bool CudaDevice::read_health(DeviceHealth& health) {
@@ -154,8 +156,8 @@ void* CudaDevice::allocate(MemoryKind kind, std::size_t bytes) {
     const NumaNodeGuard near(bus_id());
     const cudaError_t status = cudaHostAlloc(&memory, padded, cudaHostAllocPortable);
     if (status != cudaSuccess)
-      fail(Exit::config, "cannot allocate ", format_bytes(bytes), " of pinned host memory (",
-           cudaGetErrorString(status), "). lower data.prefetch or train.micro_batch");
+      fail(Exit::config, "cannot allocate {} of pinned host memory ({}). lower data.prefetch or train.micro_batch",
+           format_bytes(bytes), cudaGetErrorString(status));
     std::memset(memory, 0, padded);
     return memory;
   }
@@ -164,8 +166,8 @@ void* CudaDevice::allocate(MemoryKind kind, std::size_t bytes) {
     std::size_t free = 0, total = 0;
     cudaGetLastError();
     cudaMemGetInfo(&free, &total);
-    fail(Exit::config, name_, " has ", format_bytes(free), " free, but ", format_bytes(bytes), " are needed (",
-         cudaGetErrorString(status), "). lower train.micro_batch");
+    fail(Exit::config, "{} has {} free, but {} are needed ({}). lower train.micro_batch", name_, format_bytes(free),
+         format_bytes(bytes), cudaGetErrorString(status));
   }
   MR_CUDA(cudaMemsetAsync(memory, 0, padded, stream(Stream::compute)));
   MR_CUDA(cudaStreamSynchronize(stream(Stream::compute)));

@@ -1,6 +1,7 @@
 #include "cuda/runtime/dynamic_library.hpp"
 
 #include <dlfcn.h>
+#include <fmt/core.h>
 
 #include "millrace/base/error.hpp"
 
@@ -11,10 +12,10 @@ void DynamicLibrary::load() {
   if (handle_.load(std::memory_order_acquire)) return;
   void* handle = dlopen(file_, RTLD_NOW | RTLD_LOCAL);
   const std::string problem = handle ? "" : dlerror();
-  if (!handle) handle = dlopen(cat(built_with_, "/", file_).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle) handle = dlopen(fmt::format("{}/{}", built_with_, file_).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle)
-    fail(Exit::config, product_, " is missing: ", problem, ". install it, add its folder to LD_LIBRARY_PATH, or set ",
-         "run.device = cpu");
+    fail(Exit::config, "{} is missing: {}. install it, add its folder to LD_LIBRARY_PATH, or set run.device = cpu",
+         product_, problem);
   handle_.store(handle, std::memory_order_release);
 }
 
@@ -23,8 +24,8 @@ void* DynamicLibrary::symbol(const char* name) {
   load();
   void* found = dlsym(handle_.load(std::memory_order_acquire), name);
   if (!found)
-    fail(Exit::config, product_, " (", file_, ") has no function ", name,
-         ". install a newer version, or set run.device = cpu");
+    fail(Exit::config, "{} ({}) has no function {}. install a newer version, or set run.device = cpu", product_, file_,
+         name);
   return found;
 }
 

@@ -76,8 +76,9 @@ void wait_until_done(double timeout_seconds, const std::string& what, const std:
     if (attempt < 64) continue;
     std::this_thread::sleep_for(std::chrono::microseconds(attempt < 1000 ? 20 : 200));
     if (steady_seconds() - began > timeout_seconds)
-      fail(Exit::comm, "the GPU did not finish its work within ", format_seconds(timeout_seconds), " (", what,
-           "). a rank is late or lost, or comm.timeout is too short");
+      fail(Exit::comm,
+           "the GPU did not finish its work within {} ({}). a rank is late or lost, or comm.timeout is too short",
+           format_seconds(timeout_seconds), what);
   }
 }
 

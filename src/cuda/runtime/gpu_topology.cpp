@@ -1,5 +1,7 @@
 #include "cuda/runtime/gpu_topology.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <string_view>
 
@@ -63,21 +65,24 @@ GpuTopology gpu_topology_of(const std::vector<GpuAssignment>& assignments, std::
 std::vector<std::string> topology_warnings(const GpuTopology& t) {
   std::vector<std::string> out;
   if (!t.host_with_hidden_gpus.empty())
-    out.push_back(cat("each rank on ", t.host_with_hidden_gpus,
-                      " sees a single GPU of that host, so NCCL cannot use the links between the GPUs. use "
-                      "--gpus-per-node (not --gpus-per-task), or unset CUDA_VISIBLE_DEVICES"));
+    out.push_back(
+        fmt::format("each rank on {} sees a single GPU of that host, so NCCL cannot use the links between the GPUs. "
+                    "use --gpus-per-node (not --gpus-per-task), or unset CUDA_VISIBLE_DEVICES",
+                    t.host_with_hidden_gpus));
   if (t.max_ranks_per_gpu > 1 && t.uses_mig)
-    out.push_back(cat(t.max_ranks_per_gpu,
-                      " ranks share one MIG instance of a GPU, because a process sees one instance only. this is fine "
-                      "for tests, but slow for training. list one instance for each rank of a host in "
-                      "CUDA_VISIBLE_DEVICES (nvidia-smi -L)"));
+    out.push_back(fmt::format(
+        "{} ranks share one MIG instance of a GPU, because a process sees one instance only. this is fine for tests, "
+        "but slow for training. list one instance for each rank of a host in CUDA_VISIBLE_DEVICES (nvidia-smi -L)",
+        t.max_ranks_per_gpu));
   else if (t.max_ranks_per_gpu > 1)
-    out.push_back(cat(t.max_ranks_per_gpu,
-                      " ranks share a GPU. this is fine for tests, but slow for training. start one rank per GPU"));
+    out.push_back(
+        fmt::format("{} ranks share a GPU. this is fine for tests, but slow for training. start one rank per GPU",
+                    t.max_ranks_per_gpu));
   else if (t.max_ranks_per_physical_gpu > 1)
-    out.push_back(cat(t.max_ranks_per_physical_gpu,
-                      " ranks are on MIG instances of one GPU, so all-reduces go through host memory and steps are not "
-                      "captured as graphs. one rank on the whole GPU is faster"));
+    out.push_back(
+        fmt::format("{} ranks are on MIG instances of one GPU, so all-reduces go through host memory and steps are not "
+                    "captured as graphs. one rank on the whole GPU is faster",
+                    t.max_ranks_per_physical_gpu));
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include "cuda/runtime/nvml.hpp"
 
 #include <dlfcn.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>
@@ -44,7 +45,7 @@ class NvmlLibrary : public Nvml {
       started_ = true;
       status = call<Status(const char*, Gpu*)>("nvmlDeviceGetHandleByPciBusId_v2", bus_id.c_str(), &gpu_);
     }
-    if (status != 0) return cat("NVML reports error ", status);
+    if (status != 0) return fmt::format("NVML reports error {}", status);
     count_nvlinks();
     return "";
   }
@@ -116,7 +117,7 @@ std::unique_ptr<Nvml> Nvml::open(const std::string& bus_id, std::string* why_not
     problem = nvml->start(bus_id);
     if (problem.empty()) return nvml;
   } else {
-    problem = cat(library, " was not found");
+    problem = fmt::format("{} was not found", library);
   }
   if (why_not) *why_not = problem;
   return nullptr;

@@ -1,6 +1,7 @@
 #include "data/cache/cache_file.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -40,7 +41,7 @@ Stamp stamp_of(const struct stat& s) {
 }
 
 std::string system_error(const char* doing, const std::string& path) {
-  return cat("cannot ", doing, " ", path, " (", std::strerror(errno), ")");
+  return fmt::format("cannot {} {} ({})", doing, path, std::strerror(errno));
 }
 
 CacheFileResult write_failed(const char* doing, const std::string& path) {
@@ -149,12 +150,13 @@ CacheFileResult fill(const CacheFileRequest& r, int source, int part, std::uint3
   if (!wrote) return write_failed("write", r.copy);
   if (r.ending && *r.ending) return {CacheFileResult::ended, ""};
   if (!read) return {CacheFileResult::source_failed, system_error("read", r.source)};
-  if (*read != r.bytes) return {CacheFileResult::source_failed, cat(r.source, " changed while it was copied")};
+  if (*read != r.bytes)
+    return {CacheFileResult::source_failed, fmt::format("{} changed while it was copied", r.source)};
   if (::ftruncate(part, off_t(r.bytes)) != 0 || ::fdatasync(part) != 0) return write_failed("write", r.copy);
   const auto written = checksum_of(part, r.ending);
   if (r.ending && *r.ending) return {CacheFileResult::ended, ""};
   if (!written || *written != sum)
-    return {CacheFileResult::full, cat(r.copy, " reads back with another checksum than was written")};
+    return {CacheFileResult::full, fmt::format("{} reads back with another checksum than was written", r.copy)};
   return {CacheFileResult::copied, ""};
 }
 
@@ -173,7 +175,8 @@ CacheFileResult cache_file(const CacheFileRequest& r) {
   if (source.fd < 0 || ::fstat(source.fd, &status) != 0)
     return {CacheFileResult::source_failed, system_error("open", r.source)};
   const Stamp before = stamp_of(status);
-  if (before.bytes != r.bytes) return {CacheFileResult::source_failed, cat(r.source, " has changed since the start")};
+  if (before.bytes != r.bytes)
+    return {CacheFileResult::source_failed, fmt::format("{} has changed since the start", r.source)};
   std::string problem = "none";
   if (r.keep) problem = copy_problem(r, before);
   if (problem.empty()) return {CacheFileResult::reused, ""};
@@ -198,7 +201,7 @@ CacheFileResult cache_file(const CacheFileRequest& r) {
   if (const CacheFileResult result = fill(r, source.fd, part.fd, sum); result.kind != CacheFileResult::copied)
     return remove_part(result);
   if (::fstat(source.fd, &status) != 0 || stamp_of(status) != before)
-    return remove_part({CacheFileResult::source_failed, cat(r.source, " changed while it was copied")});
+    return remove_part({CacheFileResult::source_failed, fmt::format("{} changed while it was copied", r.source)});
   // The old record is removed first and the new one is written last, so a record never describes another copy. A copy
   // without a record is made again.
   const std::string record = record_of(r.copy), record_part = record + ".part";

@@ -1,5 +1,7 @@
 #include "millrace/data/cache/describe_copies.hpp"
 
+#include <fmt/core.h>
+
 #include <filesystem>
 
 #include "data/cache/cache_file.hpp"
@@ -26,12 +28,12 @@ std::string describe_copies(const ShardIndex& index, const std::string& where) {
       ++complete;
       bytes += shard.file_bytes;
     } else if (problem != "none" && first_problem.empty()) {
-      first_problem = cat("; the copy of ", shard.path, " will be made again: ", problem);
+      first_problem = fmt::format("; the copy of {} will be made again: {}", shard.path, problem);
     }
   }
-  return cat("copies in ", copies.folder(), ": ", complete, " of ", index.shards.size(), " files, ",
-             format_bytes(bytes), " of ", format_bytes(all_bytes),
-             complete ? " (a run compares the checksums before it uses them)" : "", first_problem);
+  return fmt::format("copies in {}: {} of {} files, {} of {}{}{}", copies.folder(), complete, index.shards.size(),
+                     format_bytes(bytes), format_bytes(all_bytes),
+                     complete ? " (a run compares the checksums before it uses them)" : "", first_problem);
 }
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 #include "data/cache/local_cache.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -97,14 +98,14 @@ struct LocalCache::Impl {
           leader_folder = cache_folder(o.where);
           fs::create_directories(leader_folder);
           if (::access(leader_folder.c_str(), W_OK | X_OK) != 0)
-            fail(Exit::config, "cannot write to ", leader_folder, " (", std::strerror(errno), ")");
+            fail(Exit::config, "cannot write to {} ({})", leader_folder, std::strerror(errno));
         }
       });
     if (!problem.empty())
-      problem = cat("data.cache = ", o.where, ": ", problem, ". name a folder that is local to the node, or none");
+      problem = fmt::format("data.cache = {}: {}. name a folder that is local to the node, or none", o.where, problem);
     world.agree(Exit::config, problem);
-    for (const std::string& one : world.gather(cat(world.node(), " ", leader_folder)))
-      if (const std::string mine = cat(world.node(), " "); one.starts_with(mine) && one.size() > mine.size())
+    for (const std::string& one : world.gather(fmt::format("{} {}", world.node(), leader_folder)))
+      if (const std::string mine = fmt::format("{} ", world.node()); one.starts_with(mine) && one.size() > mine.size())
         folder = one.substr(mine.size());
     memory = node_memory(world, sizeof(SharedProgress) + index.shards.size() * sizeof(SharedShardState));
     copies = std::make_shared<LocalCopies>(index.shards, folder);
@@ -112,7 +113,7 @@ struct LocalCache::Impl {
     if (!memory.shared) {
       why_stopped = "/dev/shm has no space for the shared state of the node's ranks";
       progress().stopped = 1;
-      log::warn(cat("data.cache: nothing is copied (", why_stopped, ")"));
+      log::warn(fmt::format("data.cache: nothing is copied ({})", why_stopped));
     }
     const std::size_t needed = 3 * index.shards.size();
     holds_open = in_memory && memory.shared && raise_open_file_limit(needed) >= needed;
@@ -180,8 +181,8 @@ struct LocalCache::Impl {
     const std::uint64_t before = progress().bytes.fetch_add(bytes);
     if (budget > 0 && before + bytes > budget) {
       progress().bytes -= bytes;
-      stop(s, cat("data.cache_budget = ", print_bytes(budget), " holds ", format_bytes(before), " of the ",
-                  format_bytes(set_bytes)));
+      stop(s, fmt::format("data.cache_budget = {} holds {} of the {}", print_bytes(budget), format_bytes(before),
+                          format_bytes(set_bytes)));
       return true;
     }
     CacheFileRequest r;
@@ -194,19 +195,20 @@ struct LocalCache::Impl {
       const Space space = space_in(folder, in_memory);
       const auto kept = std::uint64_t(reserve * double(space.total));
       if (space.free >= wanted + kept) return "";
-      return cat(folder, " has ", format_bytes(space.free), " free, of which ", format_bytes(kept), " must stay free");
+      return fmt::format("{} has {} free, of which {} must stay free", folder, format_bytes(space.free),
+                         format_bytes(kept));
     };
     const CacheFileResult result = cache_file(r);
     if (result.kind == CacheFileResult::copied || result.kind == CacheFileResult::reused) {
       (result.kind == CacheFileResult::copied ? made_bytes : reused_bytes) += bytes;
-      if (!result.why.empty()) log::local(cat("warning: the copy ", r.copy, " was made again (", result.why, ")"));
+      if (!result.why.empty()) log::local(fmt::format("warning: the copy {} was made again ({})", r.copy, result.why));
       shard_state(s).state.store(staged, std::memory_order_release);
       return true;
     }
     progress().bytes -= bytes;
     if (result.kind == CacheFileResult::full) stop(s, result.why);
     if (result.kind == CacheFileResult::source_failed) {
-      log::local(cat("warning: data.cache: ", result.why, ". reading the source instead"));
+      log::local(fmt::format("warning: data.cache: {}. reading the source instead", result.why));
       shard_state(s).state = at_source;
     }
     return result.kind != CacheFileResult::busy;
@@ -216,8 +218,8 @@ struct LocalCache::Impl {
     shard_state(s).state = at_source;
     if (progress().stopped.exchange(1)) return;
     const std::string line =
-        cat("no more files are copied to ", folder, " (", why, "): ", format_bytes(progress().bytes), " of ",
-            format_bytes(set_bytes), " are there, the rest is read from the source");
+        fmt::format("no more files are copied to {} ({}): {} of {} are there, the rest is read from the source", folder,
+                    why, format_bytes(progress().bytes), format_bytes(set_bytes));
     log::local("warning: data.cache: " + line);
     const std::lock_guard hold(mutex);
     why_stopped = why;
@@ -237,7 +239,7 @@ struct LocalCache::Impl {
     try {
       reopen(s);
     } catch (const Error& e) {
-      if (copies->abandon(s)) log::local(cat("warning: data.cache: ", e.what(), ". reading the source instead"));
+      if (copies->abandon(s)) log::local(fmt::format("warning: data.cache: {}. reading the source instead", e.what()));
       return;
     }
     ++adopted;
@@ -255,7 +257,7 @@ void LocalCache::start(std::function<void(std::size_t)> reopen) {
   std::call_once(impl_->started, [&] {
     impl_->thread = std::thread([this, reopen = std::move(reopen)] {
       const std::string problem = message_of([&] { impl_->run(reopen); });
-      if (!problem.empty()) log::local(cat("warning: data.cache: no more files are copied (", problem, ")"));
+      if (!problem.empty()) log::local(fmt::format("warning: data.cache: no more files are copied ({})", problem));
     });
   });
 }
@@ -263,8 +265,8 @@ void LocalCache::start(std::function<void(std::size_t)> reopen) {
 std::string LocalCache::describe() const {
   const Impl& i = *impl_;
   const std::string limit = i.budget > 0 ? format_bytes(i.budget) : "what is free";
-  return cat("copies to ", i.in_memory ? "memory" : i.folder, " (", format_bytes(i.set_bytes), " per node; at most ",
-             limit, ", ", format_bytes(space_in(i.folder, i.in_memory).free), " free here)");
+  return fmt::format("copies to {} ({} per node; at most {}, {} free here)", i.in_memory ? "memory" : i.folder,
+                     format_bytes(i.set_bytes), limit, format_bytes(space_in(i.folder, i.in_memory).free));
 }
 
 LocalCacheStats LocalCache::stats() const {

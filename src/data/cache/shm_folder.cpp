@@ -1,6 +1,7 @@
 #include "data/cache/shm_folder.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -20,14 +21,14 @@ namespace fs = std::filesystem;
 const char* const shm = "/dev/shm";
 constexpr std::chrono::seconds min_age(60);  // a run may not have locked a younger folder yet
 
-std::string prefix() { return cat("millrace-cache-", int(::getuid()), "-"); }
+std::string prefix() { return fmt::format("millrace-cache-{}-", int(::getuid())); }
 int open_lock(const fs::path& folder) { return ::open((folder / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600); }
 
 }  // namespace
 
 std::string new_shm_folder_name() {
   static std::atomic<unsigned> made{0};
-  return cat(shm, "/", prefix(), int(::getpid()), "-", made++);
+  return fmt::format("{}/{}{}-{}", shm, prefix(), int(::getpid()), made++);
 }
 
 int create_shm_folder(const std::string& folder) {
@@ -35,7 +36,7 @@ int create_shm_folder(const std::string& folder) {
   fs::permissions(folder, fs::perms::owner_all);
   const int lock = open_lock(folder);
   if (lock < 0 || ::flock(lock, LOCK_EX | LOCK_NB) != 0)
-    fail(Exit::config, "cannot lock ", folder, "/lock (", std::strerror(errno), ")");
+    fail(Exit::config, "cannot lock {}/lock ({})", folder, std::strerror(errno));
   return lock;
 }
 

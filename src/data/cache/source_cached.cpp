@@ -1,5 +1,7 @@
 // A source around an engine with retries, whose index knows the local copies. It starts the cache with the first read
 // and counts the samples that come from copies.
+#include <fmt/core.h>
+
 #include "data/cache/local_cache.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/data/read/sources.hpp"
@@ -22,7 +24,7 @@ class CachedSource : public Source {
     start();
     return std::make_unique<CountingReadQueue>(*this, inner_->make_read_queue(slots));
   }
-  std::string describe() const override { return cat(inner_->describe(), "; ", local_cache_->describe()); }
+  std::string describe() const override { return fmt::format("{}; {}", inner_->describe(), local_cache_->describe()); }
   DecodeStats decoded() const override { return inner_->decoded(); }
   int max_workers() const override { return inner_->max_workers(); }
   FaultStats faults() const override { return inner_->faults(); }

@@ -2,6 +2,7 @@
 // bytes within a chunk, the same for all rows.
 #include "millrace/data/decode/chunked_reader.hpp"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -80,9 +81,10 @@ ChunkCache::Chunk ChunkedReader::chunk(const ChunkedDataset& from, std::size_t n
       const BusyClock::Scope busy(decoding_);
       io::decode_chunk(from.layout, number, raw, out);
     } catch (const Error& e) {
-      throw ReadError(cat("cannot read row ", row, " of ", from.place, " (the chunk of ", info.bytes, " bytes at byte ",
-                          info.offset, ": ", e.what(), "). copy or write the file again"),
-                      system_error_of(e));
+      throw ReadError(
+          fmt::format("cannot read row {} of {} (the chunk of {} bytes at byte {}: {}). copy or write the file again",
+                      row, from.place, info.bytes, info.offset, e.what()),
+          system_error_of(e));
     }
   });
 }

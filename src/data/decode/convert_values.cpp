@@ -44,7 +44,7 @@ void labels_to_int32(const void* from, DType type, std::int64_t count, std::int3
     for (std::int64_t i = 0; i < count; ++i) {
       const double v = as_double(values[i]);
       if (v > std::numeric_limits<std::int32_t>::max() || v < std::numeric_limits<std::int32_t>::min())
-        fail(Exit::data, "label ", v, " is not a class number");
+        fail(Exit::data, "label {:g} is not a class number", v);
       to[i] = std::int32_t(v);
     }
   });

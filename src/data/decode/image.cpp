@@ -32,7 +32,7 @@ struct FilterWeights {
       for (std::int64_t p = at; p < end; ++p)
         sum += raw_.emplace_back(std::max(0.0, 1 - std::abs(double(p) + 0.5 - centre) / reach));
       while (raw_.size() > 1 && raw_.back() == 0) raw_.pop_back();
-      MR_CHECK(sum > 0, "new pixel ", i, " lies outside of the image");
+      MR_CHECK(sum > 0, "new pixel {} lies outside of the image", i);
       for (const double w : raw_) weights.push_back(float(w / sum));
       first.push_back(at);
       begin.push_back(std::int64_t(weights.size()));
@@ -107,7 +107,7 @@ bool is_jpeg(std::string_view content) { return content.starts_with("\xff\xd8\xf
 void decode_image(std::string_view content, const std::string& path, const RegionChooser& choose, Image& out) {
   if (content.starts_with("\x89PNG")) return decode_png(content, path, choose, out);
   if (is_jpeg(content)) return decode_jpeg(content, path, choose, out);
-  fail(Exit::data, path, " is neither PNG nor JPEG. remove or convert it");
+  fail(Exit::data, "{} is neither PNG nor JPEG. remove or convert it", path);
 }
 
 void to_grey(std::uint8_t* rgb, std::int64_t pixels) {

@@ -11,7 +11,7 @@ namespace millrace {
 ResizeCrop resize_crop_for(std::int64_t resize, std::int64_t crop, const char* resize_key, const char* crop_key,
                            std::int64_t first_height, std::int64_t first_width) {
   if (resize < 0 || crop < 0 || (resize > 0 && crop > resize))
-    fail(Exit::config, "a crop of ", crop, " pixels does not fit into images resized to ", resize);
+    fail(Exit::config, "a crop of {} pixels does not fit into images resized to {}", crop, resize);
   const std::int64_t side = crop > 0 ? crop : resize;
   return {resize, crop, side > 0 ? side : first_height, side > 0 ? side : first_width, resize_key, crop_key};
 }
@@ -24,11 +24,11 @@ ResampleGrid center_crop_grid(const ResizeCrop& fit, std::int64_t height, std::i
   };
   const std::int64_t to_height = resized(height), to_width = resized(width);
   if (fit.resize == 0 && fit.crop == 0 && (height != fit.height || width != fit.width))
-    fail(Exit::data, path, " has ", height, "x", width, " pixels, the first image ", fit.height, "x", fit.width,
-         ". set ", fit.resize_key, ", the length of the shorter side of all images");
+    fail(Exit::data, "{} has {}x{} pixels, the first image {}x{}. set {}, the length of the shorter side of all images",
+         path, height, width, fit.height, fit.width, fit.resize_key);
   if (to_height < fit.height || to_width < fit.width)
-    fail(Exit::data, path, " has ", height, "x", width, " pixels, less than ", fit.crop_key, " ", fit.crop, ". set ",
-         fit.resize_key, " too");
+    fail(Exit::data, "{} has {}x{} pixels, less than {} {}. set {} too", path, height, width, fit.crop_key, fit.crop,
+         fit.resize_key);
   return {{fit.height, double(height) / double(to_height), double((to_height - fit.height) / 2)},
           {fit.width, double(width) / double(to_width), double((to_width - fit.width) / 2)}};
 }

@@ -1,5 +1,7 @@
 #include "millrace/data/index/class_names.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "millrace/base/error.hpp"
@@ -29,7 +31,7 @@ std::string first_class_mismatch(const std::vector<std::string>& here, const std
   };
   for (std::size_t label = 0; label < std::max(here.size(), there.size()); ++label)
     if (name(here, label) != name(there, label))
-      return cat("label ", label, " is ", name(here, label), ", not ", name(there, label), " as");
+      return fmt::format("label {} is {}, not {} as", label, name(here, label), name(there, label));
   return "";
 }
 

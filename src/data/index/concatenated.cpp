@@ -1,5 +1,7 @@
 #include "data/index/concatenated.hpp"
 
+#include <fmt/core.h>
+
 #include "data/index/index_serialization.hpp"
 #include "millrace/base/error.hpp"
 
@@ -11,7 +13,7 @@ std::vector<std::string> names_of(const std::string& list, const char* key) {
     const std::size_t end = std::min(list.find(',', at), list.size());
     const std::size_t first = list.find_first_not_of(' ', at), last = list.find_last_not_of(' ', end ? end - 1 : 0);
     if (first >= end || first == list.npos)
-      fail(Exit::config, key, ": '", list, "' has an empty name. names are separated by single commas");
+      fail(Exit::config, "{}: '{}' has an empty name. names are separated by single commas", key, list);
     out.push_back(list.substr(first, last + 1 - first));
     at = end + 1;
   }
@@ -29,23 +31,24 @@ ConcatenatedSamples concatenate_samples(const std::vector<io::DatasetInfo>& x, L
     const SampleLayout one = sample_layout(shape_of(info.shape, 1), requested, attribute, path);
     const std::int64_t channels = one.sample[-1];
     if (info.shape[0] != first.shape[0])
-      fail(Exit::data, path, ": '", info.name, "' has ", info.shape[0], " rows, '", first.name, "' ", first.shape[0],
-           ". all data sets of data.x need the same number");
+      fail(Exit::data, "{}: '{}' has {} rows, '{}' {}. all data sets of data.x need the same number", path, info.name,
+           info.shape[0], first.name, first.shape[0]);
     if (info.dtype != first.dtype || info.big_endian != first.big_endian)
-      fail(Exit::data, path, ": '", info.name, "' is ", name_of(info.dtype), info.big_endian ? " big-endian" : "",
-           ", '", first.name, "' ", name_of(first.dtype), first.big_endian ? " big-endian" : "",
-           ". all data sets of data.x need the same type");
+      fail(Exit::data, "{}: '{}' is {}{}, '{}' {}{}. all data sets of data.x need the same type", path, info.name,
+           name_of(info.dtype), info.big_endian ? " big-endian" : "", first.name, name_of(first.dtype),
+           first.big_endian ? " big-endian" : "");
     Shape here = one.sample, there = out.layout.sample;
     here[-1] = there[-1] = 1;
     if (here != there)
-      fail(Exit::data, path, ": a sample of '", info.name, "' is ", one.sample.str(), ", of '", first.name, "' ",
-           out.layout.sample.str(), ". the data sets of data.x may only differ in their channels; data.layout ",
-           "tells which dimension holds them");
+      fail(Exit::data,
+           "{}: a sample of '{}' is {}, of '{}' {}. the data sets of data.x may only differ in their channels; "
+           "data.layout tells which dimension holds them",
+           path, info.name, one.sample.str(), first.name, out.layout.sample.str());
     // With one channel, both layouts are the same.
     const bool layout_known = out.layout.sample[-1] > std::int64_t(p);
     if (channels > 1 && layout_known && one.channels_first != out.layout.channels_first)
-      fail(Exit::data, path, ": '", info.name, "' has its channels ", one.channels_first ? "first" : "last",
-           ", the data sets before it ", one.channels_first ? "last" : "first", ". set data.layout");
+      fail(Exit::data, "{}: '{}' has its channels {}, the data sets before it {}. set data.layout", path, info.name,
+           one.channels_first ? "first" : "last", one.channels_first ? "last" : "first");
     if (channels > 1) out.layout.channels_first = one.channels_first;
     out.layout.sample[-1] += channels;
     out.parts.push_back({info.name, channels});
@@ -57,13 +60,16 @@ std::vector<ConcatenatedPart> concatenate_targets(const std::vector<io::DatasetI
   std::vector<ConcatenatedPart> out;
   for (const io::DatasetInfo& info : y) {
     const Shape row = shape_of(info.shape, 1);
-    if (holds_labels(info.dtype, row, cat(path, ": '", info.name, "'")))
-      fail(Exit::data, path, ": '", info.name, "' holds integers. several data sets of data.y must be floating-point ",
-           "targets of a regression. name one data set, or store it as floating point");
+    if (holds_labels(info.dtype, row, fmt::format("{}: '{}'", path, info.name)))
+      fail(Exit::data,
+           "{}: '{}' holds integers. several data sets of data.y must be floating-point targets of a regression. name "
+           "one data set, or store it as floating point",
+           path, info.name);
     if (info.dtype != y[0].dtype || info.big_endian != y[0].big_endian || info.shape[0] != y[0].shape[0])
-      fail(Exit::data, path, ": '", info.name, "' has ", info.shape[0], " rows of ", name_of(info.dtype), ", '",
-           y[0].name, "' ", y[0].shape[0], " of ", name_of(y[0].dtype),
-           ". all data sets of data.y need the same number of rows and the same type");
+      fail(Exit::data,
+           "{}: '{}' has {} rows of {}, '{}' {} of {}. all data sets of data.y need the same number of rows and the "
+           "same type",
+           path, info.name, info.shape[0], name_of(info.dtype), y[0].name, y[0].shape[0], name_of(y[0].dtype));
     out.push_back({info.name, row.count()});
   }
   return out;

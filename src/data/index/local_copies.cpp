@@ -1,8 +1,8 @@
 #include "data/index/local_copies.hpp"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
 
 #include "millrace/base/error.hpp"
@@ -35,14 +35,12 @@ LocalCopies::~LocalCopies() {
 
 std::string LocalCopies::path_in_folder(std::size_t s) const {
   const std::filesystem::path source = std::filesystem::absolute(shards_[s].path.str()).lexically_normal();
-  char hash[20];
-  std::snprintf(hash, sizeof hash, "%016llx-", static_cast<unsigned long long>(hash_of(source.string())));
-  return cat(folder_, "/", hash, source.filename().string());
+  return fmt::format("{}/{:016x}-{}", folder_, hash_of(source.string()), source.filename().string());
 }
 
 std::string LocalCopies::path(std::size_t s) const {
   const int fd = held_[s];
-  return fd >= 0 ? cat("/proc/self/fd/", fd) : path_in_folder(s);
+  return fd >= 0 ? fmt::format("/proc/self/fd/{}", fd) : path_in_folder(s);
 }
 
 void LocalCopies::use(std::size_t s) {

@@ -21,7 +21,7 @@ Layout parse_layout(const std::string& text) {
   if (text == "channels_last") return Layout::channels_last;
   if (text == "channels_first") return Layout::channels_first;
   if (text == "no_channels") return Layout::no_channels;
-  fail(Exit::config, "layout '", text, "' is none of auto|channels_last|channels_first|no_channels");
+  fail(Exit::config, "layout '{}' is none of auto|channels_last|channels_first|no_channels", text);
 }
 
 SampleLayout sample_layout(const Shape& stored, Layout requested, const std::optional<std::string>& attribute,
@@ -35,8 +35,10 @@ SampleLayout sample_layout(const Shape& stored, Layout requested, const std::opt
     add_channel = requested == Layout::no_channels;
   } else if (attribute) {
     if (*attribute != "channels_last" && *attribute != "channels_first")
-      fail(Exit::data, place, " has a layout attribute '", *attribute,
-           "', neither channels_last nor channels_first. set data.layout, or --layout of pack and inspect");
+      fail(Exit::data,
+           "{} has a layout attribute '{}', neither channels_last nor channels_first. set data.layout, or --layout of "
+           "pack and inspect",
+           place, *attribute);
     out.decided_by = "by the file's attribute";
     out.channels_first = *attribute == "channels_first";
   } else {
@@ -47,8 +49,8 @@ SampleLayout sample_layout(const Shape& stored, Layout requested, const std::opt
   }
   if (add_channel) {
     if (stored.rank == Shape::max_rank - 2)
-      fail(Exit::data, place, ": samples of ", stored.str(),
-           " without channels. they have three spatial extents at most");
+      fail(Exit::data, "{}: samples of {} without channels. they have three spatial extents at most", place,
+           stored.str());
     out.stored.dims[std::size_t(out.stored.rank++)] = 1;
   }
   out.sample = out.stored;
@@ -61,9 +63,10 @@ SampleLayout sample_layout(const Shape& stored, Layout requested, const std::opt
 bool holds_labels(DType dtype, const Shape& row, const std::string& place) {
   if (!is_integer(dtype)) return false;
   if (row.count() == 1) return true;
-  fail(Exit::data, place, " holds ", row.str(),
-       " integers a row. class labels are one number a row (for one-hot rows, ",
-       "store their argmax); targets of a regression are floating point");
+  fail(Exit::data,
+       "{} holds {} integers a row. class labels are one number a row (for one-hot rows, store their argmax); targets "
+       "of a regression are floating point",
+       place, row.str());
 }
 
 }  // namespace millrace

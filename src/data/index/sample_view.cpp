@@ -1,15 +1,17 @@
 #include "millrace/data/index/sample_view.hpp"
 
+#include <fmt/core.h>
+
 #include "millrace/base/error.hpp"
 
 namespace millrace {
 
 void SampleView::check() const {
   const auto reject = [](bool set, const char* key, const char* kind) {
-    if (set) fail(Exit::config, key, " does nothing without data.sample = ", kind);
+    if (set) fail(Exit::config, "{} does nothing without data.sample = {}", key, kind);
   };
   if (sample == SampleKind::patch && (patch < 1 || patch % 2 == 0))
-    fail(Exit::config, "data.patch: ", patch, " is not the side of a square around a pixel. give an odd number");
+    fail(Exit::config, "data.patch: {} is not the side of a square around a pixel. give an odd number", patch);
   if (sample != SampleKind::patch) {
     reject(patch != 0, "data.patch", "patch");
     reject(holdout != 0, "data.holdout", "patch");
@@ -33,12 +35,12 @@ std::string SampleView::str() const {
     case SampleKind::rows:
       break;
     case SampleKind::patch:
-      return cat("patches of ", patch, "x", patch,
-                 holdout > 0 ? cat(" (", holdout, " of the labelled pixels held out)") : std::string());
+      return fmt::format("patches of {}x{}{}", patch, patch,
+                         holdout > 0 ? fmt::format(" ({:g} of the labelled pixels held out)", holdout) : std::string());
     case SampleKind::pair:
-      return cat("pairs of rows t and t + ", lead);
+      return fmt::format("pairs of rows t and t + {}", lead);
     case SampleKind::tokens:
-      return cat("windows of ", window, " tokens and the next, every ", stride);
+      return fmt::format("windows of {} tokens and the next, every {}", window, stride);
   }
   return "rows";
 }

@@ -75,7 +75,7 @@ struct ShardList::Data {
       Shard& copy = irregular.emplace(own_records.size(), shard).first->second;
       copy.path = path;
     }
-    if (path.size() >= std::size_t(1) << 16) fail(Exit::data, path, " is too long a path");
+    if (path.size() >= std::size_t(1) << 16) fail(Exit::data, "{} is too long a path", path);
     own_records.push_back({shard.first, shard.rows, shard.x_offset, shard.y_offset, shard.file_bytes, folder->second,
                            add_name(std::string_view(path).substr(slash)), std::uint16_t(slash),
                            std::uint16_t(path.size() - slash), shard.mtime_seconds});
@@ -107,7 +107,7 @@ Shard ShardList::operator[](std::size_t s) const {
 }
 
 Shard ShardList::at(std::size_t s) const {
-  MR_CHECK(s < size(), "shard ", s, " of ", size());
+  MR_CHECK(s < size(), "shard {} of {}", s, size());
   return (*this)[s];
 }
 

@@ -1,4 +1,6 @@
 // Fits a block order to the chunks of the files.
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "millrace/base/error.hpp"
@@ -33,15 +35,17 @@ Chunks chunks_of(const ShardIndex& index) {
 }  // namespace
 
 std::string BlockShuffle::str() const {
-  return cat("blocks of ", layout.block, " rows, windows of ", layout.window, " blocks");
+  return fmt::format("blocks of {} rows, windows of {} blocks", layout.block, layout.window);
 }
 
 BlockShuffle block_shuffle(const ShardIndex& index, std::int64_t block, std::int64_t window,
                            std::uint64_t cache_bytes) {
   const Chunks chunks = chunks_of(index);
   if (chunks.rows > 0 && block % chunks.rows != 0)
-    fail(Exit::config, "data.shuffle_block: ", block, " is not a multiple of the ", chunks.rows,
-         " rows of a chunk, so chunks would be decoded twice. give a multiple, or auto");
+    fail(Exit::config,
+         "data.shuffle_block: {} is not a multiple of the {} rows of a chunk, so chunks would be decoded twice. give a "
+         "multiple, or auto",
+         block, chunks.rows);
   BlockShuffle out;
   for (const Shard& s : index.shards) out.layout.file_rows.push_back(s.rows);
   if (index.shards.empty()) out.layout.file_rows.push_back(index.rows);  // synthetic
@@ -62,16 +66,18 @@ BlockShuffle block_shuffle(const ShardIndex& index, std::int64_t block, std::int
   if (needed > cache_bytes) {
     const std::uint64_t rounding = needed < (1u << 20) ? 1u << 10 : 1u << 20;
     const std::uint64_t enough = (needed + rounding - 1) / rounding * rounding;
-    out.problem = cat("data.shuffle = block: two windows of ", out.layout.window, " blocks of ", out.layout.block,
-                      " rows are ", format_bytes(needed), " of decoded chunks, but data.chunk_cache keeps ",
-                      format_bytes(cache_bytes), ", so chunks are decoded more than once. raise data.chunk_cache to ",
-                      print_bytes(enough), out.layout.window > 1 ? " or lower data.shuffle_window" : "");
+    out.problem = fmt::format(
+        "data.shuffle = block: two windows of {} blocks of {} rows are {} of decoded chunks, but data.chunk_cache "
+        "keeps {}, so chunks are decoded more than once. raise data.chunk_cache to {}{}",
+        out.layout.window, out.layout.block, format_bytes(needed), format_bytes(cache_bytes), print_bytes(enough),
+        out.layout.window > 1 ? " or lower data.shuffle_window" : "");
   }
   for (const Shard& s : index.shards)
     if (out.problem.empty() && s.x_chunks && out.layout.block % s.x_chunks->chunk[0] != 0)
-      out.problem =
-          cat("data.shuffle = block: the chunks of ", s.path, " hold ", s.x_chunks->chunk[0], " rows, but blocks ",
-              out.layout.block, ", so some chunks are decoded twice. set data.shuffle_block to a multiple of both");
+      out.problem = fmt::format(
+          "data.shuffle = block: the chunks of {} hold {} rows, but blocks {}, so some chunks are decoded twice. set "
+          "data.shuffle_block to a multiple of both",
+          s.path, s.x_chunks->chunk[0], out.layout.block);
   return out;
 }
 
@@ -81,9 +87,10 @@ std::string block_shuffle_advice(const ShardIndex& index, std::uint64_t cache_by
   std::uint64_t bytes = 0;
   for (const Shard& s : index.shards) bytes += std::uint64_t((s.rows - 1) / chunks.rows + 1) * chunks.band_bytes;
   if (bytes <= cache_bytes) return "";
-  return cat("data.shuffle = block would help: chunks of ", chunks.rows, " rows are ", format_bytes(bytes),
-             " when decoded, but a rank keeps only ", format_bytes(cache_bytes),
-             ", and a random order over all samples decodes a chunk for nearly every row");
+  return fmt::format(
+      "data.shuffle = block would help: chunks of {} rows are {} when decoded, but a rank keeps only {}, and a random "
+      "order over all samples decodes a chunk for nearly every row",
+      chunks.rows, format_bytes(bytes), format_bytes(cache_bytes));
 }
 
 }  // namespace millrace

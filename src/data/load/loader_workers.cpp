@@ -24,8 +24,8 @@ void Loader::Impl::start() {
   } catch (const std::system_error& e) {
     const std::size_t started_threads = threads.size();
     stop();
-    fail(Exit::config, "cannot start ", workers, " loader threads (", e.code().message(), " after ", started_threads,
-         "). lower data.workers");
+    fail(Exit::config, "cannot start {} loader threads ({} after {}). lower data.workers", workers, e.code().message(),
+         started_threads);
   }
 }
 
@@ -57,7 +57,7 @@ Loader::Impl::Unit Loader::Impl::claim() {
   try {
     const auto item = items();
     if (item) s.item = *item;
-    MR_CHECK(!item || (item->rows >= 1 && item->rows <= max_rows), "a micro-batch of ", item->rows, " rows");
+    MR_CHECK(!item || (item->rows >= 1 && item->rows <= max_rows), "a micro-batch of {} rows", item->rows);
     s.last = !item;
   } catch (...) {
     s.failure = std::current_exception();

@@ -1,4 +1,6 @@
 // Called once when the loss is not finite, to find out whether a sample is the cause.
+#include <fmt/core.h>
+
 #include <cmath>
 #include <vector>
 
@@ -31,8 +33,8 @@ std::string find_non_finite_sample(Source& source, const ShardIndex& index, std:
     const bool good_x = !is_float(index.x.dtype) || all_finite(x.data(), index.x.dtype, index.sample.count());
     const bool good_y = index.y.labels || all_finite(y.data(), DType::f32, std::int64_t(y.size() / sizeof(float)));
     if (good_x && good_y) continue;
-    return cat("sample ", id, " of the data, in ", index.shards[shard_of(index, id)].path, ", has ",
-               good_x ? "a target that is" : "values that are", " not finite");
+    return fmt::format("sample {} of the data, in {}, has {} not finite", id, index.shards[shard_of(index, id)].path,
+                       good_x ? "a target that is" : "values that are");
   }
   return "";
 }

@@ -51,21 +51,23 @@ void refuse_for_collective(const ShardIndex& index) {
       if (!layout) continue;
       for (std::size_t c = 0; c < layout->chunks.size(); ++c)
         if (layout->chunks[c].filter_mask != 0 || layout->chunks[c].bytes == 0)
-          fail(
-              Exit::config, "data.reader = mpio_collective: ", shard.path,
-              " has chunks that were stored without their filter or not at all, which HDF5 reads wrongly in collective "
-              "mode. use auto, direct or mpio");
+          fail(Exit::config,
+               "data.reader = mpio_collective: {} has chunks that were stored without their filter or not at all, "
+               "which HDF5 reads wrongly in collective mode. use auto, direct or mpio",
+               shard.path);
     }
 }
 
 std::unique_ptr<Source> make_engine(World& world, const ShardIndex& index, Reader reader, const ChunkOptions& chunks) {
   if (index.encoded()) {
     if (reader != Reader::automatic && reader != Reader::direct)
-      fail(Exit::config, "data.reader = ", name_of(reader), " reads samples of one size, but ", index.shards[0].path,
-           " holds encoded images. use auto or direct");
+      fail(Exit::config, "data.reader = {} reads samples of one size, but {} holds encoded images. use auto or direct",
+           name_of(reader), index.shards[0].path);
     if (!readable_without_hdf5(index))
-      fail(Exit::data, "cannot read the labels of encoded images without the HDF5 library: ", describe_storage(index),
-           ". write y again, contiguous or in chunks with gzip");
+      fail(Exit::data,
+           "cannot read the labels of encoded images without the HDF5 library: {}. write y again, contiguous or in "
+           "chunks with gzip",
+           describe_storage(index));
     return make_encoded_source(index);
   }
   if (index.samples_are_views()) return make_view_source(index, reader, chunks);
@@ -80,7 +82,7 @@ std::unique_ptr<Source> make_engine(World& world, const ShardIndex& index, Reade
     if (reader == Reader::mpio) return open_engine(world, index, Reader::automatic, why, chunks);
   } else {
     if (const std::string problem = unsupported_reason(reader, facts, index); !problem.empty())
-      fail(Exit::config, problem);
+      fail(Exit::config, "{}", problem);
     if (reader == Reader::uring && !facts.no_uring.empty()) warn_without_uring(facts.no_uring);
   }
   return open_engine(world, index, reader, why, chunks);
@@ -92,13 +94,14 @@ std::unique_ptr<Source> make_source(World& world, const ShardIndex& index, Reade
                                     const ChunkOptions& chunks, const LocalCacheOptions& caching) {
   if (caching.budget > 0 && !caching.wanted())
     fail(Exit::config,
-         "data.cache_budget does nothing without data.cache. set data.cache to memory or a path, or remove ",
+         "data.cache_budget does nothing without data.cache. set data.cache to memory or a path, or remove "
          "data.cache_budget");
   if (index.synthetic()) return make_synthetic_source(index);
   if (caching.wanted()) {
     if (uses_mpi_io(reader))
-      fail(Exit::config, "data.cache = ", caching.where, ": data.reader = ", name_of(reader),
-           " opens its files collectively. use auto, direct, mmap or uring");
+      fail(Exit::config,
+           "data.cache = {}: data.reader = {} opens its files collectively. use auto, direct, mmap or uring",
+           caching.where, name_of(reader));
     auto cache = std::make_unique<LocalCache>(world, index, caching);
     ShardIndex cached = index;
     cached.copies = cache->copies();

@@ -1,6 +1,8 @@
 // A source around any engine that implements FaultOptions. As long as no read fails, it only notes which file is read,
 // for the SlowReadMonitor. When a request fails, its samples are read again one by one. So there is one place for
 // retries and skips, whatever the engine.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -161,8 +163,8 @@ class RetryingSource : public Source {
   void abandon_copy(std::size_t s, const Error& e) {
     const std::string copy = index_.copies->path_in_folder(s);
     if (!index_.copies->abandon(s)) return;  // another worker has done it
-    log::local(
-        cat("warning: data.cache: ", e.what(), ". this was the local copy ", copy, "; reading the source from now on"));
+    log::local(fmt::format("warning: data.cache: {}. this was the local copy {}; reading the source from now on",
+                           e.what(), copy));
     reopen_shard(s);
   }
 
@@ -205,7 +207,8 @@ class RetryingSource : public Source {
             note_skip(s, id, e);
             return false;
           }
-          throw ReadError(attempt ? cat(e.what(), ", even after data.retries = ", options_.retries) : e.what(), error);
+          throw ReadError(
+              attempt ? fmt::format("{}, even after data.retries = {}", e.what(), options_.retries) : e.what(), error);
         }
         note_retry(s, e);
         cancellable_wait.wait(std::min(max_retry_delay, options_.retry_delay * std::pow(2.0, attempt)));
@@ -226,8 +229,10 @@ class RetryingSource : public Source {
     const std::lock_guard lock(mutex_);
     FileFaults& file = file_faults(s, e);
     if (file.retries++ == 0)
-      log::local(cat("warning: ", e.what(), ". retrying up to data.retries = ", options_.retries,
-                     " times; further errors of this file are counted but not reported"));
+      log::local(
+          fmt::format("warning: {}. retrying up to data.retries = {} times; further errors of this file are counted "
+                      "but not reported",
+                      e.what(), options_.retries));
     ++retries_;
   }
 
@@ -236,8 +241,8 @@ class RetryingSource : public Source {
     skipped_ids_.insert(id);
     FileFaults& file = file_faults(s, e);
     if (file.skipped_samples++ == 0)
-      log::local(cat("warning: ", e.what(),
-                     ". skipped (data.on_error); further errors of this file are counted but not reported"));
+      log::local(fmt::format(
+          "warning: {}. skipped (data.on_error); further errors of this file are counted but not reported", e.what()));
     ++skipped_;
   }
 

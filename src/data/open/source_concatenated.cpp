@@ -1,6 +1,8 @@
 // Several data sets whose values are concatenated to one sample. Each has an engine, all of one kind, which writes its
 // part of a sample straight to its place, so nothing is copied. Each sample then needs a separate read, because in
 // memory the other parts are between neighbouring samples.
+#include <fmt/core.h>
+
 #include <exception>
 
 #include "data/decode/convert_values.hpp"
@@ -22,7 +24,7 @@ class ConcatenatedSource : public Source {
     for (const ConcatenatedPart& part : index.x.parts) {
       begins_.push_back(begin);
       begin += std::size_t(part.count) * (index.sample_bytes() / std::size_t(index.sample[-1]));
-      names_ += cat(names_.empty() ? "" : ", ", part.name);
+      names_ += fmt::format("{}{}", names_.empty() ? "" : ", ", part.name);
     }
   }
 
@@ -34,7 +36,7 @@ class ConcatenatedSource : public Source {
     return std::make_unique<ConcatenatedReadQueue>(*this, slots);
   }
   std::string describe() const override {
-    return cat(parts_[0]->describe(), "; ", parts_.size(), " concatenated data sets: ", names_);
+    return fmt::format("{}; {} concatenated data sets: {}", parts_[0]->describe(), parts_.size(), names_);
   }
   DecodeStats decoded() const override {
     DecodeStats all;

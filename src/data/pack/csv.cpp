@@ -1,5 +1,7 @@
 #include "data/pack/csv.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -89,15 +91,15 @@ class Parser {
         fail_at_line("a byte of value 0: this is not 8-bit text. save the table as UTF-8");
       if (!trimmed(line).empty()) add_line(line);
     }
-    if (out_.rows == 0) fail(Exit::data, out_.path, " holds no rows");
+    if (out_.rows == 0) fail(Exit::data, "{} holds no rows", out_.path);
     number_classes();
     return std::move(out_);
   }
 
  private:
-  template <class... Words>
-  [[noreturn]] void fail_at_line(const Words&... words) const {
-    fail(Exit::data, out_.path, ":", line_, ": ", words...);
+  template <class... Args>
+  [[noreturn]] void fail_at_line(fmt::format_string<Args...> form, Args&&... args) const {
+    fail(Exit::data, "{}:{}: {}", out_.path, line_, fmt::format(form, std::forward<Args>(args)...));
   }
 
   void add_line(std::string_view line) {
@@ -106,8 +108,8 @@ class Parser {
     if (!split(line, separator_, fields_)) fail_at_line("a quote is not closed");
     if (first && read_header()) return;
     if (fields_.size() != out_.columns.size())
-      fail_at_line(fields_.size(), " fields, the first line has ", out_.columns.size(),
-                   ". every line needs the same number");
+      fail_at_line("{} fields, the first line has {}. every line needs the same number", fields_.size(),
+                   out_.columns.size());
     for (std::size_t c = 0; c < fields_.size(); ++c)
       if (c == out_.label_at)
         add_label(c);
@@ -120,7 +122,7 @@ class Parser {
   bool read_header() {
     out_.header = is_header(fields_);
     for (std::size_t c = 0; c < fields_.size(); ++c)
-      out_.columns.push_back(out_.header ? std::string(fields_[c]) : cat(c + 1));
+      out_.columns.push_back(out_.header ? std::string(fields_[c]) : fmt::format("{}", c + 1));
     if (label_ && !label_->empty()) out_.label_at = label_column(*label_);
     if (label_ && label_->empty() && fields_.size() == 1) out_.label_at = 0;
     return out_.header;
@@ -130,30 +132,30 @@ class Parser {
   std::size_t label_column(const std::string& label) const {
     const auto& names = out_.columns;
     const auto found = out_.header ? std::count(names.begin(), names.end(), label) : 0;
-    if (found > 1) fail(Exit::data, out_.path, " has ", found, " columns '", label, "'. give --y-name its number");
+    if (found > 1) fail(Exit::data, "{} has {} columns '{}'. give --y-name its number", out_.path, found, label);
     if (found == 1) return std::size_t(std::find(names.begin(), names.end(), label) - names.begin());
     std::size_t wanted = 0;
     const auto [end, problem] = std::from_chars(label.data(), label.data() + label.size(), wanted);
     if (problem == std::errc() && end == label.data() + label.size() && wanted >= 1 && wanted <= names.size())
       return wanted - 1;
     std::string known;
-    for (std::size_t c = 0; c < std::min<std::size_t>(names.size(), 20); ++c) known += cat(c ? ", " : "", names[c]);
-    fail(Exit::data, out_.path, " has no column '", label, "' (",
-         out_.header ? known : cat(names.size(), " without names"),
-         "). name the labels' with --y-name: its name, or its number from 1");
+    for (std::size_t c = 0; c < std::min<std::size_t>(names.size(), 20); ++c)
+      known += fmt::format("{}{}", c ? ", " : "", names[c]);
+    fail(Exit::data, "{} has no column '{}' ({}). name the labels' with --y-name: its name, or its number from 1",
+         out_.path, label, out_.header ? known : fmt::format("{} without names", names.size()));
   }
 
   [[noreturn]] void fail_at_column(std::size_t c, const char* advice) const {
-    const auto shown = fields_[c].empty() ? std::string("nothing") : cat("'", fields_[c], "'");
-    fail_at_line(shown, " in column ", out_.header ? cat("'", out_.columns[c], "'") : out_.columns[c],
-                 " is not a number. ", advice);
+    const auto shown = fields_[c].empty() ? std::string("nothing") : fmt::format("'{}'", fields_[c]);
+    fail_at_line("{} in column {} is not a number. {}", shown,
+                 out_.header ? fmt::format("'{}'", out_.columns[c]) : out_.columns[c], advice);
   }
 
   double value(std::size_t c, const char* advice) const {
     const auto value = finite(fields_[c]);
     if (!value) fail_at_column(c, advice);
     if (std::abs(*value) > double(std::numeric_limits<float>::max()))
-      fail_at_line(fields_[c], " in column ", c + 1, " is too large for 32-bit floating point. scale the column");
+      fail_at_line("{} in column {} is too large for 32-bit floating point. scale the column", fields_[c], c + 1);
     return *value;
   }
 
@@ -162,8 +164,8 @@ class Parser {
     const bool is_number = number(fields_[c]).has_value(), is_word = !is_number && !fields_[c].empty();
     if (out_.rows == 0) words_ = is_word;
     if (words_ && !is_word)
-      fail_at_line(is_number ? cat("the number ", fields_[c]) : "nothing", " in column ", c + 1,
-                   ", where others are words. labels must be all numbers or all words");
+      fail_at_line("{} in column {}, where others are words. labels must be all numbers or all words",
+                   is_number ? fmt::format("the number {}", fields_[c]) : "nothing", c + 1);
     if (words_)
       names_.emplace_back(fields_[c]);
     else

@@ -1,5 +1,7 @@
 #include "millrace/data/pack/importer.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -28,13 +30,13 @@ class Hdf5Rows : public RowFile {
     if (!file_.has(dataset)) {
       std::string names;
       for (const auto& name : file_.datasets()) names += (names.empty() ? "" : ", ") + name;
-      fail(Exit::data, path, " has no data set '", dataset, "' (it has: ", names.empty() ? "none" : names,
-           "). name it with --x-name or --y-name");
+      fail(Exit::data, "{} has no data set '{}' (it has: {}). name it with --x-name or --y-name", path, dataset,
+           names.empty() ? "none" : names);
     }
     const io::DatasetInfo info = file_.info(dataset);
-    if (!info.unsupported_reason.empty()) fail(Exit::data, place_, " cannot be read (", info.unsupported_reason, ")");
+    if (!info.unsupported_reason.empty()) fail(Exit::data, "{} cannot be read ({})", place_, info.unsupported_reason);
     if (info.shape.empty() || info.shape.size() > Shape::max_rank - 1)
-      fail(Exit::data, place_, " has ", info.shape.size(), " dimensions");
+      fail(Exit::data, "{} has {} dimensions", place_, info.shape.size());
     rows_ = info.shape[0];
     dtype_ = info.dtype;
     for (std::size_t a = 1; a < info.shape.size(); ++a) row_.dims[std::size_t(row_.rank++)] = info.shape[a];
@@ -104,9 +106,10 @@ std::unique_ptr<RowFile> open_rows(const std::string& path, const std::string& n
     case Kind::unknown:
       break;
   }
-  fail(Exit::data, "'", path,
-       "' has an unknown format. supported: idx or idx.gz (MNIST), .npy, .npz, .h5, .hdf5, .mat, .csv, ",
-       "CIFAR-10's .bin, a folder of images by class, or tokens with --tokens");
+  fail(Exit::data,
+       "'{}' has an unknown format. supported: idx or idx.gz (MNIST), .npy, .npz, .h5, .hdf5, .mat, .csv, CIFAR-10's "
+       ".bin, a folder of images by class, or tokens with --tokens",
+       path);
 }
 
 bool for_images(const ImportOptions& o) { return o.resize > 0 || o.crop > 0 || o.grey || o.apply_exif_orientation; }
@@ -115,13 +118,15 @@ bool for_images(const ImportOptions& o) { return o.resize > 0 || o.crop > 0 || o
 RowPair open_pair(const std::string& x, const std::string& y, const ImportOptions& o) {
   const bool csv_y = kind_of(y) == Kind::csv;
   if (o.targets && !csv_y)
-    fail(Exit::config, "--targets is for CSV, whose numbers have no type. labels in ", y,
-         " are recognised by their type");
+    fail(Exit::config, "--targets is for CSV, whose numbers have no type. labels in {} are recognised by their type",
+         y);
   if (csv_y && o.y.empty()) return open_csv(x, o.y_name, o.targets);
   std::unique_ptr<RowFile> images = kind_of(x) == Kind::hdf5 ? open_encoded_rows(x, o.x_name, o) : nullptr;
   if (!images && for_images(o))
-    fail(Exit::config, "--resize, --crop, --grey and --upright are for folders of images by class, and for JPEG and ",
-         "PNG in HDF5. ", x, " is neither");
+    fail(Exit::config,
+         "--resize, --crop, --grey and --upright are for folders of images by class, and for JPEG and PNG in HDF5. {} "
+         "is neither",
+         x);
   return {images ? std::move(images) : open_rows(x, o.x_name),
           csv_y ? open_csv_targets(y, o.targets) : open_rows(y, o.y_name)};
 }
@@ -132,14 +137,14 @@ bool may_hold_both(Kind kind) {
 
 void require_same_rows(const RowFile& a, const RowFile& first) {
   if (a.row() != first.row() || a.dtype() != first.dtype())
-    fail(Exit::data, a.path(), " holds rows of ", a.row().str(), " ", name_of(a.dtype()), ", ", first.path(), " of ",
-         first.row().str(), " ", name_of(first.dtype()), ". they must be equal");
+    fail(Exit::data, "{} holds rows of {} {}, {} of {} {}. they must be equal", a.path(), a.row().str(),
+         name_of(a.dtype()), first.path(), first.row().str(), name_of(first.dtype()));
   if (a.header() != first.header())
-    fail(Exit::data, a.path(), " has ", a.header(), "; ", first.path(), " has ", first.header(),
-         ". give all tables the same columns");
+    fail(Exit::data, "{} has {}; {} has {}. give all tables the same columns", a.path(), a.header(), first.path(),
+         first.header());
   if (const std::string other = first_class_mismatch(a.class_names(), first.class_names()); !other.empty())
-    fail(Exit::data, "in ", a.path(), " ", other, " in ", first.path(),
-         ". number the classes in the same way, or join the files");
+    fail(Exit::data, "in {} {} in {}. number the classes in the same way, or join the files", a.path(), other,
+         first.path());
 }
 
 // Imports pairs of files, one of x and one of y, one pair after the other.
@@ -147,31 +152,33 @@ class PairImporter : public Importer {
  public:
   explicit PairImporter(const ImportOptions& o) {
     if (o.y.empty() && !may_hold_both(kind_of(o.x[0])))
-      fail(Exit::config, "no labels or targets for ", o.x[0], ". give --y FILES");
+      fail(Exit::config, "no labels or targets for {}. give --y FILES", o.x[0]);
     const auto y_paths = o.y.empty() ? o.x : o.y;
     if (o.x.size() != y_paths.size())
-      fail(Exit::config, o.x.size(), " files of x, but ", y_paths.size(), " of y. give one of y for each of x");
+      fail(Exit::config, "{} files of x, but {} of y. give one of y for each of x", o.x.size(), y_paths.size());
     for (std::size_t f = 0; f < o.x.size(); ++f) {
       RowPair pair = open_pair(o.x[f], y_paths[f], o);
       x_.push_back(std::move(pair.x));
       y_.push_back(std::move(pair.y));
       if (x_[f]->rows() != y_[f]->rows())
-        fail(Exit::data, x_[f]->path(), " has ", x_[f]->rows(), " rows, ", y_[f]->path(), " has ", y_[f]->rows(),
-             ". they must be equal", y_[f]->rows_hint());
+        fail(Exit::data, "{} has {} rows, {} has {}. they must be equal{}", x_[f]->path(), x_[f]->rows(), y_[f]->path(),
+             y_[f]->rows(), y_[f]->rows_hint());
       require_same_rows(*x_[f], *x_[0]);
       require_same_rows(*y_[f], *y_[0]);
       rows_ += x_[f]->rows();
       ends_.push_back(rows_);
     }
-    if (rows_ == 0) fail(Exit::data, o.x[0], " holds no rows");
-    if (x_[0]->row().rank == 0) fail(Exit::data, o.x[0], " holds single values, a sample needs at least one dimension");
+    if (rows_ == 0) fail(Exit::data, "{} holds no rows", o.x[0]);
+    if (x_[0]->row().rank == 0)
+      fail(Exit::data, "{} holds single values, a sample needs at least one dimension", o.x[0]);
     layout_ = layout_of(*x_[0], o.layout);
     for (const auto& x : x_) {
       const SampleLayout other = layout_of(*x, o.layout);
       if (other.channels_first != layout_.channels_first || other.stored != layout_.stored ||
           x->scale() != x_[0]->scale() || x->offset() != x_[0]->offset())
-        fail(Exit::data, x->path(), " and ", x_[0]->path(), " differ in their attributes layout or scale. make them ",
-             "equal, or pack the files separately");
+        fail(Exit::data,
+             "{} and {} differ in their attributes layout or scale. make them equal, or pack the files separately",
+             x->path(), x_[0]->path());
     }
     holds_labels(y_[0]->dtype(), y_[0]->row(), y_[0]->path());
   }
@@ -202,10 +209,12 @@ class PairImporter : public Importer {
     }
   }
   std::string describe() const override {
-    const std::string how = cat(layout_.channels_first ? ", channels first " : ", channels last ", layout_.decided_by);
-    return cat(x_[0]->path(), x_.size() > 1 ? cat(" and ", x_.size() - 1, " more") : std::string(), ": ", rows_,
-               " rows of ", layout_.sample.str(), " ", name_of(x_[0]->dtype()), narrowed() ? " (packed as int32)" : "",
-               layout_.decided_by.empty() ? "" : how, describe_table());
+    const std::string how =
+        fmt::format("{}{}", layout_.channels_first ? ", channels first " : ", channels last ", layout_.decided_by);
+    return fmt::format("{}{}: {} rows of {} {}{}{}{}", x_[0]->path(),
+                       x_.size() > 1 ? fmt::format(" and {} more", x_.size() - 1) : std::string(), rows_,
+                       layout_.sample.str(), name_of(x_[0]->dtype()), narrowed() ? " (packed as int32)" : "",
+                       layout_.decided_by.empty() ? "" : how, describe_table());
   }
 
  private:
@@ -217,8 +226,8 @@ class PairImporter : public Importer {
     const std::string header = x_[0]->header();
     if (header.empty()) return "";
     constexpr std::size_t max_length = 60;
-    return cat(", ", header.substr(0, max_length), header.size() > max_length ? "..." : "",
-               holds_labels(y_dtype(), y_[0]->row(), y_[0]->path()) ? ", y are labels" : ", y are targets");
+    return fmt::format(", {}{}{}", header.substr(0, max_length), header.size() > max_length ? "..." : "",
+                       holds_labels(y_dtype(), y_[0]->row(), y_[0]->path()) ? ", y are labels" : ", y are targets");
   }
   bool narrowed() const { return x_[0]->dtype() == DType::i64; }
 
@@ -230,8 +239,8 @@ class PairImporter : public Importer {
     for (std::size_t i = 0; i < wide.size(); ++i) {
       to[i] = std::int32_t(wide[i]);
       if (to[i] != wide[i])
-        fail(Exit::data, file.path(), " holds ", wide[i], " in row ", begin + std::int64_t(i) / one,
-             ": 64-bit samples are packed as int32. store them as floating point");
+        fail(Exit::data, "{} holds {} in row {}: 64-bit samples are packed as int32. store them as floating point",
+             file.path(), wide[i], begin + std::int64_t(i) / one);
     }
   }
 
@@ -245,7 +254,7 @@ std::vector<std::string> expand(const std::vector<std::string>& patterns) {
   std::vector<std::string> out;
   for (const auto& pattern : patterns) {
     const auto found = expand_glob(pattern);
-    if (found.empty()) fail(Exit::data, "'", pattern, "' matches no file");
+    if (found.empty()) fail(Exit::data, "'{}' matches no file", pattern);
     out.insert(out.end(), found.begin(), found.end());
   }
   return out;
@@ -270,7 +279,8 @@ std::unique_ptr<Importer> make_importer(const ImportOptions& options) {
   if (o.token_bytes > 0) return import_tokens(o);
   if (o.context > 0) fail(Exit::config, "--context is for tokens. say which with --tokens");
   if (images) return import_images(o);
-  if (cifar && !o.y.empty()) fail(Exit::config, o.x[0], " holds its own labels (CIFAR-10's binary format). remove --y");
+  if (cifar && !o.y.empty())
+    fail(Exit::config, "{} holds its own labels (CIFAR-10's binary format). remove --y", o.x[0]);
   if (cifar) return import_cifar10(o.x);
   return std::make_unique<PairImporter>(o);
 }

@@ -65,8 +65,8 @@ class Labels : public RowFile {
 
 std::unique_ptr<RowFile> labels_of(const Table& table, bool targets) {
   if (targets && !table->classes.empty())
-    fail(Exit::data, table->path, " has words in column ", table->columns[*table->label_at],
-         ", which cannot be targets. remove --targets");
+    fail(Exit::data, "{} has words in column {}, which cannot be targets. remove --targets", table->path,
+         table->columns[*table->label_at]);
   return std::make_unique<Labels>(table, targets);
 }
 
@@ -74,7 +74,7 @@ std::unique_ptr<RowFile> labels_of(const Table& table, bool targets) {
 
 RowPair open_csv(const std::string& path, const std::string& label, bool targets) {
   const auto table = std::make_shared<const CsvTable>(read_csv(path, label));
-  if (table->values.empty()) fail(Exit::data, path, " has one column, which is the label");
+  if (table->values.empty()) fail(Exit::data, "{} has one column, which is the label", path);
   return {std::make_unique<Values>(table, true), labels_of(table, targets)};
 }
 

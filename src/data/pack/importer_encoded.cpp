@@ -52,7 +52,7 @@ std::unique_ptr<RowFile> open_encoded_rows(const std::string& path, const std::s
   record_file_status(shard);
   shard.x_encoded = find_encoded(file, dataset, shard);
   if (!shard.x_encoded) return nullptr;
-  if (shard.x_encoded->rows == 0) fail(Exit::data, path, ": '", dataset, "' holds no images. remove it");
+  if (shard.x_encoded->rows == 0) fail(Exit::data, "{}: '{}' holds no images. remove it", path, dataset);
   return std::make_unique<EncodedImages>(shard, dataset, o);
 }
 

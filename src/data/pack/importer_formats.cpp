@@ -1,4 +1,5 @@
 // Imports arrays with a small header: MNIST idx, NumPy .npy, and CIFAR-10's binary records.
+#include <fmt/core.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -29,10 +30,10 @@ class ArrayFile : public RowFile {
       : path_(std::move(path)), content_(std::move(content)), at_(at), dtype_(dtype), rows_(shape[0]) {
     for (std::size_t a = 1; a < shape.size(); ++a) row_.dims[std::size_t(row_.rank++)] = shape[a];
     const auto needed = bytes_of(shape, dtype);
-    if (!needed) fail(Exit::data, path_, " has a damaged header (", row_.str(), " a row). fetch it again");
+    if (!needed) fail(Exit::data, "{} has a damaged header ({} a row). fetch it again", path_, row_.str());
     if (content_.size() - at_ != *needed)
-      fail(Exit::data, path_, " holds ", content_.size() - at_, " bytes of data, its header promises ", *needed,
-           ". fetch it again");
+      fail(Exit::data, "{} holds {} bytes of data, its header promises {}. fetch it again", path_,
+           content_.size() - at_, *needed);
   }
   void swap_bytes() { millrace::swap_bytes(content_.data() + at_, std::size_t(rows_ * row_.count()), size_of(dtype_)); }
   std::int64_t rows() const override { return rows_; }
@@ -69,7 +70,7 @@ DType npy_dtype(const std::string& descr, const std::string& path) {
   if (kind == "f2") return DType::f16;
   if (kind == "f4") return DType::f32;
   if (kind == "f8") return DType::f64;
-  fail(Exit::data, path, " has elements of type '", descr, "'. bool, uint8, int8, uint16, int16, int32, int64 and ",
+  fail(Exit::data, "{} has elements of type '{}'. bool, uint8, int8, uint16, int16, int32, int64 and {}", path, descr,
        kind.starts_with('O') ? "floats are read: make one array of the objects, by np.stack(list(a))"
                              : "floats are read: save a.astype(np.int64), or np.float32");
 }
@@ -79,9 +80,9 @@ std::string npy_value(const std::string& header, const std::string& key, const s
   const auto at = header.find("'" + key + "'");
   const auto colon = header.find(':', at);
   if (at == std::string::npos || colon == std::string::npos)
-    fail(Exit::data, path, " has a header without '", key, "'");
+    fail(Exit::data, "{} has a header without '{}'", path, key);
   const auto begin = header.find_first_not_of(' ', colon + 1);
-  if (begin == std::string::npos) fail(Exit::data, path, " has a header without a value of '", key, "'");
+  if (begin == std::string::npos) fail(Exit::data, "{} has a header without a value of '{}'", path, key);
   const bool enclosed = header[begin] == '(' || header[begin] == '\'';
   const auto end = header.find_first_of(header[begin] == '(' ? ")" : enclosed ? "'" : ",} ", begin + 1);
   const auto from = begin + (enclosed ? 1 : 0);
@@ -98,7 +99,7 @@ std::vector<std::int64_t> npy_shape(const std::string& text, const std::string& 
     if (at == end) return shape;
     std::int64_t extent = 0;
     const auto [next, error] = std::from_chars(at, end, extent);
-    if (error != std::errc() || extent < 0) fail(Exit::data, path, " has a header with the shape '(", text, ")'");
+    if (error != std::errc() || extent < 0) fail(Exit::data, "{} has a header with the shape '({})'", path, text);
     shape.push_back(extent);
     at = next;
   }
@@ -110,12 +111,15 @@ class Cifar10 : public Importer {
     for (const auto& path : paths) {
       const std::string file = read_file(path);
       if (file.empty() || file.size() % record != 0)
-        fail(Exit::data, path, " is not CIFAR-10's binary format (", file.size(), " bytes are not a multiple of ",
-             record, "). for tokens, give the type: --tokens uint16");
+        fail(Exit::data,
+             "{} is not CIFAR-10's binary format ({} bytes are not a multiple of {}). for tokens, give the type: "
+             "--tokens uint16",
+             path, file.size(), record);
       for (std::size_t at = 0; at < file.size(); at += record)
         if (std::uint8_t(file[at]) > 9)
-          fail(Exit::data, path, " is not CIFAR-10's binary format (a label above 9). for tokens, give the ",
-               "type: --tokens uint16");
+          fail(Exit::data,
+               "{} is not CIFAR-10's binary format (a label above 9). for tokens, give the type: --tokens uint16",
+               path);
       content_ += file;
     }
   }
@@ -134,7 +138,7 @@ class Cifar10 : public Importer {
         for (std::size_t c = 0; c < 3; ++c) to[pixel * 3 + c] = from[1 + c * 1024 + pixel];
     }
   }
-  std::string describe() const override { return cat(paths_[0], ": ", rows(), " rows of CIFAR-10"); }
+  std::string describe() const override { return fmt::format("{}: {} rows of CIFAR-10", paths_[0], rows()); }
 
  private:
   static constexpr std::size_t record = 3073;
@@ -147,7 +151,7 @@ class Cifar10 : public Importer {
 // gzip or plain: zlib reads both.
 std::string read_maybe_gzip(const std::string& path) {
   gzFile file = ::gzopen(path.c_str(), "rb");
-  if (!file) fail(Exit::data, "cannot open ", path, " (no such file, or not readable)");
+  if (!file) fail(Exit::data, "cannot open {} (no such file, or not readable)", path);
   ::gzbuffer(file, 1 << 20);
   std::string content;
   std::vector<char> block(1 << 20);
@@ -157,14 +161,14 @@ std::string read_maybe_gzip(const std::string& path) {
   const std::string why = n < 0 ? ::gzerror(file, &code) : "";
   const bool cut = ::gzclose(file) != Z_OK;
   if (n < 0 || cut)
-    fail(Exit::data, path, " is damaged or cut off (", why.empty() ? "unexpected end" : why, "). fetch it again");
+    fail(Exit::data, "{} is damaged or cut off ({}). fetch it again", path, why.empty() ? "unexpected end" : why);
   return content;
 }
 
 std::unique_ptr<RowFile> open_idx(const std::string& path) {
   std::string content = read_maybe_gzip(path);
   if (content.size() < 8 || content[0] != 0 || content[1] != 0)
-    fail(Exit::data, path, " is not an idx file (wrong magic number)");
+    fail(Exit::data, "{} is not an idx file (wrong magic number)", path);
   const int type = std::uint8_t(content[2]), dimensions = std::uint8_t(content[3]);
   DType dtype = DType::u8;
   switch (type) {
@@ -187,11 +191,11 @@ std::unique_ptr<RowFile> open_idx(const std::string& path) {
       dtype = DType::f64;
       break;
     default:
-      fail(Exit::data, path, " is not an idx file (element type ", type, ")");
+      fail(Exit::data, "{} is not an idx file (element type {})", path, type);
   }
   const std::size_t header = 4 + 4 * std::size_t(dimensions);
   if (dimensions < 1 || dimensions > Shape::max_rank - 1 || content.size() < header)
-    fail(Exit::data, path, " is not an idx file (", dimensions, " dimensions)");
+    fail(Exit::data, "{} is not an idx file ({} dimensions)", path, dimensions);
   std::vector<std::int64_t> shape;
   for (int d = 0; d < dimensions; ++d) shape.push_back(big_endian(content, 4 + 4 * std::size_t(d)));
   auto file = std::make_unique<ArrayFile>(path, std::move(content), header, dtype, shape);
@@ -203,21 +207,21 @@ std::unique_ptr<RowFile> open_npy(const std::string& path) { return open_npy(pat
 
 std::unique_ptr<RowFile> open_npy(const std::string& path, std::string content) {
   if (content.size() < 12 || content.compare(0, 6, "\x93NUMPY") != 0)
-    fail(Exit::data, path, " is not a .npy file (wrong magic string)");
+    fail(Exit::data, "{} is not a .npy file (wrong magic string)", path);
   const int version = content[6];
   std::size_t length = std::uint8_t(content[8]) | std::size_t(std::uint8_t(content[9])) << 8, begin = 10;
   if (version >= 2) {
     length |= std::size_t(std::uint8_t(content[10])) << 16 | std::size_t(std::uint8_t(content[11])) << 24;
     begin = 12;
   }
-  if (begin + length > content.size()) fail(Exit::data, path, " is cut off in its header. write it again");
+  if (begin + length > content.size()) fail(Exit::data, "{} is cut off in its header. write it again", path);
   const std::string header = content.substr(begin, length);
   const std::string descr = npy_value(header, "descr", path), order = npy_value(header, "fortran_order", path),
                     text = npy_value(header, "shape", path);
-  if (descr.size() < 2) fail(Exit::data, path, " has elements of type '", descr, "', which is not read");
-  if (order != "False") fail(Exit::data, path, " is in Fortran order. save np.ascontiguousarray(a)");
+  if (descr.size() < 2) fail(Exit::data, "{} has elements of type '{}', which is not read", path, descr);
+  if (order != "False") fail(Exit::data, "{} is in Fortran order. save np.ascontiguousarray(a)", path);
   const auto shape = npy_shape(text, path);
-  if (shape.empty() || shape.size() > Shape::max_rank - 1) fail(Exit::data, path, " has ", shape.size(), " dimensions");
+  if (shape.empty() || shape.size() > Shape::max_rank - 1) fail(Exit::data, "{} has {} dimensions", path, shape.size());
   auto file = std::make_unique<ArrayFile>(path, std::move(content), begin + length, npy_dtype(descr, path), shape);
   if (descr[0] == '>') file->swap_bytes();
   return file;

@@ -1,4 +1,6 @@
 // Imports a folder of images by class: FOLDER/CLASS/*.png, *.jpg, *.jpeg. Classes are numbered in the order of names.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -24,7 +26,7 @@ std::vector<fs::path> sorted(const fs::path& folder) {
   std::vector<fs::path> out;
   std::error_code problem;
   fs::directory_iterator entries(folder, problem);
-  if (problem) fail(Exit::data, "cannot list ", folder.string(), " (", problem.message(), ")");
+  if (problem) fail(Exit::data, "cannot list {} ({})", folder.string(), problem.message());
   for (const auto& entry : entries)
     if (!entry.path().filename().string().starts_with('.')) out.push_back(entry.path());
   std::sort(out.begin(), out.end());
@@ -34,7 +36,7 @@ std::vector<fs::path> sorted(const fs::path& folder) {
 class Images : public Importer {
  public:
   explicit Images(const ImportOptions& o) : o_(o) {
-    if (!o.y.empty()) fail(Exit::config, "the folders of ", o.x[0], " are the classes. remove --y");
+    if (!o.y.empty()) fail(Exit::config, "the folders of {} are the classes. remove --y", o.x[0]);
     if (o.x.size() != 1) fail(Exit::config, "only one folder of classes can be packed at a time. give --x FOLDER");
     images_ = list_images(o.x[0]);
     const std::string& first = images_.files[0].path;
@@ -60,9 +62,9 @@ class Images : public Importer {
   std::string describe() const override {
     std::string names;
     for (std::size_t c = 0; c < images_.classes.size() && c < 5; ++c) names += (c ? ", " : "") + images_.classes[c];
-    return cat(o_.x[0], ": ", rows(), " images of ", sample().str(), " in ", images_.classes.size(), " classes (",
-               names, images_.classes.size() > 5 ? ", ..." : "", ")",
-               images_.ignored_files > 0 ? cat(", ", images_.ignored_files, " other files ignored") : "");
+    return fmt::format("{}: {} images of {} in {} classes ({}{}){}", o_.x[0], rows(), sample().str(),
+                       images_.classes.size(), names, images_.classes.size() > 5 ? ", ..." : "",
+                       images_.ignored_files > 0 ? fmt::format(", {} other files ignored", images_.ignored_files) : "");
   }
 
  private:
@@ -88,13 +90,13 @@ ImageFolder list_images(const std::string& root) {
         ++out.ignored_files;
     }
     if (out.files.size() == before)
-      fail(Exit::data, folder.string(), " holds no .png, .jpg or .jpeg. remove the folder");
+      fail(Exit::data, "{} holds no .png, .jpg or .jpeg. remove the folder", folder.string());
     out.classes.push_back(folder.filename().string());
     if (out.classes.back().find('\n') != std::string::npos)
-      fail(Exit::data, "a class has a line break in its name: ", folder.string(), ". rename the folder");
+      fail(Exit::data, "a class has a line break in its name: {}. rename the folder", folder.string());
   }
   if (out.files.empty())
-    fail(Exit::data, root, " holds no folders of images. make one folder per class: ", root, "/cat/1.jpg");
+    fail(Exit::data, "{} holds no folders of images. make one folder per class: {}/cat/1.jpg", root, root);
   return out;
 }
 

@@ -25,17 +25,17 @@ class Zip {
  public:
   explicit Zip(const std::string& path) : path_(path), file_(path, std::ios::binary) {
     file_.seekg(0, std::ios::end);
-    if (!file_) fail(Exit::data, "cannot open ", path, " (no such file, or not readable)");
+    if (!file_) fail(Exit::data, "cannot open {} (no such file, or not readable)", path);
     bytes_ = std::uint64_t(file_.tellg());
     read_directory();
   }
   const std::vector<Member>& members() const { return members_; }
 
   std::string content(const Member& m) {
-    if (m.flags & 1) fail(Exit::data, path_, " is encrypted. save it without a password");
+    if (m.flags & 1) fail(Exit::data, "{} is encrypted. save it without a password", path_);
     if (m.method != 0 && m.method != 8)
-      fail(Exit::data, path_, " compresses ", m.name, " by zip's method ", m.method, ". save it with numpy.savez or ",
-           "savez_compressed");
+      fail(Exit::data, "{} compresses {} by zip's method {}. save it with numpy.savez or savez_compressed", path_,
+           m.name, m.method);
     const std::string header = at(m.header_at, 30);
     if (number(header, 0, 4) != 0x04034b50) damaged("the header of " + m.name);
     const std::uint64_t begin = m.header_at + 30 + number(header, 26, 2) + number(header, 28, 2);
@@ -52,7 +52,7 @@ class Zip {
     return value;
   }
   [[noreturn]] void damaged(const std::string& what) const {
-    fail(Exit::data, path_, " is damaged or cut off (", what, "). fetch or save it again");
+    fail(Exit::data, "{} is damaged or cut off ({}). fetch or save it again", path_, what);
   }
 
   std::string at(std::uint64_t offset, std::uint64_t bytes) {
@@ -154,8 +154,8 @@ std::unique_ptr<RowFile> open_npz(const std::string& path, const std::string& ar
     const auto dot = m.name.rfind(".npy");
     names += (names.empty() ? "" : ", ") + m.name.substr(0, dot);
   }
-  fail(Exit::data, path, " has no array '", array, "' (it has: ", names.empty() ? "none" : names,
-       "). name it with --x-name or --y-name");
+  fail(Exit::data, "{} has no array '{}' (it has: {}). name it with --x-name or --y-name", path, array,
+       names.empty() ? "none" : names);
 }
 
 }  // namespace millrace

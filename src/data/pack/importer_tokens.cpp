@@ -2,6 +2,7 @@
 // except the first of a file is predicted once. A window contains its own targets, shifted by one; y is -1 (no label).
 // A rest that is shorter than a window is dropped.
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,7 +21,7 @@ namespace {
 class OpenFile {
  public:
   explicit OpenFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (fd_ < 0) fail(Exit::data, "cannot open ", path, " (", std::strerror(errno), ")");
+    if (fd_ < 0) fail(Exit::data, "cannot open {} ({})", path, std::strerror(errno));
   }
   ~OpenFile() {
     if (fd_ >= 0) ::close(fd_);
@@ -37,11 +38,10 @@ class Tokens : public Importer {
   explicit Tokens(const ImportOptions& o) : context_(o.context), width_(o.token_bytes) {
     if (!o.y.empty()) fail(Exit::config, "tokens are their own targets. remove --y");
     if (context_ < 1) fail(Exit::config, "tokens need --context N, the length of what a sample predicts");
-    if (width_ != 1 && width_ != 2 && width_ != 4) fail(Exit::config, "tokens of ", width_, " bytes are not read");
+    if (width_ != 1 && width_ != 2 && width_ != 4) fail(Exit::config, "tokens of {} bytes are not read", width_);
     for (const auto& path : o.x) open(path);
     if (rows_ == 0)
-      fail(Exit::data, o.x[0], " holds ", tokens_, " tokens, fewer than a window of ", context_ + 1,
-           ". lower --context");
+      fail(Exit::data, "{} holds {} tokens, fewer than a window of {}. lower --context", o.x[0], tokens_, context_ + 1);
   }
   std::int64_t rows() const override { return rows_; }
   Shape sample() const override { return Shape{context_ + 1}; }
@@ -61,9 +61,9 @@ class Tokens : public Importer {
     std::fill_n(static_cast<std::int32_t*>(y), count, -1);
   }
   std::string describe() const override {
-    return cat(parts_[0].path, parts_.size() > 1 ? cat(" and ", parts_.size() - 1, " more") : std::string(), ": ",
-               tokens_, " tokens of ", width_, width_ == 1 ? " byte, " : " bytes, ", rows_, " windows of ",
-               context_ + 1, ", ", dropped_, " left at the ends");
+    return fmt::format("{}{}: {} tokens of {}{}{} windows of {}, {} left at the ends", parts_[0].path,
+                       parts_.size() > 1 ? fmt::format(" and {} more", parts_.size() - 1) : std::string(), tokens_,
+                       width_, width_ == 1 ? " byte, " : " bytes, ", rows_, context_ + 1, dropped_);
   }
 
  private:
@@ -77,11 +77,11 @@ class Tokens : public Importer {
     OpenFile fd(path);
     struct stat about {};
     if (::fstat(fd, &about) != 0 || !S_ISREG(about.st_mode))
-      fail(Exit::data, path, " is not a regular file. name files of tokens");
+      fail(Exit::data, "{} is not a regular file. name files of tokens", path);
     const std::int64_t bytes = about.st_size;
     if (bytes % width_ != 0)
-      fail(Exit::data, path, " holds ", bytes, " bytes, which is not a multiple of the ", width_,
-           " bytes of a token. check --tokens");
+      fail(Exit::data, "{} holds {} bytes, which is not a multiple of the {} bytes of a token. check --tokens", path,
+           bytes, width_);
     const std::int64_t tokens = bytes / width_, windows = tokens > context_ ? (tokens - 1) / context_ : 0;
     dropped_ += windows > 0 ? tokens - windows * context_ - 1 : tokens;
     if (windows > 0) parts_.push_back({path, std::move(fd), rows_});
@@ -94,15 +94,15 @@ class Tokens : public Importer {
     for (std::size_t done = 0; done < bytes;) {
       const ssize_t n = ::pread(part.fd, to + done, bytes - done, at + off_t(done));
       if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) fail(Exit::data, "cannot read ", part.path, " (", n < 0 ? std::strerror(errno) : "cut off", ")");
+      if (n <= 0) fail(Exit::data, "cannot read {} ({})", part.path, n < 0 ? std::strerror(errno) : "cut off");
       done += std::size_t(n);
     }
     for (std::size_t i = 0; width_ == 4 && i <= std::size_t(context_); ++i) {
       std::int32_t token = 0;
       std::memcpy(&token, to + 4 * i, 4);
       if (token < 0)
-        fail(Exit::data, part.path, " holds the token ", std::uint32_t(token), " at ", at / 4 + std::int64_t(i),
-             ": they are packed as int32, up to 2147483647");
+        fail(Exit::data, "{} holds the token {} at {}: they are packed as int32, up to 2147483647", part.path,
+             std::uint32_t(token), at / 4 + std::int64_t(i));
     }
   }
 

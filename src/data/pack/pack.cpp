@@ -1,5 +1,7 @@
 #include "millrace/data/pack/pack.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -123,8 +125,8 @@ class Packer {
       mean_[c] /= count;
       std_[c] = std::sqrt(std::max(1e-12, std_[c] / count - mean_[c] * mean_[c]));
       if (options_.transform != Transform::none && !std::isfinite(mean_[c]))
-        fail(Exit::data, "values of channel ", c, " are not all finite", not_finite_hint(options_.transform),
-             ". remove --transform");
+        fail(Exit::data, "values of channel {} are not all finite{}. remove --transform", c,
+             not_finite_hint(options_.transform));
     }
   }
 
@@ -146,8 +148,8 @@ class Packer {
       });
       report_.files.push_back(path);
       if (world_.rank() == 0)
-        log::info(
-            cat("packed ", path, ": ", end - begin, " rows, ", format_bytes(std::uint64_t(end - begin) * x_bytes_)));
+        log::info(fmt::format("packed {}: {} rows, {}", path, end - begin,
+                              format_bytes(std::uint64_t(end - begin) * x_bytes_)));
     }
   }
 
@@ -156,8 +158,10 @@ class Packer {
     const auto by_size = std::int64_t(default_chunk_bytes / x_bytes_), by_number = (shard_rows - 1) / max_chunks + 1;
     chunk_rows_ = options_.chunk_rows > 0 ? options_.chunk_rows : std::max({std::int64_t(1), by_size, by_number});
     if (const auto chunks = (shard_rows - 1) / chunk_rows_ + 1; chunks > io::fast_chunk_listing_limit())
-      fail(Exit::config, "chunks of ", chunk_rows_, " rows make ", chunks, " chunks per shard; this HDF5 lists ",
-           io::fast_chunk_listing_limit(), " within seconds. raise --chunk-rows or lower --shard-size");
+      fail(Exit::config,
+           "chunks of {} rows make {} chunks per shard; this HDF5 lists {} within seconds. raise --chunk-rows or lower "
+           "--shard-size",
+           chunk_rows_, chunks, io::fast_chunk_listing_limit());
   }
 
   void write_chunks(const fs::path& path, std::int64_t begin, std::int64_t rows) {
@@ -166,7 +170,7 @@ class Packer {
         {*options_.codec, rows, chunk_rows_, in_.y_dtype(), x_bytes_, y_bytes_,
          [&](io::File& file) { describe(file, rows); },
          [&](std::int64_t row, std::int64_t count, char* x, char* y) { read(begin + row, count, x, y); }});
-    report_.io_mode = cat("chunks of ", std::min(chunk_rows_, rows), " rows, one rank after the other");
+    report_.io_mode = fmt::format("chunks of {} rows, one rank after the other", std::min(chunk_rows_, rows));
   }
 
   // A rank that fails to read or write still takes part in the remaining transfers, with zero rows. The other ranks

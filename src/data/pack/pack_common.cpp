@@ -1,8 +1,9 @@
 #include "data/pack/pack_common.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <vector>
 
 #include "millrace/base/error.hpp"
@@ -36,19 +37,20 @@ void prepare_folder(World& world, std::int64_t rows, const PackOptions& options)
   if (world.rank() == 0 && problem.empty()) {
     std::error_code error;
     fs::create_directories(options.out, error);
-    if (error) problem = cat("cannot make ", options.out.string(), " (", error.message(), ")");
+    if (error) problem = fmt::format("cannot make {} ({})", options.out.string(), error.message());
     for (const std::string& incomplete :
          expand_glob((options.out / "*-[0-9]*.h5.tmp").string()))  // left by a pack that was killed
       fs::remove(incomplete, error);
     const auto old = old_shards(options);
-    if (!old.empty() && !options.overwrite) problem = cat(old.front(), " exists already. --overwrite replaces it");
+    if (!old.empty() && !options.overwrite)
+      problem = fmt::format("{} exists already. --overwrite replaces it", old.front());
   }
   world.agree(Exit::data, problem);
 }
 
 std::int64_t valid_rows(std::int64_t rows, const PackOptions& options) {
   const std::int64_t valid = std::llround(options.valid_fraction * double(rows));
-  if (valid == rows) fail(Exit::config, "a validation fraction of ", options.valid_fraction, " leaves no rows");
+  if (valid == rows) fail(Exit::config, "a validation fraction of {:g} leaves no rows", options.valid_fraction);
   return valid;
 }
 
@@ -60,9 +62,7 @@ ShardTransaction::~ShardTransaction() {
 
 std::string ShardTransaction::write(const std::string& prefix, std::int64_t shard,
                                     const std::function<void(const fs::path&)>& write) {
-  char name[32];
-  std::snprintf(name, sizeof name, "-%05lld.h5", (long long)shard);
-  written_.push_back(options_.out / (prefix + name));
+  written_.push_back(options_.out / fmt::format("{}-{:05}.h5", prefix, shard));
   write(temporary_of(written_.back()));
   return written_.back().string();
 }

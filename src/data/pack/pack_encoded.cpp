@@ -1,5 +1,7 @@
 // Packs image files as they are. First the ranks exchange the sizes of all files. So every rank knows the position of
 // each image in its shard before any image is read.
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "data/pack/importers.hpp"
@@ -29,8 +31,9 @@ class EncodedPacker {
   PackReport run() {
     const double began = steady_seconds();
     const auto rows = std::int64_t(images_.files.size());
-    log::info(cat("packing ", rows, " images of ", images_.classes.size(), " classes as they are",
-                  images_.ignored_files > 0 ? cat(", ", images_.ignored_files, " other files ignored") : ""));
+    log::info(
+        fmt::format("packing {} images of {} classes as they are{}", rows, images_.classes.size(),
+                    images_.ignored_files > 0 ? fmt::format(", {} other files ignored", images_.ignored_files) : ""));
     prepare_folder(world_, rows, options_);
     const std::int64_t valid = valid_rows(rows, options_);
     order(rows);
@@ -85,8 +88,8 @@ class EncodedPacker {
       report_.files.push_back(shards_.write(part.prefix, written++,
                                             [&](const fs::path& temporary) { write_shard(temporary, begin, row); }));
       if (world_.rank() == 0)
-        log::info(cat("packed ", report_.files.back(), ": ", row - begin, " images, ",
-                      format_bytes(std::uint64_t(at(row) - at(begin)))));
+        log::info(fmt::format("packed {}: {} images, {}", report_.files.back(), row - begin,
+                              format_bytes(std::uint64_t(at(row) - at(begin)))));
     }
   }
 
@@ -150,7 +153,7 @@ class EncodedPacker {
     const std::string& path = images_.files[std::size_t(row)].path;
     std::string bytes = read_file(path);
     if (std::int64_t(bytes.size()) != ends_[std::size_t(row) + 1] - ends_[std::size_t(row)])
-      fail(Exit::data, path, " changed while it was packed. pack again");
+      fail(Exit::data, "{} changed while it was packed. pack again", path);
     Image size;
     decode_image(bytes, path, size_only, size);
     return bytes;

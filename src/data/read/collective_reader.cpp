@@ -41,8 +41,8 @@ CollectiveReader::CollectiveReader(World& world, const ShardIndex& index, Read r
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& e) {
-    fail(Exit::config, "cannot start the thread of data.reader = mpio_collective (", e.code().message(),
-         "). raise ulimit -u");
+    fail(Exit::config, "cannot start the thread of data.reader = mpio_collective ({}). raise ulimit -u",
+         e.code().message());
   }
 }
 

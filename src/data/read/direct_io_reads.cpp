@@ -248,8 +248,8 @@ class DirectIoReadQueue : public ReadQueue {
     if (files_.index.copies) return known = {page, page};  // suits both the source and the local copy
     const DirectAlignment found = direct_alignment(fd);
     if (found.offset == 0 || found.offset > page || found.memory > page)
-      fail(Exit::data, files_.index.shards[s].path,
-           " is on a file system that refuses O_DIRECT. use data.reader = direct");
+      fail(Exit::data, "{} is on a file system that refuses O_DIRECT. use data.reader = direct",
+           files_.index.shards[s].path);
     return known = found;
   }
 

@@ -1,5 +1,7 @@
 #include "millrace/data/read/encoded_rows.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -21,8 +23,8 @@ std::string place(const Shard& shard, const EncodedRows& rows) { return shard.pa
 EncodedRow row_between(const Shard& shard, const EncodedRows& rows, std::int64_t image, std::int64_t from,
                        std::int64_t to) {
   if (from < 0 || to < from || std::uint64_t(to) > rows.bytes || to - from > std::numeric_limits<std::int32_t>::max())
-    fail(Exit::data, shard.path, ": '", offsets_name(rows.name), "': image ", image, " spans bytes ", from, " to ", to,
-         " of ", rows.bytes, ". write it again: offsets must ascend from 0");
+    fail(Exit::data, "{}: '{}': image {} spans bytes {} to {} of {}. write it again: offsets must ascend from 0",
+         shard.path, offsets_name(rows.name), image, from, to, rows.bytes);
   return {rows.base + std::uint64_t(from), std::uint32_t(to - from), 0};
 }
 
@@ -30,26 +32,29 @@ EncodedRow referenced_row(const Shard& shard, const EncodedRows& rows, std::int6
   const io::GlobalHeapId r = io::parse_global_heap_id(stored);
   const std::uint64_t at = r.collection + rows.base;
   if (r.count > 0 && (r.object == 0 || at < r.collection || at > shard.file_bytes || r.count > shard.file_bytes - at))
-    fail(Exit::data, place(shard, rows), ": image ", image, " would be at byte ", at, ", but the file ends at ",
-         shard.file_bytes, ". the file is truncated or damaged: copy it again");
+    fail(Exit::data,
+         "{}: image {} would be at byte {}, but the file ends at {}. the file is truncated or damaged: copy it again",
+         place(shard, rows), image, at, shard.file_bytes);
   return r.count > 0 ? EncodedRow{at, r.count, r.object} : EncodedRow{};
 }
 
 EncodedRows find_by_offsets(const io::File& file, const io::DatasetInfo& x, const Shard& shard) {
-  const std::string name = offsets_name(x.name), place = cat(shard.path, ": '", name, "'");
+  const std::string name = offsets_name(x.name), place = fmt::format("{}: '{}'", shard.path, name);
   const io::DatasetInfo info = file.info(name);
   if (!info.unsupported_reason.empty() || info.shape.size() != 1 || info.shape[0] < 1 || info.dtype != DType::i64)
-    fail(Exit::data, place, " must be int64 [images + 1], the offsets of the images in '", x.name, "'",
+    fail(Exit::data, "{} must be int64 [images + 1], the offsets of the images in '{}'{}", place, x.name,
          info.unsupported_reason.empty() ? "" : " (" + info.unsupported_reason + ")");
   EncodedRows rows{EncodedRows::Locator::offsets, info.shape[0] - 1, 0, 0, std::uint64_t(x.shape[0]), x.name, nullptr};
   if (rows.rows == 0) return rows;
   if (!x.offset)
-    fail(Exit::data, shard.path, ": '", x.name, "' holds encoded images, but is not contiguous. `millrace pack ",
-         "--encoded` writes it that way; or create it without chunks");
+    fail(Exit::data,
+         "{}: '{}' holds encoded images, but is not contiguous. `millrace pack --encoded` writes it that way; or "
+         "create it without chunks",
+         shard.path, x.name);
   rows.base = *x.offset;
   if (rows.base + rows.bytes > shard.file_bytes)
-    fail(Exit::data, shard.path, " is truncated (", x.name, " ends at byte ", rows.base + rows.bytes, ", the file at ",
-         shard.file_bytes, "). copy or pack it again");
+    fail(Exit::data, "{} is truncated ({} ends at byte {}, the file at {}). copy or pack it again", shard.path, x.name,
+         rows.base + rows.bytes, shard.file_bytes);
   if (info.offset && !info.big_endian) {
     rows.at = *info.offset;
     return rows;
@@ -67,7 +72,7 @@ EncodedRows find_by_offsets(const io::File& file, const io::DatasetInfo& x, cons
 EncodedRows find_by_references(const io::File& file, const io::DatasetInfo& x, const Shard& shard) {
   EncodedRows rows{EncodedRows::Locator::references, 0, 0, *x.global_heap_base, 0, x.name, nullptr};
   const std::string place = millrace::place(shard, rows);
-  if (x.shape.size() != 1) fail(Exit::data, place, " has ", x.shape.size(), " dimensions. encoded images are [images]");
+  if (x.shape.size() != 1) fail(Exit::data, "{} has {} dimensions. encoded images are [images]", place, x.shape.size());
   rows.rows = x.shape[0];
   if (x.offset) {
     rows.at = *x.offset;
@@ -75,10 +80,11 @@ EncodedRows find_by_references(const io::File& file, const io::DatasetInfo& x, c
   }
   if (rows.rows == 0) return rows;
   if (!x.chunked)
-    fail(Exit::data, place, " was never written, or is neither contiguous nor chunked. write it with h5py's defaults");
+    fail(Exit::data, "{} was never written, or is neither contiguous nor chunked. write it with h5py's defaults",
+         place);
   const io::ChunkedLayout layout = file.chunked_layout(x.name);
   if (const std::string why = io::unsupported_filter_reason(layout.filters); !why.empty())
-    fail(Exit::data, place, " cannot be read (", why, ")");
+    fail(Exit::data, "{} cannot be read ({})", place, why);
   std::string stored(std::size_t(rows.rows) * io::global_heap_id_bytes, '\0');
   std::vector<ChunkedReader::Row> places;
   for (std::int64_t i = 0; i < rows.rows; ++i)
@@ -128,8 +134,7 @@ EncodedRow encoded_row(int fd, const Shard& shard, std::int64_t id) {
 
 io::DatasetInfo as_decoded(const ShardIndex& index, const Shard& shard, const DataOptions& options) {
   if (options.layout == Layout::channels_first || options.layout == Layout::no_channels)
-    fail(Exit::config, "data.layout: ", shard.path,
-         " holds encoded images, which are decoded with their channels last");
+    fail(Exit::config, "data.layout: {} holds encoded images, which are decoded with their channels last", shard.path);
   io::DatasetInfo x;
   x.name = options.x;
   x.dtype = DType::u8;
@@ -163,12 +168,12 @@ void read_encoded(int fd, const Shard& shard, std::int64_t id, std::string& out)
   } catch (const ReadError&) {  // may be transient: keep its type for the retries
     throw;
   } catch (const Error& e) {
-    fail(e.code(), place_of(shard, id), " cannot be read (", e.what(), "). copy the file again");
+    fail(e.code(), "{} cannot be read ({}). copy the file again", place_of(shard, id), e.what());
   }
 }
 
 std::string place_of(const Shard& shard, std::int64_t id) {
-  return cat("image ", id - shard.first, " of ", shard.path, " (sample ", id, ")");
+  return fmt::format("image {} of {} (sample {})", id - shard.first, shard.path, id);
 }
 
 }  // namespace millrace

@@ -1,5 +1,6 @@
 #include "data/read/mapped_file.hpp"
 
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -32,7 +33,7 @@ void MappedFile::map(int fd, const Shard& shard, std::uint64_t needed) {
   if (ready_.load(std::memory_order_relaxed)) return;
   void* memory = ::mmap(nullptr, needed, PROT_READ, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED)
-    fail(Exit::data, "cannot map ", shard.path, " (", std::strerror(errno), "). use data.reader = direct");
+    fail(Exit::data, "cannot map {} ({}). use data.reader = direct", shard.path, std::strerror(errno));
   base_ = static_cast<const char*>(memory);
   bytes_ = needed;
   blocks_ = std::vector<std::atomic<bool>>((needed + block_bytes - 1) / block_bytes);
@@ -44,7 +45,7 @@ void MappedFile::remap(int fd, const Shard& shard) {
   if (!mapped()) return;
   void* const at = const_cast<char*>(base_);
   if (::mmap(at, bytes_, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
-    throw ReadError(cat("cannot map ", shard.path, " (", std::strerror(errno), ")"), errno);
+    throw ReadError(fmt::format("cannot map {} ({})", shard.path, std::strerror(errno)), errno);
 }
 
 bool MappedFile::copy(std::uint64_t offset, char* to, std::size_t bytes) {

@@ -2,6 +2,7 @@
 #include "millrace/data/read/reader_choice.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -99,18 +100,18 @@ ReaderChoice choose_reader(const ReaderFacts& f) {
 }
 
 std::string unsupported_reason(Reader reader, const ReaderFacts& f, const ShardIndex& index) {
-  const std::string asked = cat("data.reader = ", name_of(reader));
+  const std::string asked = fmt::format("data.reader = {}", name_of(reader));
   if (!f.hdf5_only_reason.empty())
-    return cat(asked, " cannot read ", f.hdf5_only_reason, ". use auto or mpio, or `millrace pack` the data");
+    return fmt::format("{} cannot read {}. use auto or mpio, or `millrace pack` the data", asked, f.hdf5_only_reason);
   if (reader == Reader::direct) return "";
   if (!f.contiguous)
-    return cat(asked, " reads contiguous data only, here is ", describe_storage(index),
-               ". use auto or direct, or `millrace pack` the data");
+    return fmt::format("{} reads contiguous data only, here is {}. use auto or direct, or `millrace pack` the data",
+                       asked, describe_storage(index));
   if (reader == Reader::uring && !f.no_direct_io.empty())
-    return cat(asked, ": ", index.shards.front().path, " cannot be read by O_DIRECT (", f.no_direct_io,
-               "). use auto, direct or mmap");
+    return fmt::format("{}: {} cannot be read by O_DIRECT ({}). use auto, direct or mmap", asked,
+                       index.shards.front().path, f.no_direct_io);
   if (reader == Reader::mmap && !f.no_mmap.empty())
-    return cat(asked, ": ", index.shards.front().path, " cannot be mapped (", f.no_mmap, "). use auto or direct");
+    return fmt::format("{}: {} cannot be mapped ({}). use auto or direct", asked, index.shards.front().path, f.no_mmap);
   return "";
 }
 

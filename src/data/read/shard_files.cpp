@@ -1,6 +1,7 @@
 #include "millrace/data/read/shard_files.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -29,7 +30,7 @@ FileDescriptor::FileDescriptor(int fd, bool kept) : fd_(fd) {
 
 FileDescriptor open_file(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(Exit::data, "cannot open ", path, " (", std::strerror(errno), ")");
+  if (fd < 0) fail(Exit::data, "cannot open {} ({})", path, std::strerror(errno));
   return {fd, false};
 }
 
@@ -59,19 +60,21 @@ int ShardFiles::open_file(std::size_t s) const {
   const int error = errno;
   if (fd < 0 && local_copy) {
     if (index_.copies->abandon(s))
-      log::local(cat("warning: data.cache: cannot open ", path, " (", std::strerror(error), "). reading ", shard.path,
-                     " instead"));
+      log::local(fmt::format("warning: data.cache: cannot open {} ({}). reading {} instead", path, std::strerror(error),
+                             shard.path));
     return open_file(s);
   }
   if (fd < 0)
-    throw ReadError(cat("cannot open ", path, " (", std::strerror(error), error == EMFILE ? "). raise ulimit -n" : ")"),
-                    error);
+    throw ReadError(
+        fmt::format("cannot open {} ({}{}", path, std::strerror(error), error == EMFILE ? "). raise ulimit -n" : ")"),
+        error);
   struct stat status {};
   const bool known = ::fstat(fd, &status) == 0;
   if (known && shard.file_bytes > 0 && std::uint64_t(status.st_size) > shard.file_bytes) {
     ::close(fd);
-    fail(Exit::data, path, " has changed since the start (from ", shard.file_bytes, " to ", status.st_size,
-         " bytes). let no program write to it, and start the run again");
+    fail(Exit::data,
+         "{} has changed since the start (from {} to {} bytes). let no program write to it, and start the run again",
+         path, shard.file_bytes, status.st_size);
   }
   if (known && !local_copy) report_write(shard, status.st_mtim.tv_sec);
   ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
@@ -98,9 +101,10 @@ void ShardFiles::report_write(const Shard& shard, std::int64_t written) const {
   if (shard.mtime_seconds == 0 || shard.mtime_seconds == std::uint32_t(written)) return;
   const std::lock_guard lock(mutex_);
   if (warned_.insert(shard.first).second)
-    log::local(cat("warning: ", shard.path,
-                   " has been written to since the start, so its samples may have changed. let no ",
-                   "program write to it, and start the run again"));
+    log::local(
+        fmt::format("warning: {} has been written to since the start, so its samples may have changed. let no program "
+                    "write to it, and start the run again",
+                    shard.path));
 }
 
 // dup3() makes the old descriptor number refer to the new file atomically, so concurrent reads need no lock.
@@ -108,7 +112,7 @@ void ShardFiles::replace(int old_fd, std::size_t s) const {
   const int fd = open_file(s);
   const int failed = ::dup3(fd, old_fd, O_CLOEXEC) < 0 ? errno : 0;
   ::close(fd);
-  if (failed) throw ReadError(cat("cannot open ", index_.shards[s].path, " (", std::strerror(failed), ")"), failed);
+  if (failed) throw ReadError(fmt::format("cannot open {} ({})", index_.shards[s].path, std::strerror(failed)), failed);
 }
 
 void ShardFiles::reopen(std::size_t s) {
@@ -232,11 +236,11 @@ void Targets::load_block(const RowBlock& b, char* to) {
 }
 
 void fail_reading(const Shard& shard, std::int64_t sample, int error) {
-  throw ReadError(cat("cannot read sample ", sample, " of ", shard.path, " (", std::strerror(error), ")"), error);
+  throw ReadError(fmt::format("cannot read sample {} of {} ({})", sample, shard.path, std::strerror(error)), error);
 }
 
 void fail_truncated(const Shard& shard, std::int64_t sample) {
-  fail(Exit::data, shard.path, " ends before sample ", sample, " (truncated while in use). copy or pack it again");
+  fail(Exit::data, "{} ends before sample {} (truncated while in use). copy or pack it again", shard.path, sample);
 }
 
 namespace {
@@ -277,7 +281,7 @@ void read_fully(int fd, const ShardIndex& index, std::size_t s, const SampleByte
 }
 
 std::string shard_count_text(const ShardIndex& index) {
-  return cat(index.shards.size(), index.shards.size() == 1 ? " shard" : " shards");
+  return fmt::format("{}{}", index.shards.size(), index.shards.size() == 1 ? " shard" : " shards");
 }
 
 bool contiguous(const ShardIndex& index) {

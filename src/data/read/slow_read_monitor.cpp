@@ -1,5 +1,7 @@
 #include "data/read/slow_read_monitor.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <chrono>
 #include <system_error>
@@ -21,8 +23,10 @@ SlowReadMonitor::SlowReadMonitor(const ShardIndex& index, const FaultOptions& op
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& e) {
-    fail(Exit::config, "cannot start the thread that watches for slow reads (", e.code().message(),
-         "). raise ulimit -u, or set data.slow_read = 0 and data.read_timeout = 0");
+    fail(Exit::config,
+         "cannot start the thread that watches for slow reads ({}). raise ulimit -u, or set data.slow_read = 0 and "
+         "data.read_timeout = 0",
+         e.code().message());
   }
 }
 
@@ -83,12 +87,14 @@ void SlowReadMonitor::check(WatchedWorker& w, double passed) {
     const std::string path = index_.shards[s].path;
     // A read that does not return cannot be cancelled. This error in the monitor's thread ends the process.
     if (timeout_ > 0 && unchanged_seconds >= timeout_)
-      fail(Exit::data, "a read of ", path, " has not returned for ", format_seconds(unchanged_seconds),
-           " (data.read_timeout). check the file system that holds it");
+      fail(Exit::data, "a read of {} has not returned for {} (data.read_timeout). check the file system that holds it",
+           path, format_seconds(unchanged_seconds));
     if (slow_seconds_ <= 0 || unchanged_seconds < slow_seconds_ || warned_[s]) continue;
     warned_[s] = true;
-    log::local(cat("warning: a read of ", path, " has not returned for ", format_seconds(unchanged_seconds),
-                   ". check the file system that holds it; further slow reads of this file are not reported"));
+    log::local(
+        fmt::format("warning: a read of {} has not returned for {}. check the file system that holds it; further slow "
+                    "reads of this file are not reported",
+                    path, format_seconds(unchanged_seconds)));
   }
 }
 

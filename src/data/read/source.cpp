@@ -13,7 +13,7 @@
 namespace millrace {
 
 std::size_t shard_of(const ShardIndex& index, std::int64_t id) {
-  MR_CHECK(id >= 0 && id < index.rows, "sample ", id, " of ", index.rows);
+  MR_CHECK(id >= 0 && id < index.rows, "sample {} of {}", id, index.rows);
   return index.shards.shard_with(id);
 }
 
@@ -52,7 +52,7 @@ void convert_targets(const ShardIndex& index, const Shard& shard, std::int64_t c
     else
       targets_to_float(y_stored, index.y.dtype, count, static_cast<float*>(y));
   } catch (const Error& e) {
-    fail(e.code(), shard.path, ": ", e.what());
+    fail(e.code(), "{}: {}", shard.path, e.what());
   }
 }
 

@@ -1,6 +1,8 @@
 // The engine `direct`: the workers call pread through the page cache, at the file offsets that the index holds. They
 // never call the HDF5 library. A run of contiguous samples costs one system call. Chunks are decoded by the calling
 // worker and kept in a cache.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -37,8 +39,8 @@ class DirectSource : public Source {
   }
 
   std::string describe() const override {
-    return cat("direct: ", describe_storage(index_), ", ", shard_count_text(index_),
-               targets_.in_memory() ? ", y in memory" : "", why_);
+    return fmt::format("direct: {}, {}{}{}", describe_storage(index_), shard_count_text(index_),
+                       targets_.in_memory() ? ", y in memory" : "", why_);
   }
   void reopen(std::size_t s) override { files_.reopen(s); }
 

@@ -2,6 +2,7 @@
 // depends only on the sample's id, the epoch and the seed. Decoding takes far longer than reading, so there is only one
 // engine. Before a worker decodes images, it asks the kernel to read the next ones ahead.
 #include <fcntl.h>
+#include <fmt/core.h>
 
 #include <array>
 
@@ -55,8 +56,8 @@ class EncodedSource : public Source {
   DecodeStats decoded() const override { return {0, decoding_.seconds()}; }
 
   std::string describe() const override {
-    return cat("direct: ", describe_storage(index_), " to ", index_.sample.str(), ", ", shard_count_text(index_),
-               targets_.in_memory() ? ", y in memory" : "");
+    return fmt::format("direct: {} to {}, {}{}", describe_storage(index_), index_.sample.str(),
+                       shard_count_text(index_), targets_.in_memory() ? ", y in memory" : "");
   }
 
  private:

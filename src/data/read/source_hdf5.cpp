@@ -1,6 +1,8 @@
 // Reads through the HDF5 library: by MPI-IO (independent or collective transfers) on request, and by the serial driver
 // for data that the other engines cannot decode. There is one worker, because the library has one global lock. Rows are
 // read in the order of the files, so that the rows of a chunk follow each other and it is decoded once for them.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -40,8 +42,10 @@ class Hdf5Source : public Source {
     if (readable_without_hdf5(index)) check_ = make_direct_source(index, "");
     std::string problem;
     if (const std::size_t allowed = raise_open_file_limit(files_.size()); allowed < files_.size())
-      problem = cat("data.reader = ", name_of(reader), " keeps all files open, ", files_.size(),
-                    " here; this process may open ", allowed, ". use auto or direct, or raise ulimit -n");
+      problem = fmt::format(
+          "data.reader = {} keeps all files open, {} here; this process may open {}. use auto or direct, or raise "
+          "ulimit -n",
+          name_of(reader), files_.size(), allowed);
     world.agree(Exit::config, problem);
     for (std::size_t s = 0; s < files_.size(); ++s)
       files_[s] = io::File::open_parallel(index.shards[s].path,
@@ -72,10 +76,11 @@ class Hdf5Source : public Source {
   }
 
   std::string describe() const override {
-    return cat(collective_reader_ ? "mpio_collective: collective H5Dread through MPI-IO"
-               : through_mpi_     ? "mpio: independent H5Dread through MPI-IO"
-                                  : cat("hdf5: H5Dread (", describe_storage(index_), ")"),
-               ", ", files_.size(), " files", why_);
+    return fmt::format("{}, {} files{}",
+                       collective_reader_ ? "mpio_collective: collective H5Dread through MPI-IO"
+                       : through_mpi_     ? "mpio: independent H5Dread through MPI-IO"
+                                          : fmt::format("hdf5: H5Dread ({})", describe_storage(index_)),
+                       files_.size(), why_);
   }
   int max_workers() const override { return 1; }
 
@@ -112,7 +117,7 @@ class Hdf5Source : public Source {
       read(index_.x.name, index_.x.dtype, to);
       if (y_row_bytes_ > 0) read_targets(read, shard, rows);
     } catch (const Error& e) {
-      fail(e.code(), "cannot read sample ", id, " of ", shard.path, " (", e.what(), ")");
+      fail(e.code(), "cannot read sample {} of {} ({})", id, shard.path, e.what());
     }
     const char* const converted = y_rows_.data();
     if (check_)
@@ -166,7 +171,7 @@ class Hdf5Source : public Source {
       if (problem.empty()) problem = e.what();
     }
     if (!problem.empty() && !places.empty())
-      fail(Exit::data, "cannot read sample ", r.ids[places.front()], " of ", shard.path, " (", problem, ")");
+      fail(Exit::data, "cannot read sample {} of {} ({})", r.ids[places.front()], shard.path, problem);
     std::size_t row = 0;
     for (const std::size_t p : places) {
       if (rows_[row] != r.ids[p] - shard.first) ++row;
@@ -208,7 +213,7 @@ class Hdf5Source : public Source {
     y_check_.resize(y_row_bytes_);
     check_->read({&id, 1}, x_check_.data(), y_check_.data());
     if (std::memcmp(x_check_.data(), x, x_bytes_) != 0 || std::memcmp(y_check_.data(), y, y_row_bytes_) != 0)
-      throw ReadError(cat("cannot read sample ", id, " of ", shard.path, " (MPI-IO returned zeros instead)"), EIO);
+      throw ReadError(fmt::format("cannot read sample {} of {} (MPI-IO returned zeros instead)", id, shard.path), EIO);
   }
 
   io::File& open(std::size_t s) {

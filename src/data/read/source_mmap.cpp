@@ -1,6 +1,8 @@
 // The engine `mmap`: files are mapped into memory and samples are copied from there, without a system call for each. It
 // suits data sets that stay in the page cache. A block of a file is read at once when its first sample is needed; an
 // epoch needs all samples, so no byte is read in vain.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -66,9 +68,9 @@ class MappedSource : public Source {
 
   std::string describe() const override {
     const std::size_t read = index_.shards.size() - mapped_.size();
-    return cat("mmap: contiguous data, ", shard_count_text(index_),
-               read > 0 ? cat(" (", read, " of them not mapped: vm.max_map_count)") : "",
-               targets_.in_memory() ? ", y in memory" : "", why_);
+    return fmt::format("mmap: contiguous data, {}{}{}{}", shard_count_text(index_),
+                       read > 0 ? fmt::format(" ({} of them not mapped: vm.max_map_count)", read) : "",
+                       targets_.in_memory() ? ", y in memory" : "", why_);
   }
 
  private:

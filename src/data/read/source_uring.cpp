@@ -1,5 +1,7 @@
 // The engine `uring`: reads with O_DIRECT, without the page cache, and keeps as many reads in flight as the disk can
 // use.
+#include <fmt/core.h>
+
 #include <mutex>
 #include <utility>
 
@@ -28,8 +30,8 @@ class UringSource : public Source {
   }
 
   std::string describe() const override {
-    return cat("uring: O_DIRECT by ", method_, ", contiguous data, ", shard_count_text(files_.index),
-               files_.targets.in_memory() ? ", y in memory" : "", why_);
+    return fmt::format("uring: O_DIRECT by {}, contiguous data, {}{}{}", method_, shard_count_text(files_.index),
+                       files_.targets.in_memory() ? ", y in memory" : "", why_);
   }
   void reopen(std::size_t s) override {
     files_.plain.reopen(s);

@@ -1,5 +1,7 @@
 // Samples that are extracted from an array (sample_view.hpp). Their hyperslabs are read straight into the slot. Only
 // patches that extend beyond the edge of a scene, and the targets of pairs, need a buffer of the worker.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -61,8 +63,9 @@ class ViewSource : public Source {
   }
 
   std::string describe() const override {
-    return cat(mapped_ ? "mmap" : "direct", ": ", index_.view.str(), " from ", index_.shards[0].array.str(), ", ",
-               mapped_ ? "contiguous data" : describe_storage(index_), ", ", shard_count_text(index_), why_);
+    return fmt::format("{}: {} from {}, {}, {}{}", mapped_ ? "mmap" : "direct", index_.view.str(),
+                       index_.shards[0].array.str(), mapped_ ? "contiguous data" : describe_storage(index_),
+                       shard_count_text(index_), why_);
   }
   DecodeStats decoded() const override { return slabs_.decoded(); }
   void reopen(std::size_t s) override { slabs_.reopen(s); }
@@ -124,10 +127,11 @@ class ViewSource : public Source {
     slabs_.read(s, slab, stored.data(), id);
     if (index_.x.big_endian) swap_bytes(stored.data(), std::size_t(window + 1), size_of(index_.x.dtype));
     const auto out_of_range = [&](std::int64_t at, std::uint32_t token) {
-      fail(Exit::data, "token ", token, " of ", shard.path, " (",
-           shard.array.rank > 1 ? cat("row ", slab.first[0], ", ") : "", "position ", slab.first[-1] + at,
-           ") is not below the vocabulary of ", index_.classes.count,
-           ". raise data.vocabulary, or check how the file was written");
+      fail(Exit::data,
+           "token {} of {} ({}position {}) is not below the vocabulary of {}. raise data.vocabulary, or check how the "
+           "file was written",
+           token, shard.path, shard.array.rank > 1 ? fmt::format("row {}, ", slab.first[0]) : "", slab.first[-1] + at,
+           index_.classes.count);
     };
     const std::int32_t next =
         check_tokens(stored.data(), index_.x.dtype, window + 1, index_.classes.count, out_of_range);
@@ -149,21 +153,26 @@ std::unique_ptr<Source> make_view_source(const ShardIndex& index, Reader reader,
                            : index.view.sample == SampleKind::pair ? "pair"
                                                                    : "tokens";
   if (reader == Reader::uring || uses_mpi_io(reader))
-    fail(Exit::config, "data.reader = ", name_of(reader), " reads whole rows, but data.sample = ", what,
-         " extracts samples from an array. use auto, direct or mmap");
+    fail(Exit::config,
+         "data.reader = {} reads whole rows, but data.sample = {} extracts samples from an array. use auto, direct or "
+         "mmap",
+         name_of(reader), what);
   ReaderFacts facts = reader_facts(index);
   if (!facts.hdf5_only_reason.empty())
-    fail(Exit::data, "data.sample = ", what, " reads without the HDF5 library, but only the library can read ",
-         facts.hdf5_only_reason, ". write the file again, contiguous or in chunks with gzip");
+    fail(Exit::data,
+         "data.sample = {} reads without the HDF5 library, but only the library can read {}. write the file again, "
+         "contiguous or in chunks with gzip",
+         what, facts.hdf5_only_reason);
   facts.bytes = 0;
   for (const Shard& s : index.shards) facts.bytes += std::uint64_t(s.array.count()) * size_of(index.x.dtype);
   std::string why;
   if (reader == Reader::automatic) {
     const ReaderChoice choice = choose_reader(facts);
     reader = choice.reader == Reader::mmap ? Reader::mmap : Reader::direct;
-    why = cat(" (auto: ", choice.why, choice.reader == Reader::uring ? ", and uring reads whole rows" : "", ")");
+    why =
+        fmt::format(" (auto: {}{})", choice.why, choice.reader == Reader::uring ? ", and uring reads whole rows" : "");
   } else if (const std::string problem = unsupported_reason(reader, facts, index); !problem.empty()) {
-    fail(Exit::config, problem);
+    fail(Exit::config, "{}", problem);
   }
   return std::make_unique<ViewSource>(index, reader == Reader::mmap, why, chunks.cache_bytes);
 }

@@ -25,15 +25,15 @@ std::int64_t number(const std::string& text, const std::string& spec) {
   std::int64_t value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (problem != std::errc() || end != text.data() + text.size() || value < 1)
-    fail(Exit::config, spec, ": '", text, "' is not a positive number");
+    fail(Exit::config, "{}: '{}' is not a positive number", spec, text);
   return value;
 }
 
 Options parse(const std::string& spec) {
   const std::string head = "synthetic:images";
   if (spec.rfind(head, 0) != 0 || (spec.size() > head.size() && spec[head.size()] != ':'))
-    fail(Exit::config, "'", spec,
-         "' is not a synthetic source. use the form synthetic:images:rows=50000,shape=32x32x3,classes=10");
+    fail(Exit::config,
+         "'{}' is not a synthetic source. use the form synthetic:images:rows=50000,shape=32x32x3,classes=10", spec);
   Options out;
   std::istringstream in(spec.size() > head.size() ? spec.substr(head.size() + 1) : "");
   for (std::string part; std::getline(in, part, ',');) {
@@ -51,10 +51,10 @@ Options parse(const std::string& spec) {
       for (std::string one; std::getline(extents, one, 'x') && out.shape.rank < 4;)
         out.shape.dims[std::size_t(out.shape.rank++)] = number(one, spec);
     } else {
-      fail(Exit::config, spec, ": unknown option '", key, "'. use rows, shape, classes or seed");
+      fail(Exit::config, "{}: unknown option '{}'. use rows, shape, classes or seed", spec, key);
     }
   }
-  if (out.classes > 1000000 || out.shape.rank == 0) fail(Exit::config, spec, ": too many classes, or no shape");
+  if (out.classes > 1000000 || out.shape.rank == 0) fail(Exit::config, "{}: too many classes, or no shape", spec);
   return out;
 }
 

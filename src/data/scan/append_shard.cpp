@@ -1,5 +1,7 @@
 #include "data/scan/append_shard.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <string>
 
@@ -21,24 +23,26 @@ bool same_storage(const TargetStorage& a, const TargetStorage& b) {
 }
 
 std::string samples_in_words(const ShardIndex& index, bool encoded) {
-  return cat(index.sample.str(), index.x.channels_first ? " (channels first) " : " ", name_of(index.x.dtype),
-             encoded ? " encoded" : "");
+  return fmt::format("{}{}{}{}", index.sample.str(), index.x.channels_first ? " (channels first) " : " ",
+                     name_of(index.x.dtype), encoded ? " encoded" : "");
 }
 
-std::string targets_in_words(const ShardIndex& index) { return cat(index.y.target.str(), " ", name_of(index.y.dtype)); }
+std::string targets_in_words(const ShardIndex& index) {
+  return fmt::format("{} {}", index.y.target.str(), name_of(index.y.dtype));
+}
 
 void require_same_metadata(const ShardIndex& out, const ShardIndex& metadata, const Shard& shard) {
   const std::string path = shard.path;
   const bool encoded = bool(shard.x_encoded);
   if (metadata.sample != out.sample || !same_storage(metadata.x, out.x) || !same_storage(metadata.y, out.y) ||
       encoded != out.encoded())
-    fail(Exit::data, path, " holds ", samples_in_words(metadata, encoded), " samples with ", targets_in_words(metadata),
-         " targets, ", out.shards.front().path, " ", samples_in_words(out, out.encoded()), " with ",
-         targets_in_words(out), ". all files of a data set must agree");
+    fail(Exit::data, "{} holds {} samples with {} targets, {} {} with {}. all files of a data set must agree", path,
+         samples_in_words(metadata, encoded), targets_in_words(metadata), out.shards.front().path,
+         samples_in_words(out, out.encoded()), targets_in_words(out));
   require_same_values(out, metadata, path);
   if (const std::string other = first_class_mismatch(metadata.classes.names, out.classes.names); !other.empty())
-    fail(Exit::data, "in ", path, " ", other, " in ", out.shards.front().path,
-         ". pack them together, or from folders and tables with the same classes");
+    fail(Exit::data, "in {} {} in {}. pack them together, or from folders and tables with the same classes", path,
+         other, out.shards.front().path);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "millrace/data/scan/index_shards.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "data/index/index_serialization.hpp"
@@ -31,15 +33,16 @@ bool readable_without_hdf5(const ShardIndex& index) {
 
 std::string describe_storage(const ShardIndex& index) {
   for (const Shard& s : index.shards)
-    if (!s.hdf5_only_reason.empty()) return cat(s.path, ":", s.hdf5_only_reason);
+    if (!s.hdf5_only_reason.empty()) return fmt::format("{}:{}", s.path, s.hdf5_only_reason);
   if (index.encoded()) return "pread of JPEG and PNG, decoded by the loader's threads";
   for (const Shard& s : index.shards) {
     const io::ChunkedLayout* layout = first_chunked(s);
     if (!layout) continue;
     std::string chunk, filters;
-    for (const auto extent : layout->chunk) chunk += cat(chunk.empty() ? "" : "x", extent);
-    for (const auto& f : layout->filters) filters += cat(filters.empty() ? " (" : ", ", f.name);
-    return cat("pread of chunks of ", chunk, filters, filters.empty() ? "" : ")", ", decoded by the loader's threads");
+    for (const auto extent : layout->chunk) chunk += fmt::format("{}{}", chunk.empty() ? "" : "x", extent);
+    for (const auto& f : layout->filters) filters += fmt::format("{}{}", filters.empty() ? " (" : ", ", f.name);
+    return fmt::format("pread of chunks of {}{}{}, decoded by the loader's threads", chunk, filters,
+                       filters.empty() ? "" : ")");
   }
   return "pread of contiguous data";
 }

@@ -1,5 +1,6 @@
 #include "data/scan/indexing_watchdog.hpp"
 
+#include <fmt/core.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -60,12 +61,13 @@ void IndexingWatchdog::check(double elapsed_seconds) {
   const double now = cpu_seconds();
   unchanged_seconds_ = now == std::exchange(last_cpu_seconds_, now) ? unchanged_seconds_ + elapsed_seconds : 0;
   if (timeout_ > 0 && unchanged_seconds_ >= timeout_)  // ends the process: nothing else can end the blocked call
-    fail(Exit::data, "listing the data: ", what_, " has not answered for ", format_seconds(unchanged_seconds_),
-         " (data.read_timeout). check the file system that holds it");
+    fail(Exit::data,
+         "listing the data: {} has not answered for {} (data.read_timeout). check the file system that holds it", what_,
+         format_seconds(unchanged_seconds_));
   if (slow_seconds_ <= 0 || unchanged_seconds_ < slow_seconds_ || warned_ == what_) return;
   warned_ = what_;
-  log::local(cat("warning: listing the data: ", what_, " has not answered for ", format_seconds(unchanged_seconds_),
-                 ". check the file system that holds it"));
+  log::local(fmt::format("warning: listing the data: {} has not answered for {}. check the file system that holds it",
+                         what_, format_seconds(unchanged_seconds_)));
 }
 
 }  // namespace millrace

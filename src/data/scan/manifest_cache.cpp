@@ -1,5 +1,6 @@
 #include "data/scan/manifest_cache.hpp"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -27,9 +28,9 @@ constexpr std::int64_t settled = 2'000'000'000;  // nanoseconds: the resolution 
 std::string key_of(const DataOptions& options) {
   const auto& [paths, x, y, layout, scale, offset, transform, decode, manifest_cache, view, validation_part, faults] =
       options;
-  std::string key = cat(io::library_version(), "|", x, "|", y, "|", int(layout), "|", scale, "|", offset, "|",
-                        int(transform), "|", decode.resize, "|", decode.crop);
-  for (const std::string& path : paths) key += cat("|", fs::absolute(path).string());
+  std::string key = fmt::format("{}|{}|{}|{}|{:g}|{:g}|{}|{}|{}", io::library_version(), x, y, int(layout), scale,
+                                offset, int(transform), decode.resize, decode.crop);
+  for (const std::string& path : paths) key += fmt::format("|{}", fs::absolute(path).string());
   return key;
 }
 
@@ -58,15 +59,11 @@ ShardIndex index_of(const json& text, const json& plain) {
 std::string cache_folder() {
   const char* xdg = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
-  if (xdg && *xdg) return cat(xdg, "/millrace");
-  return home && *home ? cat(home, "/.cache/millrace") : "";
+  if (xdg && *xdg) return fmt::format("{}/millrace", xdg);
+  return home && *home ? fmt::format("{}/.cache/millrace", home) : "";
 }
 
-std::string hex(std::uint32_t value) {
-  char text[9];
-  std::snprintf(text, sizeof text, "%08x", value);
-  return text;
-}
+std::string hex(std::uint32_t value) { return fmt::format("{:08x}", value); }
 
 }  // namespace
 
@@ -74,7 +71,8 @@ ManifestCache::ManifestCache(const DataOptions& options, const std::string& firs
   const std::string name = hex(crc32(key_.data(), key_.size()));
   const fs::path folder = fs::path(first_path).parent_path();
   adjacent_path_ = (folder / (".millrace-manifest-" + name)).string();
-  if (const std::string other = cache_folder(); !other.empty()) fallback_path_ = cat(other, "/manifest-", name);
+  if (const std::string other = cache_folder(); !other.empty())
+    fallback_path_ = fmt::format("{}/manifest-{}", other, name);
   if (!load(adjacent_path_) && !fallback_path_.empty()) load(fallback_path_);
 }
 
@@ -101,7 +99,7 @@ bool ManifestCache::load(const std::string& path) {
     if (old_stamps_.size() != old_.size() || old_metadata_.size() != old_.size())
       fail(Exit::data, "its tables differ in length");
   } catch (const std::exception& e) {
-    log::warn(cat("the manifest cache ", path, " is damaged (", e.what(), "). all headers are read again"));
+    log::warn(fmt::format("the manifest cache {} is damaged ({}). all headers are read again", path, e.what()));
     return false;
   }
   for (std::size_t s = 0; s < old_.size(); ++s) old_at_.emplace(old_[s].path.str(), s);
@@ -172,14 +170,14 @@ std::string ManifestCache::save() const {
   for (const std::string& path : {adjacent_path_, fallback_path_}) try {
       if (path.empty()) continue;
       if (path == fallback_path_) fs::create_directories(fs::path(path).parent_path());
-      const std::string temporary = cat(path, ".", int(::getpid()));  // two runs may start at the same time
+      const std::string temporary = fmt::format("{}.{}", path, int(::getpid()));  // two runs may start at the same time
       write_file_atomically(temporary, content);
       rename_durably(temporary, path);
       return path;
     } catch (const std::exception& e) {
       problem = e.what();
     }
-  log::warn(cat("the manifest cache cannot be written (", problem, "). the next start reads all headers again"));
+  log::warn(fmt::format("the manifest cache cannot be written ({}). the next start reads all headers again", problem));
   return "";
 }
 

@@ -1,5 +1,6 @@
 #include "data/scan/scan_file.hpp"
 
+#include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -21,17 +22,17 @@ io::DatasetInfo require_readable_dataset(const io::File& file, const std::string
   if (!file.has(name)) {
     std::string all;
     for (const auto& n : file.datasets()) all += (all.empty() ? "" : ", ") + n;
-    fail(Exit::data, file.path(), " has no data set '", name, "' (", key, "). it holds: ", all.empty() ? "none" : all);
+    fail(Exit::data, "{} has no data set '{}' ({}). it holds: {}", file.path(), name, key, all.empty() ? "none" : all);
   }
   io::DatasetInfo info = file.info(name);
   if (!info.external_link_file.empty())
-    fail(Exit::data, file.path(), ": '", name, "' is a link into ", info.external_link_file,
-         ". name that file, or `millrace pack` this one");
+    fail(Exit::data, "{}: '{}' is a link into {}. name that file, or `millrace pack` this one", file.path(), name,
+         info.external_link_file);
   if (!info.unsupported_reason.empty() && !(uint32_as_int32 && info.uint32_as_int32))
-    fail(Exit::data, file.path(), ": '", name, "' cannot be read (", info.unsupported_reason, ")");
+    fail(Exit::data, "{}: '{}' cannot be read ({})", file.path(), name, info.unsupported_reason);
   if (info.shape.empty() || info.shape.size() > Shape::max_rank - 1)
-    fail(Exit::data, file.path(), ": '", name, "' has ", info.shape.size(), " dimensions. rows and up to ",
-         Shape::max_rank - 2, " more are read");
+    fail(Exit::data, "{}: '{}' has {} dimensions. rows and up to {} more are read", file.path(), name,
+         info.shape.size(), Shape::max_rank - 2);
   return info;
 }
 
@@ -43,7 +44,7 @@ std::string matlab_hint(const io::File& file, const std::string& dataset) {
 void record_file_status(Shard& shard) {
   struct stat status {};
   if (::stat(shard.path.str().c_str(), &status) != 0)
-    fail(Exit::data, "cannot open ", shard.path, " (", std::strerror(errno), ")");
+    fail(Exit::data, "cannot open {} ({})", shard.path, std::strerror(errno));
   shard.file_bytes = std::uint64_t(status.st_size);
   shard.mtime_seconds = std::uint32_t(status.st_mtim.tv_sec);
 }
@@ -51,14 +52,16 @@ void record_file_status(Shard& shard) {
 void require_bytes(const Shard& shard, const char* name, const std::optional<std::uint64_t>& offset,
                    std::uint64_t bytes) {
   if (offset && *offset + bytes > shard.file_bytes)
-    fail(Exit::data, shard.path, " is truncated (", name, " ends at byte ", *offset + bytes, ", the file at ",
-         shard.file_bytes, "). copy or pack it again");
+    fail(Exit::data, "{} is truncated ({} ends at byte {}, the file at {}). copy or pack it again", shard.path, name,
+         *offset + bytes, shard.file_bytes);
 }
 
 void refuse_int64(const std::string& path, const std::string& name, DType dtype) {
   if (dtype == DType::i64)
-    fail(Exit::data, path, ": '", name, "' holds samples of 64-bit integers, which are not read in place. ",
-         "`millrace pack` makes them int32, or store them in a smaller or floating type");
+    fail(Exit::data,
+         "{}: '{}' holds samples of 64-bit integers, which are not read in place. `millrace pack` makes them int32, or "
+         "store them in a smaller or floating type",
+         path, name);
 }
 
 namespace {
@@ -74,19 +77,19 @@ std::int64_t chunk_count(const io::DatasetInfo& info) {
 void list_chunks(Shard& shard, const io::File& file, const io::DatasetInfo& info,
                  std::shared_ptr<const io::ChunkedLayout>* chunks) {
   const auto needs_hdf5 = [&](const std::string& reason) {
-    if (shard.hdf5_only_reason.empty()) shard.hdf5_only_reason = cat(info.name, ": ", reason);
+    if (shard.hdf5_only_reason.empty()) shard.hdf5_only_reason = fmt::format("{}: {}", info.name, reason);
   };
   if (info.offset) return;
   if (!info.chunked) return needs_hdf5("it is neither contiguous nor chunked");
   if (const auto count = chunk_count(info); count > io::fast_chunk_listing_limit())
-    return needs_hdf5(cat(count, " chunks, whose addresses this HDF5 takes too long to list"));
+    return needs_hdf5(fmt::format("{} chunks, whose addresses this HDF5 takes too long to list", count));
   auto layout = std::make_shared<io::ChunkedLayout>(file.chunked_layout(info.name));
   if (const std::string reason = io::unsupported_filter_reason(layout->filters); !reason.empty())
     return needs_hdf5(reason);
   for (const io::ChunkInfo& c : layout->chunks)
     if (c.offset + c.bytes > shard.file_bytes)
-      fail(Exit::data, shard.path, " is truncated (a chunk of ", info.name, " ends at byte ", c.offset + c.bytes,
-           ", the file at ", shard.file_bytes, "). copy or pack it again");
+      fail(Exit::data, "{} is truncated (a chunk of {} ends at byte {}, the file at {}). copy or pack it again",
+           shard.path, info.name, c.offset + c.bytes, shard.file_bytes);
   *chunks = std::move(layout);
 }
 
@@ -137,15 +140,15 @@ class FileScan {
                                     : require_readable_dataset(file_, name, "data.x"));
     for (const auto& name : y_names_) y_.push_back(require_readable_dataset(file_, name, "data.y"));
     if (x_[0].shape[0] != y_[0].shape[0])
-      fail(Exit::data, path_, ": '", x_names_[0], "' has ", x_[0].shape[0], " rows, '", y_names_[0], "' ",
-           y_[0].shape[0], ". they must be equal", matlab_hint(file_, y_names_[0]));
+      fail(Exit::data, "{}: '{}' has {} rows, '{}' {}. they must be equal{}", path_, x_names_[0], x_[0].shape[0],
+           y_names_[0], y_[0].shape[0], matlab_hint(file_, y_names_[0]));
     shard_.rows = x_[0].shape[0];
   }
 
   void set_samples() {
     for (std::size_t i = 0; i < x_.size(); ++i) {
       if (x_[i].shape.size() < 2)
-        fail(Exit::data, path_, ": '", x_names_[i], "' holds single values. a sample needs at least one dimension");
+        fail(Exit::data, "{}: '{}' holds single values. a sample needs at least one dimension", path_, x_names_[i]);
       refuse_int64(path_, x_names_[i], x_[i].dtype);
     }
     const Layout requested = shard_.x_encoded ? Layout::channels_last : options_.layout;
@@ -170,7 +173,7 @@ class FileScan {
       return;
     }
     y.target = shape_of(y_[0].shape, 1);
-    y.labels = holds_labels(y.dtype, y.target, cat(path_, ": '", options_.y, "'"));
+    y.labels = holds_labels(y.dtype, y.target, fmt::format("{}: '{}'", path_, options_.y));
     if (y.labels) y.target = Shape{};
     if (!y.labels && y.target.rank == 0) y.target = Shape{1};
   }

@@ -1,5 +1,6 @@
 #include "data/scan/scan_shards.hpp"
 
+#include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -44,7 +45,7 @@ std::string being_written_hint(const std::string& path, const std::string& probl
   const auto age =
       std::chrono::duration_cast<std::chrono::seconds>(std::filesystem::file_time_type::clock::now() - written).count();
   if (age < 0 || age > recent_seconds) return "";
-  return cat("; it was written to ", age, " s ago. if a program is still writing it, wait until it has finished");
+  return fmt::format("; it was written to {} s ago. if a program is still writing it, wait until it has finished", age);
 }
 
 // Sizes and modification times. A file whose status cannot be read gets an empty stamp; opening it reports the reason.
@@ -71,7 +72,7 @@ class ProgressLog {
   void update(std::size_t file, std::size_t headers_read) {
     if (Clock::now() - logged_ < std::chrono::duration<double>(slow_scan_seconds)) return;
     logged_ = Clock::now();
-    log::info(cat("listing the data: ", file, " of ", files_, " files, ", headers_read, " headers read"));
+    log::info(fmt::format("listing the data: {} of {} files, {} headers read", file, files_, headers_read));
   }
   double seconds() const { return std::chrono::duration<double>(Clock::now() - began_).count(); }
 
@@ -84,7 +85,8 @@ class ProgressLog {
 void warn_of_duplicates(std::vector<std::string> files) {
   std::sort(files.begin(), files.end());
   const auto twice = std::adjacent_find(files.begin(), files.end());
-  if (twice != files.end()) log::info(cat("warning: ", *twice, " is named more than once: its samples count as often"));
+  if (twice != files.end())
+    log::info(fmt::format("warning: {} is named more than once: its samples count as often", *twice));
 }
 
 std::vector<std::string> list_files(const DataOptions& options, IndexingWatchdog& watchdog) {
@@ -92,7 +94,7 @@ std::vector<std::string> list_files(const DataOptions& options, IndexingWatchdog
   for (const std::string& pattern : options.paths) {
     watchdog.at(pattern);
     auto files = expand_glob(pattern);
-    if (files.empty()) fail(Exit::data, "'", pattern, "' matches no file. check the path, or pack the data first");
+    if (files.empty()) fail(Exit::data, "'{}' matches no file. check the path, or pack the data first", pattern);
     out.insert(out.end(), std::make_move_iterator(files.begin()), std::make_move_iterator(files.end()));
   }
   if (options.paths.size() > 1) warn_of_duplicates(out);
@@ -107,7 +109,7 @@ ShardIndex scan_with_retries(const std::string& path, const DataOptions& options
       return options.view.sample != SampleKind::rows ? scan_view(path, options) : scan_file(path, options, previous);
     } catch (const Error& e) {
       if (tries <= 0 || !is_transient(system_error_of(e))) throw;
-      if (tries == options.faults.retries) log::local(cat("warning: ", e.what(), ". tried again"));
+      if (tries == options.faults.retries) log::local(fmt::format("warning: {}. tried again", e.what()));
       for (double left = delay; left > 0; left -= nap)
         std::this_thread::sleep_for(std::chrono::duration<double>(std::min(left, nap)));
       delay = std::min(2 * delay, max_retry_delay);
@@ -161,7 +163,7 @@ class ShardScan {
       append_shard(out_, one, one.shards.front());
       if (cache_) cache_->add(out_.shards.back(), one, stamp);
     } catch (const Error& e) {
-      fail(e.code(), e.what(), being_written_hint(path, e.what()));
+      fail(e.code(), "{}{}", e.what(), being_written_hint(path, e.what()));
     }
   }
 
@@ -182,28 +184,30 @@ class ShardScan {
     constexpr std::int64_t max_classes = 1 << 24;
     const char* more = paths_.size() > 1 ? ", ..." : "";
     if (out_.rows == 0)
-      fail(Exit::data, "the data set has no rows (", paths_.front(), more, ")", no_samples_reason(options_));
+      fail(Exit::data, "the data set has no rows ({}{}){}", paths_.front(), more, no_samples_reason(options_));
     if (out_.y.labels && !out_.samples_are_views() && out_.classes.count > std::max(max_classes, out_.rows))
-      fail(Exit::data, paths_.front(), more, ": '", options_.y, "' holds the label ", out_.classes.count - 1,
-           ", the data set has ", out_.rows,
-           " rows. number the classes from 0; or store targets of a regression as floating point");
+      fail(Exit::data,
+           "{}{}: '{}' holds the label {}, the data set has {} rows. number the classes from 0; or store targets of a "
+           "regression as floating point",
+           paths_.front(), more, options_.y, out_.classes.count - 1, out_.rows);
   }
 
   void save_cache() const {
     const std::string path = cache_->save();
     if (!path.empty() && progress_.seconds() > slow_scan_seconds)
-      log::info(cat("listing the data: ", headers_read_, " headers read in ", format_seconds(progress_.seconds()),
-                    "; the next start finds them in ", path));
+      log::info(fmt::format("listing the data: {} headers read in {}; the next start finds them in {}", headers_read_,
+                            format_seconds(progress_.seconds()), path));
   }
 
   std::uint32_t manifest_crc() const {
-    std::string manifest = cat(out_.sample.str(), name_of(out_.x.dtype), out_.x.channels_first ? " channels first" : "",
-                               out_.encoded() ? " encoded" : "");
+    std::string manifest =
+        fmt::format("{}{}{}{}", out_.sample.str(), name_of(out_.x.dtype),
+                    out_.x.channels_first ? " channels first" : "", out_.encoded() ? " encoded" : "");
     for (const auto* parts : {&out_.x.parts, &out_.y.parts})
-      for (const ConcatenatedPart& part : *parts) manifest += cat(" ", part.name, " ", part.count);
+      for (const ConcatenatedPart& part : *parts) manifest += fmt::format(" {} {}", part.name, part.count);
     for (const Shard& s : out_.shards) {
       const std::string path = s.path;
-      manifest += cat("\n", std::string_view(path).substr(path.rfind('/') + 1), " ", s.rows, " ", s.file_bytes);
+      manifest += fmt::format("\n{} {} {}", std::string_view(path).substr(path.rfind('/') + 1), s.rows, s.file_bytes);
     }
     return crc32(manifest.data(), manifest.size());
   }

@@ -1,5 +1,7 @@
 #include "data/scan/shard_values.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -41,18 +43,20 @@ Statistics statistics_of(const io::File& file, const std::string& dataset, std::
   out.std = file.get_numbers(dataset, "std").value_or(std::vector<double>{});
   if (out.mean.empty() && out.std.empty()) return {};
   if (out.mean.size() != std::size_t(channels) || out.std.size() != out.mean.size())
-    return {{}, {}, cat("of ", out.mean.size(), " and ", out.std.size(), " channels, ", dataset, " has ", channels)};
+    return {
+        {}, {}, fmt::format("of {} and {} channels, {} has {}", out.mean.size(), out.std.size(), dataset, channels)};
   if (!std::all_of(out.mean.begin(), out.mean.end(), [](double m) { return std::isfinite(m); }) ||
       !std::all_of(out.std.begin(), out.std.end(), [](double s) { return std::isfinite(s) && s > 0; }))
     return {{}, {}, "no numbers to divide by"};
   const std::string of = file.get_string(dataset, "transform").value_or("none");
-  if (of != name_of(transform)) return {{}, {}, cat("of transform ", of, ", data.transform is ", name_of(transform))};
+  if (of != name_of(transform))
+    return {{}, {}, fmt::format("of transform {}, data.transform is {}", of, name_of(transform))};
   if (own == used) return out;
   if (transform != Transform::none)
     return {{},
             {},
-            cat("of ", of, " with scale ", own.scale, " and offset ", own.offset, ", the run's are ", used.scale,
-                " and ", used.offset)};
+            fmt::format("of {} with scale {:g} and offset {:g}, the run's are {:g} and {:g}", of, own.scale, own.offset,
+                        used.scale, used.offset)};
   for (std::size_t c = 0; c < out.mean.size(); ++c) {
     out.mean[c] = (out.mean[c] - own.offset) * (used.scale / own.scale) + used.offset;
     out.std[c] *= std::abs(used.scale / own.scale);
@@ -89,9 +93,10 @@ Scaling scaling_of(const io::File& file, const std::string& dataset, double defa
   const auto factor = number(dataset, "scale_factor"), add = number(dataset, "add_offset");
   const auto require_number = [&](const char* name, bool good) {
     if (!good && (file.get_numbers(dataset, name) || file.get_string(dataset, name)))
-      fail(Exit::data, file.path(), ": the attribute ", name, " of ", dataset, " is not one finite number",
-           name == std::string("scale_factor") ? " other than 0" : "",
-           ". stored values cannot be converted without it. correct the attribute");
+      fail(Exit::data,
+           "{}: the attribute {} of {} is not one finite number{}. stored values cannot be converted without it. "
+           "correct the attribute",
+           file.path(), name, dataset, name == std::string("scale_factor") ? " other than 0" : "");
   };
   require_number("scale_factor", factor && *factor != 0);
   require_number("add_offset", add.has_value());
@@ -130,9 +135,10 @@ void require_same_values(const ShardIndex& d, const ShardIndex& other, const std
   for (const ConcatenatedPart& part : parts_of(d)) {
     const Scaling first = scaling_of(d, channel), used = scaling_of(other, channel);
     if (used != first)
-      fail(Exit::data, path, ": values of '", part.name, "' are stored * ", used.scale, " + ", used.offset, ", in ",
-           d.shards.front().path, " * ", first.scale, " + ", first.offset,
-           ". all files need the same scale and offset. rewrite them, or set data.scale and data.offset");
+      fail(Exit::data,
+           "{}: values of '{}' are stored * {:g} + {:g}, in {} * {:g} + {:g}. all files need the same scale and "
+           "offset. rewrite them, or set data.scale and data.offset",
+           path, part.name, used.scale, used.offset, d.shards.front().path, first.scale, first.offset);
     channel += std::size_t(part.count);
   }
 }
@@ -162,7 +168,7 @@ void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows, 
         sums.back() += 1;
         add_sample(index, x.data(), sums);
       }
-      if (sums.back() == 0) fail(Exit::data, "no sample of ", index.shards.front().path, " can be read");
+      if (sums.back() == 0) fail(Exit::data, "no sample of {} can be read", index.shards.front().path);
     } catch (const std::exception& e) {
       problem = e.what();
     }
@@ -176,8 +182,9 @@ void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows, 
     index.values.std[c] =
         std::sqrt(std::max(1e-12, sums[channels + c] / count - index.values.mean[c] * index.values.mean[c]));
     if (!std::isfinite(sums[c]) || !std::isfinite(sums[channels + c]))
-      fail(Exit::data, index.shards.front().path, ": values of ", index.x.name, ", channel ", c, ", are not all ",
-           "finite", not_finite_hint(index.values.transform), ". correct the values, or set data.mean and data.std");
+      fail(Exit::data,
+           "{}: values of {}, channel {}, are not all finite{}. correct the values, or set data.mean and data.std",
+           index.shards.front().path, index.x.name, c, not_finite_hint(index.values.transform));
   }
 }
 

@@ -1,4 +1,6 @@
 // Indexes files whose samples are cut out of an array: patches, pairs and windows of tokens (sample_view.hpp).
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -19,8 +21,8 @@ bool channels_first(const Shape& x, const Shape& map, const io::File& file, cons
                     std::string& decided_by) {
   const bool last = x[0] == map[0] && x[1] == map[1], first = x[1] == map[0] && x[2] == map[1];
   if (!first && !last)
-    fail(Exit::data, file.path(), ": '", options.y, "' is a map of ", map.str(), ", '", options.x, "' a scene of ",
-         x.str(), ". the map needs the scene's height and width", matlab_hint(file, options.y));
+    fail(Exit::data, "{}: '{}' is a map of {}, '{}' a scene of {}. the map needs the scene's height and width{}",
+         file.path(), options.y, map.str(), options.x, x.str(), matlab_hint(file, options.y));
   if (options.layout == Layout::automatic && first != last) {
     decided_by = "by the label map";
     return first;
@@ -28,9 +30,9 @@ bool channels_first(const Shape& x, const Shape& map, const io::File& file, cons
   const SampleLayout requested = sample_layout(x, options.layout, file.get_string("/", "layout"), file.path());
   decided_by = requested.decided_by;
   if (requested.channels_first ? !first : !last)
-    fail(Exit::data, file.path(), ": '", options.x, "' of ", x.str(), " would be a scene with its channels ",
-         requested.channels_first ? "first" : "last", " (", requested.decided_by, "), which the map of ", map.str(),
-         " does not fit. set data.layout");
+    fail(Exit::data,
+         "{}: '{}' of {} would be a scene with its channels {} ({}), which the map of {} does not fit. set data.layout",
+         file.path(), options.x, x.str(), requested.channels_first ? "first" : "last", requested.decided_by, map.str());
   return requested.channels_first;
 }
 
@@ -46,14 +48,16 @@ std::vector<Pixel> labelled_pixels(const io::File& file, const io::DatasetInfo& 
       const std::int64_t value = block[std::size_t(i)];
       if (value <= 0) continue;
       if (value > std::int64_t(1) << 30)
-        fail(Exit::data, file.path(), ": '", y.name, "' holds ", value, " at ", row + i / width, ", ", i % width,
-             ", which is not a class number");
+        fail(Exit::data, "{}: '{}' holds {} at {}, {}, which is not a class number", file.path(), y.name, value,
+             row + i / width, i % width);
       out.push_back({std::uint32_t(row + i / width), std::uint32_t(i % width), std::int32_t(value - 1)});
     }
   }
   if (out.empty())
-    fail(Exit::data, file.path(), ": no pixel of '", y.name,
-         "' is labelled. class numbers start at 1; 0 and negative numbers mark pixels without a label");
+    fail(Exit::data,
+         "{}: no pixel of '{}' is labelled. class numbers start at 1; 0 and negative numbers mark pixels without a "
+         "label",
+         file.path(), y.name);
   return out;
 }
 
@@ -65,14 +69,17 @@ void add_scene(ShardIndex& one, Shard& shard, const io::File& file, const DataOp
   const bool integers = y.dtype == DType::u8 || y.dtype == DType::i8 || y.dtype == DType::u16 ||
                         y.dtype == DType::i16 || y.dtype == DType::i32 || y.dtype == DType::i64;
   if (shard.array.rank != 3 || map.rank != 2 || !integers)
-    fail(Exit::data, file.path(), ": data.sample = patch needs a scene of height, width and channels as '", options.x,
-         "', here ", shard.array.str(), ", and a map of integers as '", options.y, "', here ", map.str(), " ",
-         name_of(y.dtype));
+    fail(Exit::data,
+         "{}: data.sample = patch needs a scene of height, width and channels as '{}', here {}, and a map of integers "
+         "as '{}', here {} {}",
+         file.path(), options.x, shard.array.str(), options.y, map.str(), name_of(y.dtype));
   one.x.channels_first = channels_first(shard.array, map, file, options, one.x.layout_decided_by);
   const std::int64_t height = map[0], width = map[1], channels = shard.array[one.x.channels_first ? 0 : 2];
   if (side / 2 >= std::min(height, width) || std::max(height, width) > std::int64_t(UINT32_MAX))
-    fail(Exit::data, file.path(), ": patches of ", side, "x", side, " do not fit a scene of ", height, "x", width,
-         ". at most half of a patch may lie outside the scene. lower data.patch");
+    fail(Exit::data,
+         "{}: patches of {}x{} do not fit a scene of {}x{}. at most half of a patch may lie outside the scene. lower "
+         "data.patch",
+         file.path(), side, side, height, width);
   std::vector<Pixel> pixels = labelled_pixels(file, y, height, width);
   for (const Pixel& p : pixels) one.classes.count = std::max<std::int64_t>(one.classes.count, p.label + 1);
   one.classes.count = std::max(one.classes.count, file.get_int("/", "classes").value_or(0));
@@ -86,7 +93,7 @@ void add_scene(ShardIndex& one, Shard& shard, const io::File& file, const DataOp
 void add_pairs(ShardIndex& one, Shard& shard, const io::File& file, const DataOptions& options) {
   const Shape stored = shape_of({shard.array.dims.begin(), shard.array.dims.begin() + shard.array.rank}, 1);
   if (stored.rank == 0)
-    fail(Exit::data, file.path(), ": '", options.x, "' holds single values. a sample needs at least one dimension");
+    fail(Exit::data, "{}: '{}' holds single values. a sample needs at least one dimension", file.path(), options.x);
   const SampleLayout layout = sample_layout(stored, options.layout, file.get_string("/", "layout"), file.path());
   one.sample = one.y.target = layout.sample;
   one.x.channels_first = layout.channels_first;
@@ -117,8 +124,8 @@ std::int64_t largest_token(const ShardIndex& one, const Shard& shard) {
       for (std::int64_t i = 0; i < extent[-1]; ++i) {
         const auto token = std::int64_t(value_at(block.data(), one.x.dtype, i));
         if (token < 0 || token == INT32_MAX)
-          fail(Exit::data, shard.path, " holds the token ", token, " (unsigned ", std::uint32_t(token),
-               ") at position ", at + i, ". tokens must be from 0 to 2147483646");
+          fail(Exit::data, "{} holds the token {} (unsigned {}) at position {}. tokens must be from 0 to 2147483646",
+               shard.path, token, std::uint32_t(token), at + i);
         largest = std::max(largest, token);
       }
     }
@@ -128,9 +135,10 @@ std::int64_t largest_token(const ShardIndex& one, const Shard& shard) {
 void add_tokens(ShardIndex& one, Shard& shard, const io::File& file, const DataOptions& options) {
   const DType t = one.x.dtype;
   if (shard.array.rank > 2 || (t != DType::u8 && t != DType::u16 && t != DType::i32))
-    fail(Exit::data, file.path(), ": data.sample = tokens needs '", options.x,
-         "' to be one text, or one text per row, of integers of 8, 16 or 32 bits, here it is ", shard.array.str(), " ",
-         name_of(t));
+    fail(Exit::data,
+         "{}: data.sample = tokens needs '{}' to be one text, or one text per row, of integers of 8, 16 or 32 bits, "
+         "here it is {} {}",
+         file.path(), options.x, shard.array.str(), name_of(t));
   if (!shard.hdf5_only_reason.empty()) return;                  // make_source reports the error
   const auto known = file.get_int("/", "classes").value_or(0);  // 0: a packed file without labels
   one.classes.count = options.view.vocabulary > 0 ? options.view.vocabulary
@@ -177,11 +185,11 @@ ShardIndex scan_view(const std::string& path, const DataOptions& options) {
 std::string no_samples_reason(const DataOptions& o) {
   if (o.view.sample == SampleKind::rows) return "";
   if (o.view.sample == SampleKind::pair)
-    return cat(": no row has a partner ", o.view.lead, " rows later in its file. lower data.lead");
+    return fmt::format(": no row has a partner {} rows later in its file. lower data.lead", o.view.lead);
   if (o.view.sample == SampleKind::tokens)
-    return cat(": no text is longer than a window of ", o.view.window, " tokens. lower data.window");
-  return cat(": no labelled pixel is ", o.validation_part ? "held out" : "outside the held-out blocks and their margin",
-             ". change data.holdout, or lower data.patch");
+    return fmt::format(": no text is longer than a window of {} tokens. lower data.window", o.view.window);
+  return fmt::format(": no labelled pixel is {}. change data.holdout, or lower data.patch",
+                     o.validation_part ? "held out" : "outside the held-out blocks and their margin");
 }
 
 }  // namespace millrace

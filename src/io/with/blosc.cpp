@@ -11,11 +11,11 @@ void decode(const FilterSpec&, ByteBuffer& in, ByteBuffer& out, std::size_t expe
   std::size_t bytes = 0;
   if (::blosc_cbuffer_validate(in.data(), in.size(), &bytes) < 0) fail(Exit::data, "blosc: damaged (header)");
   if (expected > 0 && bytes != expected)
-    fail(Exit::data, "blosc: damaged (it decodes to ", bytes, " bytes instead of ", expected, ")");
+    fail(Exit::data, "blosc: damaged (it decodes to {} bytes instead of {})", bytes, expected);
   if (bytes / 65536 > in.size()) fail(Exit::data, "blosc: damaged (impossible size)");
   out.resize_uninitialized(bytes);
   const int made = ::blosc_decompress_ctx(in.data(), out.data(), bytes, 1);
-  if (made < 0 || std::size_t(made) != bytes) fail(Exit::data, "blosc: damaged (code ", made, ")");
+  if (made < 0 || std::size_t(made) != bytes) fail(Exit::data, "blosc: damaged (code {})", made);
 }
 
 }  // namespace

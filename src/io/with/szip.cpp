@@ -15,7 +15,7 @@ void decode(const FilterSpec& filter, ByteBuffer& in, ByteBuffer& out, std::size
   std::size_t bytes = 0;
   for (std::size_t i = 4; i-- > 0;) bytes = bytes << 8 | std::uint8_t(in.data()[i]);
   if (expected > 0 && bytes != expected)
-    fail(Exit::data, "szip: damaged (it decodes to ", bytes, " bytes instead of ", expected, ")");
+    fail(Exit::data, "szip: damaged (it decodes to {} bytes instead of {})", bytes, expected);
   // libaec divides by some parameters before it checks them. The bounds are those of szip's own header.
   const unsigned pixels = filter.values[1], bits = filter.values[2], line = filter.values[3];
   if (pixels < 2 || pixels > 32 || pixels % 2 || bits < 1 || (bits > 32 && bits != 64) || line < pixels || line > 4096)
@@ -29,8 +29,7 @@ void decode(const FilterSpec& filter, ByteBuffer& in, ByteBuffer& out, std::size
   out.resize_uninitialized(bytes);
   std::size_t made = bytes;
   const int code = ::SZ_BufftoBuffDecompress(out.data(), &made, in.data() + 4, in.size() - 4, &parameters);
-  if (code != SZ_OK || made != bytes)
-    fail(Exit::data, "szip: damaged (code ", code, ", ", made, " of ", bytes, " bytes)");
+  if (code != SZ_OK || made != bytes) fail(Exit::data, "szip: damaged (code {}, {} of {} bytes)", code, made, bytes);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ void decode(const FilterSpec&, ByteBuffer& in, ByteBuffer& out, std::size_t expe
   if (content_size == ZSTD_CONTENTSIZE_UNKNOWN && expected == 0)
     fail(Exit::data, "zstd: the frame does not contain its size");
   if (expected > 0 && content_size != ZSTD_CONTENTSIZE_UNKNOWN && content_size != expected)
-    fail(Exit::data, "zstd: damaged (it decodes to ", content_size, " bytes instead of ", expected, ")");
+    fail(Exit::data, "zstd: damaged (it decodes to {} bytes instead of {})", content_size, expected);
   out.resize_uninitialized(expected > 0 ? expected : std::size_t(content_size));
   zstd_block(in.data(), in.size(), out.data(), out.size());
 }
@@ -24,7 +24,7 @@ void decode(const FilterSpec&, ByteBuffer& in, ByteBuffer& out, std::size_t expe
 void encode(int level, const char* in, std::size_t bytes, ByteBuffer& out) {
   out.resize_uninitialized(::ZSTD_compressBound(bytes));
   const std::size_t made = ::ZSTD_compress(out.data(), out.size(), in, bytes, level);
-  if (::ZSTD_isError(made)) fail(Exit::data, "zstd: ", ::ZSTD_getErrorName(made));
+  if (::ZSTD_isError(made)) fail(Exit::data, "zstd: {}", ::ZSTD_getErrorName(made));
   out.resize(made);
 }
 
@@ -32,8 +32,8 @@ void encode(int level, const char* in, std::size_t bytes, ByteBuffer& out) {
 
 void zstd_block(const char* in, std::size_t in_bytes, char* out, std::size_t out_bytes) {
   const std::size_t made = ::ZSTD_decompress(out, out_bytes, in, in_bytes);
-  if (::ZSTD_isError(made)) fail(Exit::data, "zstd: damaged (", ::ZSTD_getErrorName(made), ")");
-  if (made != out_bytes) fail(Exit::data, "zstd: damaged (it decodes to ", made, " bytes instead of ", out_bytes, ")");
+  if (::ZSTD_isError(made)) fail(Exit::data, "zstd: damaged ({})", ::ZSTD_getErrorName(made));
+  if (made != out_bytes) fail(Exit::data, "zstd: damaged (it decodes to {} bytes instead of {})", made, out_bytes);
 }
 
 const Codec zstd_codec{32015, nullptr, decode, encode};

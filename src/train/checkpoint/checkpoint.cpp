@@ -1,5 +1,7 @@
 #include "train/checkpoint/checkpoint.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -25,11 +27,7 @@ constexpr std::int64_t split_bytes = 1 << 20;  // tensors of at least this size 
 
 std::vector<std::int64_t> extents(const Shape& s) { return {s.dims.begin(), s.dims.begin() + s.rank}; }
 
-std::string file_name(std::int64_t step) {
-  char text[64];
-  std::snprintf(text, sizeof text, "step-%08lld.h5", (long long)step);
-  return text;
-}
+std::string file_name(std::int64_t step) { return fmt::format("step-{:08}.h5", step); }
 
 std::int64_t bytes_of(const NamedTensor& t) { return t.shape.count() * std::int64_t(sizeof(float)); }
 
@@ -51,8 +49,8 @@ std::string missing_space(const fs::path& folder, const std::vector<NamedTensor>
   std::error_code unknown;
   const fs::space_info space = fs::space(folder, unknown);
   if (unknown || double(space.available) >= needed) return "";
-  return cat(folder.string(), " has only ", format_bytes(space.available), " free, but a checkpoint needs ",
-             format_bytes(std::uint64_t(needed)));
+  return fmt::format("{} has only {} free, but a checkpoint needs {}", folder.string(), format_bytes(space.available),
+                     format_bytes(std::uint64_t(needed)));
 }
 
 }  // namespace
@@ -166,23 +164,24 @@ RunState CheckpointStore::read(Network& network, const fs::path& path, bool* dam
       failure = 1;
       const io::File file = io::File::open(path);
       if (file.get_string("/", "format") != format_name)
-        fail(Exit::data, path.string(), " is not a checkpoint of this program");
+        fail(Exit::data, "{} is not a checkpoint of this program", path.string());
       state = file.get_string("/", "run_state").value_or("");
       if (std::int64_t(crc32(state.data(), state.size())) != file.get_int("/", "run_state_crc32"))
-        fail(Exit::data, path.string(), ": the checksum of the run state is wrong");
+        fail(Exit::data, "{}: the checksum of the run state is wrong", path.string());
       for (const NamedTensor& t : snapshot.tensors()) {
         const std::string name = "/" + t.name;
         const bool exists = file.has(name);
         const auto shape = exists ? file.info(name).shape : std::vector<std::int64_t>{};
         if (!exists || shape != extents(t.shape)) {
           failure = 2;
-          fail(Exit::config, path.string(), " belongs to another model or optimizer (", t.name,
-               exists ? " has another shape" : " is missing",
-               "). set run.dir to a new folder, or restore the model of the checkpoint");
+          fail(Exit::config,
+               "{} belongs to another model or optimizer ({}{}). set run.dir to a new folder, or restore the model of "
+               "the checkpoint",
+               path.string(), t.name, exists ? " has another shape" : " is missing");
         }
         file.read_rows(name, 0, t.shape[0], DType::f32, t.data);
         if (std::int64_t(crc32(t.data, std::size_t(bytes_of(t)))) != file.get_int(name, "crc32"))
-          fail(Exit::data, path.string(), ": the checksum of ", t.name, " is wrong");
+          fail(Exit::data, "{}: the checksum of {} is wrong", path.string(), t.name);
       }
       run = run_state_from_json(state);
       failure = 0;
@@ -212,18 +211,18 @@ std::optional<RunState> CheckpointStore::load_newest(Network& network) {
     std::string problem;
     RunState run = read(network, folder_ / name, &damaged, &problem);
     if (problem.empty()) return run;
-    if (!damaged) fail(Exit::config, problem);
-    log::warn(cat("checkpoint ", name, " is damaged (", problem, "). trying the previous one"));
+    if (!damaged) fail(Exit::config, "{}", problem);
+    log::warn(fmt::format("checkpoint {} is damaged ({}). trying the previous one", name, problem));
   }
-  fail(Exit::data, "all checkpoints in ", folder_.string(),
-       " are damaged. set run.resume = never to start from the beginning");
+  fail(Exit::data, "all checkpoints in {} are damaged. set run.resume = never to start from the beginning",
+       folder_.string());
 }
 
 RunState CheckpointStore::load(Network& network, const fs::path& path) {
   bool damaged = false;
   std::string problem;
   RunState run = read(network, path, &damaged, &problem);
-  if (!problem.empty()) fail(Exit::data, problem);
+  if (!problem.empty()) fail(Exit::data, "{}", problem);
   return run;
 }
 
@@ -231,7 +230,7 @@ CheckpointText describe_checkpoint(const std::string& path) {
   const io::File file = io::File::open(path);
   const std::string state = file.get_string("/", "run_state").value_or("");
   if (file.get_string("/", "format") != format_name || state.empty())
-    fail(Exit::data, path, " is not a checkpoint of this program");
+    fail(Exit::data, "{} is not a checkpoint of this program", path);
   const RunState run = run_state_from_json(state);
   std::ostringstream out;
   out << path << ": step " << run.step << ", epoch " << run.epoch << ", " << run.samples << " samples seen";
@@ -254,9 +253,10 @@ CheckpointText describe_checkpoint(const std::string& path) {
     values += shape.count();
     if (!intact) damaged += (damaged.empty() ? "" : ", ") + name;
   }
-  out << (damaged.empty() ? cat("intact: ", values, " values, all checksums agree") : "damaged: " + damaged) << "\n";
+  out << (damaged.empty() ? fmt::format("intact: {} values, all checksums agree", values) : "damaged: " + damaged)
+      << "\n";
   for (const auto& [key, value] : run.provenance) out << "  " << key << ": " << value << "\n";
-  return {out.str(), damaged.empty() ? "" : cat(path, " is damaged: the checksum of ", damaged, " is wrong")};
+  return {out.str(), damaged.empty() ? "" : fmt::format("{} is damaged: the checksum of {} is wrong", path, damaged)};
 }
 
 }  // namespace millrace

@@ -1,8 +1,9 @@
 #include "millrace/train/distributed/load_balancer.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -39,7 +40,7 @@ MicrobatchSplit even_split(std::int64_t all, int ranks) {
 
 std::string list(const MicrobatchSplit& shares, const char* between) {
   std::string out;
-  for (const std::int64_t n : shares) out += cat(out.empty() ? "" : between, n);
+  for (const std::int64_t n : shares) out += fmt::format("{}{}", out.empty() ? "" : between, n);
   return out;
 }
 
@@ -87,7 +88,8 @@ void LoadBalancer::read(const std::string& file) {
     if (in) all << in.rdbuf();
     text = all.str();
     if (!in)
-      problem = cat("train.balance: cannot read ", file, ". set it to even, auto or the path of a shares.jsonl file");
+      problem =
+          fmt::format("train.balance: cannot read {}. set it to even, auto or the path of a shares.jsonl file", file);
   }
   world_.agree(Exit::config, problem);
   std::istringstream lines(world_.broadcast_string(text));
@@ -101,29 +103,33 @@ void LoadBalancer::read(const std::string& file) {
                                    [](const auto& n) { return n.is_number_integer() && n >= 0; });
     const std::int64_t from = whole ? object["step"].get<std::int64_t>() - 1 : -1;
     if (from < (split_periods_.empty() ? 0 : split_periods_.back().from) || (split_periods_.empty() && from != 0))
-      fail(Exit::config, "train.balance: ", file, ":", number,
-           " is not a line of a shares.jsonl file (steps start at 1 and never decrease). use the file of a run");
+      fail(Exit::config,
+           "train.balance: {}:{} is not a line of a shares.jsonl file (steps start at 1 and never decrease). use the "
+           "file of a run",
+           file, number);
     const MicrobatchSplit shares = object["micro_batches"].get<MicrobatchSplit>();
     std::int64_t sum = 0;
     for (const std::int64_t n : shares) sum += n;
     if (std::int64_t(shares.size()) != world_.size() || sum != all_)
-      fail(Exit::config, "train.balance: ", file, ":", number, " splits ", sum, " micro-batches over ", shares.size(),
-           " ranks, but this run has ", all_, " on ", world_.size(), ". use the same number of both");
+      fail(Exit::config,
+           "train.balance: {}:{} splits {} micro-batches over {} ranks, but this run has {} on {}. use the same number "
+           "of both",
+           file, number, sum, shares.size(), all_, world_.size());
     const std::int64_t largest = *std::max_element(shares.begin(), shares.end()),
                        limit = max_micro_batches(file, all_, world_.size());
     if (largest > limit)
-      fail(Exit::config, "train.balance: ", file, ":", number, " gives one rank ", largest, " of ", all_,
-           " micro-batches, but a rank can have at most ", limit);
+      fail(Exit::config, "train.balance: {}:{} gives one rank {} of {} micro-batches, but a rank can have at most {}",
+           file, number, largest, all_, limit);
     begin(from, shares);
   }
-  if (split_periods_.empty()) fail(Exit::config, "train.balance: ", file, " is empty. use the shares.jsonl of a run");
+  if (split_periods_.empty()) fail(Exit::config, "train.balance: {} is empty. use the shares.jsonl of a run", file);
 }
 
 void LoadBalancer::begin(std::int64_t from, const MicrobatchSplit& shares) {
   SplitPeriod d{from, {0}};
   for (const std::int64_t n : shares) d.bounds.push_back(d.bounds.back() + n);
   split_periods_.push_back(std::move(d));
-  lines_.push_back({from + 1, cat("{\"step\":", from + 1, ",\"micro_batches\":[", list(shares, ","), "]}\n")});
+  lines_.push_back({from + 1, fmt::format("{{\"step\":{},\"micro_batches\":[{}]}}\n", from + 1, list(shares, ","))});
 }
 
 MicrobatchSplit LoadBalancer::shares(const SplitPeriod& d) {
@@ -225,15 +231,15 @@ std::string LoadBalancer::after_step(const StepMetrics& m, const StepTiming& pac
   const std::int64_t from = std::max(m.step, std::int64_t(*std::max_element(planned, planned + ranks)));
   begin(from, fair);
   const auto [least, most] = std::minmax_element(busy, busy + ranks);
-  char times[96];
-  std::snprintf(times, sizeof times, "a micro-batch takes %.3g ms on rank %d, %.3g ms on rank %d", *least * 1e3,
-                int(least - busy), *most * 1e3, int(most - busy));
+  const std::string times = fmt::format("a micro-batch takes {:.3g} ms on rank {}, {:.3g} ms on rank {}", *least * 1e3,
+                                        int(least - busy), *most * 1e3, int(most - busy));
   const auto words = [&](const MicrobatchSplit& s) {
-    return s.size() <= 16 ? list(s, " ")
-                          : cat(*std::max_element(s.begin(), s.end()), " to ", *std::min_element(s.begin(), s.end()));
+    return s.size() <= 16
+               ? list(s, " ")
+               : fmt::format("{} to {}", *std::max_element(s.begin(), s.end()), *std::min_element(s.begin(), s.end()));
   };
-  return cat("step ", m.step, ": ", times, "; micro-batches per rank ", words(now), " -> ", words(fair), " from step ",
-             from + 1, " on");
+  return fmt::format("step {}: {}; micro-batches per rank {} -> {} from step {} on", m.step, times, words(now),
+                     words(fair), from + 1);
 }
 
 }  // namespace millrace

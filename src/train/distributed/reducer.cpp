@@ -88,7 +88,7 @@ void Reducer::widen(const Bucket& b) {
 void Reducer::finish() {
   launch_ready();
   for (std::size_t b = 0; b < buckets_.size(); ++b)
-    MR_CHECK(missing_[b] == 0, "elements of gradient bucket ", b, " were ",
+    MR_CHECK(missing_[b] == 0, "elements of gradient bucket {} were {}", b,
              missing_[b] > 0 ? "not announced" : "announced twice");
   if (!spec_.single_rank) {
     collective_.finish();

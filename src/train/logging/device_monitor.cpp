@@ -1,5 +1,6 @@
 #include "train/logging/device_monitor.hpp"
 
+#include <fmt/core.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -52,15 +53,15 @@ DeviceMonitor::DeviceMonitor(Session& s) : length_(s.config.run.profile), sample
   if (length_ == 0) return;
   std::string why_not;
   tracer_ = s.compute.device->make_activity_tracer(&why_not);
-  if (!tracer_) log::warn(cat("run.profile: steps are not traced (", why_not, ")"));
+  if (!tracer_) log::warn(fmt::format("run.profile: steps are not traced ({})", why_not));
   double watching = tracer_ ? 1 : 0;  // all ranks measure at the same time, because they also train at the same time
   s.world.all_reduce({&watching, 1}, World::Reduce::min);
   if (watching == 0) return;
   try {
     peaks_ = measure_peaks(s.compute, s.spec.compute);
   } catch (const Error& e) {
-    log::warn(
-        cat("cannot measure the peak rates of the device (", e.what(), "): kernels are shown without a roofline"));
+    log::warn(fmt::format("cannot measure the peak rates of the device ({}): kernels are shown without a roofline",
+                          e.what()));
   }
 }
 

@@ -1,5 +1,6 @@
 #include "train/logging/progress.hpp"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -48,18 +49,17 @@ void Progress::step(const StepMetrics& m, std::int64_t total_steps) {
   if (!due) return;
   last_ = now;
   const auto ms = [&](Phase p) { return m.phase_seconds[std::size_t(p)] * 1e3; };
-  char text[512], loss[32] = "none, no sample read";
-  if (!std::isnan(m.loss) || m.unread_samples == 0) std::snprintf(loss, sizeof loss, "%.4f", m.loss);
-  std::snprintf(text, sizeof text,
-                "step %lld/%lld epoch %lld | loss %s | lr %.3g | %s samples/s | step %.1f ms = data %.1f fwd %.1f "
-                "bwd %.1f comm %.1f opt %.1f "
-                "other %.1f%s | left %s",
-                (long long)m.step, (long long)total_steps, (long long)m.epoch, loss, m.lr,
-                format_count(m.samples_per_second).c_str(), m.seconds * 1e3, ms(Phase::data_wait) + ms(Phase::copy),
-                ms(Phase::forward), ms(Phase::backward), ms(Phase::communication), ms(Phase::optimizer),
-                ms(Phase::other), note_of(m), format_seconds(smooth_seconds_ * double(total_steps - m.step)).c_str());
+  const bool has_loss = !std::isnan(m.loss) || m.unread_samples == 0;
+  const std::string loss = has_loss ? fmt::format("{:.4f}", m.loss) : "none, no sample read";
+  const std::string text = fmt::format(
+      "step {}/{} epoch {} | loss {} | lr {:.3g} | {} samples/s | step {:.1f} ms = data {:.1f} fwd {:.1f} bwd {:.1f} "
+      "comm {:.1f} opt {:.1f} other {:.1f}{} | left {}",
+      m.step, total_steps, m.epoch, loss, m.lr, format_count(m.samples_per_second), m.seconds * 1e3,
+      ms(Phase::data_wait) + ms(Phase::copy), ms(Phase::forward), ms(Phase::backward), ms(Phase::communication),
+      ms(Phase::optimizer), ms(Phase::other), note_of(m),
+      format_seconds(smooth_seconds_ * double(total_steps - m.step)));
   if (!terminal_) return line(text);
-  std::printf("\r%s\033[K", text);
+  fmt::print("\r{}\033[K", text);
   std::fflush(stdout);
   open_line_ = true;
 }

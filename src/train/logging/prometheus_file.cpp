@@ -1,5 +1,6 @@
 #include "train/logging/prometheus_file.hpp"
 
+#include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -122,8 +123,8 @@ void PrometheusFile::write() {
     replace_file(path_, text());
   } catch (const Error& e) {
     if (!warned_)
-      log::warn(cat("log.prometheus: ", e.what(), ". training goes on, and writing is tried again every ",
-                    every_.count(), " s"));
+      log::warn(fmt::format("log.prometheus: {}. training goes on, and writing is tried again every {:g} s", e.what(),
+                            every_.count()));
     warned_ = true;
   }
 }

@@ -1,6 +1,7 @@
 #include "train/logging/run_files.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -81,11 +82,11 @@ RunFolderLock::RunFolderLock(World& world, const std::filesystem::path& dir) {
   std::error_code error, ignored;
   if (world.rank() == 0) {
     std::filesystem::create_directories(dir / "checkpoints", error);
-    if (error) problem = cat("run.dir: cannot create ", (dir / "checkpoints").string(), " (", error.message(), ")");
+    if (error) problem = fmt::format("run.dir: cannot create {} ({})", (dir / "checkpoints").string(), error.message());
     // On a file system without locks, a second run is not detected.
     lock_ = error ? -1 : ::open((dir / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (lock_ >= 0 && ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      problem = cat("run.dir: ", dir.string(), " is in use by another run. wait for it, or set another run.dir");
+      problem = fmt::format("run.dir: {} is in use by another run. wait for it, or set another run.dir", dir.string());
       code = Exit::config;
     }
   }
@@ -112,11 +113,11 @@ void remove_old_run(const std::filesystem::path& dir) {
 
 std::string describe_run(const Session& s, const Network& network) {
   const std::string& why = s.compute.fallback_reason;
-  return cat("training ", value_text(s.config, "model.name"), " (",
-             format_count(double(network.graph().parameter_count())), " parameters) on ", s.data.train.rows,
-             " samples, ", s.world.size(), s.world.size() == 1 ? " rank, " : " ranks, ", s.placement.compute_threads,
-             " threads per rank, ", name_of(s.spec.compute), ", ", s.compute.device->name(),
-             why.empty() ? "" : " (" + why + ")", ", ", s.compute.collective->describe());
+  return fmt::format("training {} ({} parameters) on {} samples, {}{}{} threads per rank, {}, {}{}, {}",
+                     value_text(s.config, "model.name"), format_count(double(network.graph().parameter_count())),
+                     s.data.train.rows, s.world.size(), s.world.size() == 1 ? " rank, " : " ranks, ",
+                     s.placement.compute_threads, name_of(s.spec.compute), s.compute.device->name(),
+                     why.empty() ? "" : " (" + why + ")", s.compute.collective->describe());
 }
 
 Launch write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t resumed_at) {
@@ -170,7 +171,7 @@ void rewrite_verdict(const std::filesystem::path& dir, const BottleneckMetrics& 
                      const std::vector<Trial>& trials) {
   std::ifstream in(dir / "summary.json");
   json out = json::parse(in, nullptr, false);
-  if (!out.is_object()) fail(Exit::data, "cannot read ", (dir / "summary.json").string());
+  if (!out.is_object()) fail(Exit::data, "cannot read {}", (dir / "summary.json").string());
   put_verdict(out, evidence, trials);
   write_file_atomically(dir / "summary.json", json_text(out, 2) + "\n");
 }

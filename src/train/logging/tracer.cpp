@@ -1,5 +1,7 @@
 #include "train/logging/tracer.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "millrace/base/error.hpp"
@@ -17,7 +19,8 @@ constexpr std::size_t max_spans = 500'000;
 std::string all_reduce_name(const CommSpan& span) {
   const int tag = span.tag;
   if (tag >= 0)
-    return cat("bucket ", tag, span.op == CollectiveOp::all_reduce ? std::string() : cat(", ", name_of(span.op)));
+    return fmt::format("bucket {}{}", tag,
+                       span.op == CollectiveOp::all_reduce ? std::string() : fmt::format(", {}", name_of(span.op)));
   return tag == stats_tag ? "statistics" : tag == squares_tag ? "norm" : "other";
 }
 
@@ -64,8 +67,8 @@ void Tracer::write() {
   done_ = true;
   loader_.trace(false);
   for (const LoaderSpan& s : loader_.take_spans())
-    mine_.spans.push_back({cat("loader ", s.worker + 1),
-                           cat("batch ", (long long)s.batch),
+    mine_.spans.push_back({fmt::format("loader {}", s.worker + 1),
+                           fmt::format("batch {}", (long long)s.batch),
                            s.began,
                            s.ended,
                            {{"batch", double(s.batch)}}});
@@ -81,7 +84,7 @@ void Tracer::write() {
   try {
     replace_file(file_, trace_json(all));  // without a flush to the disk, because the training waits
   } catch (const Error& e) {
-    log::warn(cat(e.what(), " (the steps sampled for log.profile_steps are lost). free disk space"));
+    log::warn(fmt::format("{} (the steps sampled for log.profile_steps are lost). free disk space", e.what()));
   }
 }
 

@@ -1,5 +1,7 @@
 #include "millrace/train/session/batching.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "millrace/base/error.hpp"
@@ -18,14 +20,15 @@ std::int64_t default_micro_batch(const World& world, const TrainOptions& c, std:
 }
 
 void set_batch_sizes(World& world, const TrainOptions& c, const DataSets& data, Batching& out) {
-  if (c.global_batch < 1) fail(Exit::config, "train.global_batch: ", c.global_batch, " is below 1");
+  if (c.global_batch < 1) fail(Exit::config, "train.global_batch: {} is below 1", c.global_batch);
   out.global_batch = data.has_train ? std::min(c.global_batch, data.train.rows) : c.global_batch;
   out.micro_batch =
       c.micro_batch > 0 ? std::min(c.micro_batch, out.global_batch) : default_micro_batch(world, c, out.global_batch);
   if ((out.global_batch + out.micro_batch - 1) / out.micro_batch < world.size())
-    log::warn(cat("train.global_batch = ", out.global_batch, " gives fewer micro-batches of ", out.micro_batch,
-                  " samples than there are ranks (", world.size(),
-                  "), so some ranks have nothing to do. lower train.micro_batch"));
+    log::warn(
+        fmt::format("train.global_batch = {} gives fewer micro-batches of {} samples than there are ranks ({}), so "
+                    "some ranks have nothing to do. lower train.micro_batch",
+                    out.global_batch, out.micro_batch, world.size()));
 }
 
 void set_train_order(const RunConfig& config, const ShardIndex& train, Batching& out) {
@@ -56,8 +59,10 @@ Batching make_batching(World& world, const RunConfig& config, bool training, con
     const std::int64_t micro_batches = out.train_order->micro_batches(0);
     out.load_balancer = std::make_unique<LoadBalancer>(world, config.train.balance, micro_batches);
     if (config.train.balance == "auto" && world.size() > 1 && micro_batches <= world.size())
-      log::warn(cat("train.balance: each rank has at most one micro-batch of ", out.micro_batch,
-                    " samples per step, so no work can move between ranks. lower train.micro_batch"));
+      log::warn(
+          fmt::format("train.balance: each rank has at most one micro-batch of {} samples per step, so no work can "
+                      "move between ranks. lower train.micro_batch",
+                      out.micro_batch));
   }
   if (data.has_valid)
     out.valid_order =

@@ -1,5 +1,7 @@
 #include "millrace/train/session/data_sets.hpp"
 
+#include <fmt/core.h>
+
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/data/index/class_names.hpp"
@@ -35,31 +37,35 @@ void require_same_values(const ShardIndex& train, const ShardIndex& valid) {
       train.values.offset == valid.values.offset && train.values.channel_scale == valid.values.channel_scale &&
       train.values.channel_offset == valid.values.channel_offset)
     return;
-  fail(Exit::data, "data.valid and data.train store their values with different scale and offset (", valid.values.scale,
-       " and ", valid.values.offset, " in data.valid, ", train.values.scale, " and ", train.values.offset,
-       " in data.train; every concatenated data set counts). write both in the same way, or set data.scale and "
-       "data.offset");
+  fail(Exit::data,
+       "data.valid and data.train store their values with different scale and offset ({:g} and {:g} in data.valid, "
+       "{:g} and {:g} in data.train; every concatenated data set counts). write both in the same way, or set "
+       "data.scale and data.offset",
+       valid.values.scale, valid.values.offset, train.values.scale, train.values.offset);
 }
 
 void require_same_samples(const ShardIndex& train, const ShardIndex& valid) {
   if (const std::string other = first_class_mismatch(valid.classes.names, train.classes.names); !other.empty())
-    fail(Exit::data, "in data.valid ", other, " in data.train. pack both from folders or tables with the same classes");
+    fail(Exit::data, "in data.valid {} in data.train. pack both from folders or tables with the same classes", other);
   if (train.sample == valid.sample && train.x.dtype == valid.x.dtype && train.y.labels == valid.y.labels &&
       train.y.target == valid.y.target && train.x.channels_first == valid.x.channels_first)
     return;
   const auto describe = [](const ShardIndex& index) {
-    return cat(index.sample.str(), " ", name_of(index.x.dtype), " samples, channels ",
-               index.x.channels_first ? "first" : "last");
+    return fmt::format("{} {} samples, channels {}", index.sample.str(), name_of(index.x.dtype),
+                       index.x.channels_first ? "first" : "last");
   };
-  fail(Exit::data, "data.valid holds ", describe(valid), ", but data.train holds ", describe(train),
-       ". both must have the same shape, type, layout and kind of targets");
+  fail(Exit::data,
+       "data.valid holds {}, but data.train holds {}. both must have the same shape, type, layout and kind of targets",
+       describe(valid), describe(train));
 }
 
 void require_known_labels(const DataSets& sets) {
   const ShardIndex& reference = sets.reference();
   if (sets.has_valid && sets.valid.y.labels && sets.valid.classes.count > reference.classes.count)
-    fail(Exit::data, "data.valid contains label ", sets.valid.classes.count - 1, ", but data.train has only ",
-         reference.classes.count, " classes, counted from 0. use data with the same classes");
+    fail(Exit::data,
+         "data.valid contains label {}, but data.train has only {} classes, counted from 0. use data with the same "
+         "classes",
+         sets.valid.classes.count - 1, reference.classes.count);
 }
 
 // Sets mean and standard deviation of the input, and whether targets are normalized with them.
@@ -67,8 +73,8 @@ void set_normalization(World& world, const DataConfig& c, DataSets& sets) {
   ShardIndex& reference = sets.reference();
   if (needs_statistics(c, reference)) {
     if (!reference.values.statistics_rejected_reason.empty())
-      log::info(cat("mean and std in the files are ", reference.values.statistics_rejected_reason,
-                    ", so they are measured again"));
+      log::info(fmt::format("mean and std in the files are {}, so they are measured again",
+                            reference.values.statistics_rejected_reason));
     measure_statistics(world, reference, samples_for_statistics, c);
   }
   sets.train.values.normalize_targets = c.normalize;
@@ -109,8 +115,9 @@ DataSets index_data_sets(World& world, const RunConfig& config, bool training) {
          "set it to stop");
   set_normalization(world, c, sets);
   if ((c.resize > 0 || c.crop > 0) && !sets.train.encoded() && !sets.valid.encoded())
-    fail(Exit::config, "data.resize and data.crop need encoded images, but the samples are arrays of ",
-         reference.sample.str(), " values. remove both keys");
+    fail(Exit::config,
+         "data.resize and data.crop need encoded images, but the samples are arrays of {} values. remove both keys",
+         reference.sample.str());
   if (c.augment && training) {
     sets.train.decode.min_area = c.random_resized_crop;
     sets.train.decode.seed = config.run.seed;

@@ -13,7 +13,7 @@ std::int64_t channel_number(const std::string& digits, const std::string& word) 
   std::int64_t value = -1;
   const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (problem != std::errc() || end != digits.data() + digits.size() || value < 0)
-    fail(Exit::config, "data.channels: '", word, "' is neither a channel number (from 0) nor a range such as 0-3");
+    fail(Exit::config, "data.channels: '{}' is neither a channel number (from 0) nor a range such as 0-3", word);
   return value;
 }
 
@@ -31,8 +31,8 @@ void set_values(InputSpec& s, const ValueOptions& feed, const ShardIndex& data) 
   s.channel_scale = of_used(data.values.channel_scale);
   s.channel_offset = of_used(data.values.channel_offset);
   if (feed.mean.size() != feed.std.size())
-    fail(Exit::config, "data.mean has ", feed.mean.size(), " values, but data.std has ", feed.std.size(),
-         ". set both with one value per channel, or neither");
+    fail(Exit::config, "data.mean has {} values, but data.std has {}. set both with one value per channel, or neither",
+         feed.mean.size(), feed.std.size());
   if (!feed.normalize) {
     if (!feed.mean.empty())
       fail(Exit::config, "data.mean and data.std have no effect with data.normalize = off. remove them");
@@ -45,8 +45,9 @@ void set_values(InputSpec& s, const ValueOptions& feed, const ShardIndex& data) 
   }
   const std::size_t used = s.channels.empty() ? std::size_t(data.sample[-1]) : s.channels.size();
   if (feed.mean.size() != used)
-    fail(Exit::config, "data.mean and data.std have ", feed.mean.size(), " values, but the network takes ", used,
-         " channels. set one value per channel");
+    fail(Exit::config,
+         "data.mean and data.std have {} values, but the network takes {} channels. set one value per channel",
+         feed.mean.size(), used);
   s.mean.assign(feed.mean.begin(), feed.mean.end());
   s.std.assign(feed.std.begin(), feed.std.end());
 }
@@ -54,18 +55,19 @@ void set_values(InputSpec& s, const ValueOptions& feed, const ShardIndex& data) 
 void set_places(InputSpec& s, const DataConfig& feed, const ShardIndex& data) {
   const std::int64_t spatial = data.sample.rank - 1;
   if (!feed.subvolume.empty() && std::int64_t(feed.subvolume.size()) != spatial)
-    fail(Exit::config, "data.subvolume: there are ", feed.subvolume.size(), " extents, but the samples (",
-         data.sample.str(), ") have ", spatial, " spatial axes. set one extent per axis");
+    fail(Exit::config,
+         "data.subvolume: there are {} extents, but the samples ({}) have {} spatial axes. set one extent per axis",
+         feed.subvolume.size(), data.sample.str(), spatial);
   for (std::size_t a = 0; a < feed.subvolume.size(); ++a)
     if (feed.subvolume[a] > data.sample[int(a)])
-      fail(Exit::config, "data.subvolume: ", feed.subvolume[a], " is larger than the extent ", data.sample[int(a)],
-           " of the samples (", data.sample.str(), "). lower it");
+      fail(Exit::config, "data.subvolume: {} is larger than the extent {} of the samples ({}). lower it",
+           feed.subvolume[a], data.sample[int(a)], data.sample.str());
   s.subvolume = feed.subvolume;
   s.random_subvolume = feed.augment && !feed.subvolume.empty();
   for (const std::int64_t axis : feed.flip_axes)
     if (axis >= spatial)
-      fail(Exit::config, "data.flip_axes: the samples (", data.sample.str(), ") have no spatial axis ", axis,
-           ". axes are counted from 0");
+      fail(Exit::config, "data.flip_axes: the samples ({}) have no spatial axis {}. axes are counted from 0",
+           data.sample.str(), axis);
   if (!feed.flip_axes.empty() && !(feed.augment && feed.flip))
     fail(Exit::config, "data.flip_axes has no effect without data.augment = on and data.flip = on. set both");
   s.flip_axes = feed.flip_axes;
@@ -84,10 +86,11 @@ std::vector<std::int64_t> used_channels(const ValueOptions& feed, const ShardInd
       const std::size_t dash = word.find('-');
       const std::int64_t first = channel_number(word.substr(0, dash), word),
                          last = dash == word.npos ? first : channel_number(word.substr(dash + 1), word);
-      if (last < first) fail(Exit::config, "data.channels: '", word, "' is a range that ends before it starts");
+      if (last < first) fail(Exit::config, "data.channels: '{}' is a range that ends before it starts", word);
       if (last >= data.sample[-1])
-        fail(Exit::config, "data.channels: there is no channel ", last, " (the samples are ", data.sample.str(),
-             " with ", data.sample[-1], " channels, counted from 0)");
+        fail(Exit::config,
+             "data.channels: there is no channel {} (the samples are {} with {} channels, counted from 0)", last,
+             data.sample.str(), data.sample[-1]);
       for (std::int64_t c = first; c <= last; ++c) out.push_back(c);
     }
   return out;
@@ -97,7 +100,7 @@ std::vector<std::int64_t> used_channels(const ValueOptions& feed, const ShardInd
 static void refuse_for_cut(const DataConfig& feed, const ShardIndex& data) {
   const SampleKind kind = data.view.sample;
   const auto refuse = [&](bool given, const char* key, const char* why) {
-    if (given) fail(Exit::config, "data.", key, ": ", why, ". remove it");
+    if (given) fail(Exit::config, "data.{}: {}. remove it", key, why);
   };
   if (kind == SampleKind::pair) {
     refuse(feed.augment, "augment",
@@ -126,11 +129,12 @@ static void require_room(const DataConfig& feed, const ShardIndex& data) {
   const std::int64_t shortest = *std::min_element(spatial.begin(), spatial.end());
   const std::int64_t longest = *std::max_element(spatial.begin(), spatial.end());
   if (feed.random_resized_crop == 0 && feed.crop_pad >= shortest)
-    fail(Exit::config, "data.crop_pad: with ", feed.crop_pad, " on each side, some samples of ", data.sample.str(),
-         " would consist of padding only. set it below ", shortest);
+    fail(Exit::config,
+         "data.crop_pad: with {} on each side, some samples of {} would consist of padding only. set it below {}",
+         feed.crop_pad, data.sample.str(), shortest);
   if (feed.cutout >= longest)
-    fail(Exit::config, "data.cutout: a square of ", feed.cutout, " covers whole samples of ", data.sample.str(),
-         ". set it below ", longest);
+    fail(Exit::config, "data.cutout: a square of {} covers whole samples of {}. set it below {}", feed.cutout,
+         data.sample.str(), longest);
 }
 
 InputSpec input_spec(const DataConfig& feed, const ShardIndex& data, std::uint64_t seed) {
@@ -143,12 +147,14 @@ InputSpec input_spec(const DataConfig& feed, const ShardIndex& data, std::uint64
   set_places(s, feed, data);
   const bool image = data.sample.rank >= 2;
   if (feed.augment && !image)
-    fail(Exit::config, "data.augment: augmentation needs images, but the samples are ", data.sample.str(),
-         ". set it to off");
+    fail(Exit::config, "data.augment: augmentation needs images, but the samples are {}. set it to off",
+         data.sample.str());
   if (feed.augment && !data.y.labels && data.y.target.rank >= 2 &&
       (feed.crop_pad > 0 || feed.flip || feed.random_resized_crop > 0))
-    fail(Exit::config, "data.augment: samples would be cropped and flipped without their targets of ",
-         data.y.target.str(), ". set data.flip = off, data.crop_pad = 0 and data.random_resized_crop = 0");
+    fail(Exit::config,
+         "data.augment: samples would be cropped and flipped without their targets of {}. set data.flip = off, "
+         "data.crop_pad = 0 and data.random_resized_crop = 0",
+         data.y.target.str());
   if (feed.augment) require_room(feed, data);
   // For encoded images the loader's workers do the random resized crop while decoding. The input pass then does the
   // rest of the augmentation.
@@ -158,7 +164,7 @@ InputSpec input_spec(const DataConfig& feed, const ShardIndex& data, std::uint64
   s.cutout = feed.augment ? feed.cutout : 0;
   s.random_resized_crop = feed.augment && !cut ? float(feed.random_resized_crop) : 0;
   if (s.random_resized_crop > 0 && data.sample.rank != 3)
-    fail(Exit::config, "data.random_resized_crop needs images, but the samples are ", data.sample.str(), ". remove it");
+    fail(Exit::config, "data.random_resized_crop needs images, but the samples are {}. remove it", data.sample.str());
   if (s.random_resized_crop > 0 && !s.subvolume.empty())
     fail(Exit::config,
          "data.random_resized_crop and data.subvolume both choose a part of the image. remove one of them");
@@ -168,13 +174,15 @@ InputSpec input_spec(const DataConfig& feed, const ShardIndex& data, std::uint64
   s.hue = feed.augment ? float(feed.hue) : 0;
   const std::int64_t channels = s.channels.empty() ? data.sample[-1] : std::int64_t(s.channels.size());
   if ((s.saturation > 0 || s.hue > 0) && channels != 3)
-    fail(Exit::config, "data.saturation and data.hue need red, green and blue, but the network takes ", channels,
-         " channels. remove them, or select three channels with data.channels");
+    fail(Exit::config,
+         "data.saturation and data.hue need red, green and blue, but the network takes {} channels. remove them, or "
+         "select three channels with data.channels",
+         channels);
   if (!feed.augment && (feed.random_resized_crop > 0 || feed.cutout > 0 || feed.brightness > 0 || feed.contrast > 0 ||
                         feed.saturation > 0 || feed.hue > 0))
     fail(Exit::config,
-         "data.random_resized_crop, data.cutout, data.brightness, data.contrast, data.saturation and data.hue have ",
-         "no effect without data.augment = on. set it, or remove them");
+         "data.random_resized_crop, data.cutout, data.brightness, data.contrast, data.saturation and data.hue have no "
+         "effect without data.augment = on. set it, or remove them");
   s.seed = seed;
   return s;
 }

@@ -1,5 +1,7 @@
 #include "millrace/train/session/make_compute.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "millrace/base/error.hpp"
@@ -17,7 +19,7 @@ std::string why_not_cuda(World& world) {
   const auto reasons = world.gather(mine);
   const auto without_gpu = std::count_if(reasons.begin(), reasons.end(), [](const auto& r) { return !r.empty(); });
   if (without_gpu > 0 && without_gpu < world.size())
-    world.agree(Exit::config, mine.empty() ? "" : cat("run.device: ", mine, " (other ranks have a GPU)"));
+    world.agree(Exit::config, mine.empty() ? "" : fmt::format("run.device: {} (other ranks have a GPU)", mine));
   return mine.substr(0, mine.find(". "));
 }
 

@@ -1,5 +1,7 @@
 #include "millrace/train/session/memory_fit.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 
@@ -75,10 +77,10 @@ MemoryFit check_memory_fit(Session& s) {
   const std::size_t total = most_of(out.plan.needs.total()), arena = most_of(out.plan.needs.arena);
   if (total <= limit) return out;
   const std::int64_t most = max_micro_batch_that_fits(s, s.batching.micro_batch - 1);
-  out.problem = cat("train.micro_batch: ", s.batching.micro_batch, " samples at once need ", format_bytes(total), " (",
-                    format_bytes(arena), " of them for activations), but ", s.compute.device->name(), " has only ",
-                    format_bytes(limit), " per rank. ");
-  out.problem += most > 0 ? cat("set it to ", most, ", the largest that fits")
+  out.problem = fmt::format(
+      "train.micro_batch: {} samples at once need {} ({} of them for activations), but {} has only {} per rank. ",
+      s.batching.micro_batch, format_bytes(total), format_bytes(arena), s.compute.device->name(), format_bytes(limit));
+  out.problem += most > 0 ? fmt::format("set it to {}, the largest that fits", most)
                           : std::string(
                                 "even a single sample does not fit: use a smaller network, a 16-bit "
                                 "run.precision, or fewer ranks per host");
@@ -87,7 +89,7 @@ MemoryFit check_memory_fit(Session& s) {
 
 NetworkPlan plan_within_memory(Session& s) {
   MemoryFit result = check_memory_fit(s);
-  if (!result.problem.empty()) fail(Exit::config, result.problem);
+  if (!result.problem.empty()) fail(Exit::config, "{}", result.problem);
   return std::move(result.plan);
 }
 

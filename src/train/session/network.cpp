@@ -87,9 +87,8 @@ Network::Network(ExecutionContext& compute, const NetworkSpec& spec, NetworkPlan
 void Network::require_memory() const {
   const Device& device = *compute_.device;
   if (needs_.total() > device.memory_bytes())
-    fail(Exit::config, "the network needs ", format_bytes(needs_.total()), " (", format_bytes(needs_.arena),
-         " of them for activations), but ", device.name(), " has only ", format_bytes(device.memory_bytes()),
-         ". lower train.micro_batch");
+    fail(Exit::config, "the network needs {} ({} of them for activations), but {} has only {}. lower train.micro_batch",
+         format_bytes(needs_.total()), format_bytes(needs_.arena), device.name(), format_bytes(device.memory_bytes()));
 }
 
 Buffer Network::device_buffer(std::size_t bytes) const {
@@ -180,7 +179,7 @@ void Network::prepare_programs(NetworkPlan& plan) {
 Program& Network::repacked_program(std::map<std::int64_t, Prepared>& programs, std::int64_t rows) {
   MR_CHECK(!weight_all_gather_ || complete_ == version_, "the weights of other ranks have not been all-gathered");
   const auto found = programs.find(rows);
-  MR_CHECK(found != programs.end(), "no program for ", rows, " rows");
+  MR_CHECK(found != programs.end(), "no program for {} rows", rows);
   Prepared& prepared = found->second;
   if (prepared.version != version_) {
     prepared.program->repack_weights();
@@ -191,7 +190,7 @@ Program& Network::repacked_program(std::map<std::int64_t, Prepared>& programs, s
 
 Program& Network::step_program(std::int64_t rows) {
   const auto found = train_.find(rows);
-  MR_CHECK(found != train_.end(), "no program for ", rows, " rows");
+  MR_CHECK(found != train_.end(), "no program for {} rows", rows);
   found->second.version = version_;
   return *found->second.program;
 }

@@ -1,8 +1,9 @@
 #include "millrace/train/session/peaks.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <vector>
 
 #include "millrace/base/clock.hpp"
@@ -119,14 +120,11 @@ double Peaks::seconds(const Cost& cost) const {
 }
 
 std::string Peaks::str() const {
-  char line[200];
-  std::snprintf(line, sizeof line,
-                "peaks measured here: matrix product %.1f GFLOP/s, convolution %.1f GFLOP/s, memory %.1f GB/s",
-                product_flops * 1e-9, convolution_flops * 1e-9, memory_bytes * 1e-9);
-  std::string out = line;
+  std::string out =
+      fmt::format("peaks measured here: matrix product {:.1f} GFLOP/s, convolution {:.1f} GFLOP/s, memory {:.1f} GB/s",
+                  product_flops * 1e-9, convolution_flops * 1e-9, memory_bytes * 1e-9);
   if (copy_bytes > 0) {
-    std::snprintf(line, sizeof line, ", copies to the device %.1f GB/s", copy_bytes * 1e-9);
-    out += line;
+    out += fmt::format(", copies to the device {:.1f} GB/s", copy_bytes * 1e-9);
   }
   return out + "\n";
 }

@@ -1,5 +1,7 @@
 #include "millrace/train/session/resolved_config.hpp"
 
+#include <fmt/core.h>
+
 #include "millrace/config/keys.hpp"
 
 namespace millrace {
@@ -7,7 +9,7 @@ namespace {
 
 std::string codec_of(const io::ChunkedLayout& chunks) {
   std::string out;
-  for (const auto& filter : chunks.filters) out += cat(out.empty() ? "" : " and ", filter.name);
+  for (const auto& filter : chunks.filters) out += fmt::format("{}{}", out.empty() ? "" : " and ", filter.name);
   return out;
 }
 

@@ -1,5 +1,5 @@
 // Prepares a step: its samples, this rank's micro-batches, and the values that the device needs.
-#include <cstdio>
+#include <fmt/core.h>
 
 #include "millrace/train/step/step.hpp"
 
@@ -43,7 +43,7 @@ void StepRunner::drop_outdated_captures(std::int64_t step) {
 }
 
 const char* StepRunner::name_step(const char* what, std::int64_t step) {
-  std::snprintf(step_name_.data(), step_name_.size(), "%s%lld", what, (long long)(step + 1));
+  *fmt::format_to_n(step_name_.data(), step_name_.size() - 1, "{}{}", what, step + 1).out = '\0';
   return step_name_.data();
 }
 

@@ -1,6 +1,7 @@
 #include "millrace/train/step/step.hpp"
 
-#include <cstdio>
+#include <fmt/core.h>
+
 #include <optional>
 
 #include "millrace/base/error.hpp"
@@ -100,8 +101,8 @@ void StepRunner::take(int size) {
 void StepRunner::run_captured(int group, int groups, std::int64_t rows) {
   auto& captured = captured_[{group_.parity, rows, group, group_.work.empty() ? nullptr : group_.work[0].batch.x.data}];
   if (!captured) {
-    std::string name = cat("step of ", rows, " rows");
-    if (groups > 1) name += cat(", part ", group + 1, " of ", groups);
+    std::string name = fmt::format("step of {} rows", rows);
+    if (groups > 1) name += fmt::format(", part {} of {}", group + 1, groups);
     captured = s_.compute.device->capture(name, [this, group = group_] { run(group); });
   }
   captured->run();

@@ -1,4 +1,5 @@
 // Several HDF5 data sets are concatenated to one sample and one target, by every reader.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -56,7 +57,7 @@ std::vector<std::string> write_fields(const TemporaryFolder& folder, const Stora
       if (chunk.size() > 2) chunk[2] = 4;
       return Column{name, type, H5T_NATIVE_FLOAT, shape, values.data(), chunk};
     };
-    paths.push_back(folder / cat("fields", paths.size(), ".h5"));
+    paths.push_back(folder / fmt::format("fields{}.h5", paths.size()));
     test::write_file(paths.back(),
                      {column("u", {n, 6, 5}, x[0]), column("v", {n, 6, 5, 2}, x[1]), column("w", {n, 6, 5, 1}, x[2]),
                       column("a", {n}, y[0]), column("b", {n, 3}, y[1])});

@@ -1,4 +1,5 @@
 // Data sets of very many files: the list of shards, the manifest cache, and the search for a sample.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -58,7 +59,7 @@ TEST(ManyShards, TenBillionSamplesNeedLittleMemory) {
   shard.x_offset = 4096;
   shard.file_bytes = 1 << 30;
   for (std::int64_t f = 0; f < files; ++f) {
-    shard.path = cat("/data/folder-", f / 1000, "/train-", 1'000'000 + f, ".h5");
+    shard.path = fmt::format("/data/folder-{}/train-{}.h5", f / 1000, 1'000'000 + f);
     shard.first = f * rows_each;
     built.push_back(shard);
   }
@@ -84,7 +85,7 @@ TEST(ManyShards, TenBillionSamplesNeedLittleMemory) {
       ASSERT_EQ(std::int64_t(s), ids[i] / rows_each);
       const Shard found = list[s];
       ASSERT_EQ(found.first, std::int64_t(s) * rows_each);
-      ASSERT_EQ(found.path, cat("/data/folder-", s / 1000, "/train-", 1'000'000 + s, ".h5"));
+      ASSERT_EQ(found.path, fmt::format("/data/folder-{}/train-{}.h5", s / 1000, 1'000'000 + s));
     }
   }
 }
@@ -116,7 +117,7 @@ struct ManyFiles {
     const std::string content = test::content(folder / "one.h5");
     std::filesystem::create_directory(folder / "set");
     for (int i = 0; i < count; ++i) {
-      paths.push_back(folder / cat("set/m-", 10000 + i, ".h5"));
+      paths.push_back(folder / fmt::format("set/m-{}.h5", 10000 + i));
       std::ofstream(paths.back(), std::ios::binary) << content;
       settle(paths.back());
     }
@@ -208,7 +209,7 @@ TEST(ManyShards, AReadOnlyFolderMovesTheCacheToTheUser) {
 TEST(ManyShards, TheCacheHoldsChunksToo) {
   const TemporaryFolder folder;
   for (int f = 0; f < 70; ++f) {
-    const std::string path = folder / cat("m-", 100 + f, ".h5");
+    const std::string path = folder / fmt::format("m-{}.h5", 100 + f);
     write_images(path, 6, {2, 4, 4, 3});
     ManyFiles::settle(path);
   }

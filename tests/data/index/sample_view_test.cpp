@@ -1,6 +1,7 @@
 // Pairs and windows are compared with a plain implementation of their definition. Unsuitable arrays are refused.
 #include "millrace/data/index/sample_view.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -118,8 +119,8 @@ TEST(SampleView, WindowsMatchTheDefinitionForEveryTypeAndStorage) {
           }
           std::vector<hsize_t> chunk = shape;
           for (hsize_t& extent : chunk) extent = std::min<hsize_t>(extent, 3);
-          test::write_file(folder / cat("text", f), {{"x", type.stored, H5T_NATIVE_UINT32, shape, x.data(),
-                                                      chunked ? chunk : std::vector<hsize_t>{}}});
+          test::write_file(folder / fmt::format("text{}", f), {{"x", type.stored, H5T_NATIVE_UINT32, shape, x.data(),
+                                                                chunked ? chunk : std::vector<hsize_t>{}}});
         }
         std::uint32_t largest = 0;
         for (const auto& text : texts)

@@ -39,7 +39,7 @@ class Numbers : public Source {
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] == fail_at) {
         --concurrent;
-        fail(Exit::data, "shard-7 ends before sample ", ids[i]);
+        fail(Exit::data, "shard-7 ends before sample {}", ids[i]);
       }
       for (int v = 0; v < 15; ++v) static_cast<std::int16_t*>(x)[i * 15 + std::size_t(v)] = std::int16_t(ids[i]);
       static_cast<std::int32_t*>(y)[i] = std::int32_t(ids[i] * 2);

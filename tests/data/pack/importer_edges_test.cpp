@@ -1,4 +1,5 @@
 // Edge cases of importers: damaged headers, detection of formats, files that do not fit together.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -151,7 +152,7 @@ TEST_F(ImportersEdges, LayoutFollowsTheShapeOrTheOption) {
         files({put("x.npy", npy("|u1", shape, std::string(bytes, 'x')))}, {put("y.npy", npy("|u1", "(2,)", "ab"))});
     o.layout = asked;
     const auto in = make_importer(o);
-    return cat(in->sample().str(), in->channels_first() ? " first" : " last");
+    return fmt::format("{}{}", in->sample().str(), in->channels_first() ? " first" : " last");
   };
   EXPECT_EQ(layout_of("(2, 3, 5, 7)", 210, Layout::automatic), "3x5x7 first");
   EXPECT_EQ(layout_of("(2, 3, 5, 7)", 210, Layout::channels_last), "3x5x7 last");

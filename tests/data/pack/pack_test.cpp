@@ -1,5 +1,6 @@
 #include "millrace/data/pack/pack.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -59,7 +60,7 @@ TEST(Pack, PacksEveryRowOnceInTheShuffledOrderOfTheSeed) {
   for (const auto& [shuffle, seed] : {std::pair{true, 1}, {true, 1}, {true, 2}, {false, 1}}) {
     test::Rows in;
     const PackReport report = pack(*world, in,
-                                   {.out = folder.path / cat(orders.size()),
+                                   {.out = folder.path / fmt::format("{}", orders.size()),
                                     .shard_bytes = 24 * 30,
                                     .shuffle = shuffle,
                                     .seed = std::uint64_t(seed)});
@@ -67,7 +68,7 @@ TEST(Pack, PacksEveryRowOnceInTheShuffledOrderOfTheSeed) {
     EXPECT_EQ(report.rows, 100);
     EXPECT_EQ(report.bytes, 100u * (24 + 8));
     EXPECT_EQ(report.own_bytes, report.bytes);
-    const ShardIndex d = index_shards(*world, {.paths = {folder / cat(orders.size(), "/train-*.h5")}});
+    const ShardIndex d = index_shards(*world, {.paths = {folder / fmt::format("{}/train-*.h5", orders.size())}});
     ASSERT_EQ(d.rows, 100);
     EXPECT_EQ(d.sample, in.one);
     for (const Shard& s : d.shards) EXPECT_EQ(s.rows, 25);
@@ -114,7 +115,7 @@ TEST(Pack, CodecsKeepEveryByteAndAreRegisteredFilters) {
   for (const std::string& codec : codecs_of_this_build())
     for (const auto& [level, chunk_rows, incompressible] :
          {std::tuple{-1, 0, false}, {-1, 7, false}, {5, 7, true}, {12, 1, false}, {-1, 1000, false}}) {
-      SCOPED_TRACE(cat(codec, " at ", level, ", chunks of ", chunk_rows));
+      SCOPED_TRACE(fmt::format("{} at {}, chunks of {}", codec, level, chunk_rows));
       const TemporaryFolder folder;
       const Stripes stripes;
       const test::Rows noise;
@@ -129,7 +130,7 @@ TEST(Pack, CodecsKeepEveryByteAndAreRegisteredFilters) {
       EXPECT_EQ(report.own_bytes, report.bytes);
       for (const char* part : {"train", "valid"}) {
         const auto index = [&](const char* which) {
-          return index_shards(*world, {.paths = {folder / cat(which, "/", part, "-*.h5")}});
+          return index_shards(*world, {.paths = {folder / fmt::format("{}/{}-*.h5", which, part)}});
         };
         const ShardIndex plain = index("plain"), packed = index("packed");
         ASSERT_TRUE(readable_without_hdf5(packed));

@@ -1,5 +1,7 @@
 // Helper kernels of the CUDA backend: accumulation of gradients into the flat buffer, conversion, and column sums for
 // bias gradients.
+#include <fmt/core.h>
+
 #include "cuda/kernels/kernels.hpp"
 #include "support/op_harness.hpp"
 
@@ -84,7 +86,7 @@ TEST(RowSums, MatchReferenceInEveryShape) {
           cuda::column_sums(context, sum.view.as<float>(), {src.view.data, dtype, size.rows, size.columns}, mode,
                             scratch.view.data);
           // float32 sums in a tree are rounded a few times, and partial sums may be larger than the result.
-          expect_close(get(sum.view), expected, 2e-6, cat(name_of(dtype), " ", size.rows, "x", size.columns));
+          expect_close(get(sum.view), expected, 2e-6, fmt::format("{} {}x{}", name_of(dtype), size.rows, size.columns));
           sum.expect_untouched_outside();
           scratch.expect_untouched_outside();
         }

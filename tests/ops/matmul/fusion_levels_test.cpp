@@ -1,4 +1,6 @@
 // Linear layers of the CUDA backend at every fusion level, compared with the CPU backend in float32.
+#include <fmt/core.h>
+
 #include "cpu/backend.hpp"
 #include "support/op_harness.hpp"
 #include "support/program_fixture.hpp"
@@ -73,11 +75,13 @@ TEST_P(LinearLevels, FuseIfTheLibraryHasAKernel) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Cuda, LinearLevels,
-    ::testing::Combine(::testing::Values(Activation::relu, Activation::gelu_tanh, Activation::gelu),
-                       ::testing::Values(1, 2)),
-    [](const auto& info) { return cat(name_of(std::get<0>(info.param)), "_level_", std::get<1>(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Cuda, LinearLevels,
+                         ::testing::Combine(::testing::Values(Activation::relu, Activation::gelu_tanh,
+                                                              Activation::gelu),
+                                            ::testing::Values(1, 2)),
+                         [](const auto& info) {
+                           return fmt::format("{}_level_{}", name_of(std::get<0>(info.param)), std::get<1>(info.param));
+                         });
 
 // The last column of the plan: what the forward product includes, and why it does not include more.
 TEST(LinearPlan, ReportsActivationsThatAreNotFused) {

@@ -1,6 +1,8 @@
 // FilePath: the path of a shard. It either owns its text, or it refers to a folder and a name that another object owns.
 // The second form saves memory for a million shards in a few folders.
 #pragma once
+#include <fmt/core.h>
+
 #include <filesystem>
 #include <memory>
 #include <ostream>
@@ -33,3 +35,10 @@ class FilePath {
 };
 
 }  // namespace millrace
+
+template <>
+struct fmt::formatter<millrace::FilePath> : fmt::formatter<std::string> {
+  auto format(const millrace::FilePath& path, format_context& context) const {
+    return fmt::format_to(context.out(), "{}", path.str());
+  }
+};

@@ -103,7 +103,7 @@ void decode_jpeg(std::string_view content, const std::string& path, const Region
   Decoder decoder;
   const auto check = [&](bool good) {
     if (!good)
-      fail(Exit::data, path, " cannot be decoded (", decoder.handler.problem, "). remove it or fetch it again");
+      fail(Exit::data, "{} cannot be decoded ({}). remove it or fetch it again", path, decoder.handler.problem);
   };
   check(read_header(decoder.jpeg, decoder.handler, content));
   out.whole_height = decoder.jpeg.image_height;

@@ -93,7 +93,7 @@ void decode_png(std::string_view content, const std::string& path, const RegionC
   Decoder decoder(content);
   if (!decoder.info) fail(Exit::internal, "libpng does not start");
   const auto check = [&](bool good) {
-    if (!good) fail(Exit::data, path, " cannot be decoded (", decoder.input.problem, "). remove it or fetch it again");
+    if (!good) fail(Exit::data, "{} cannot be decoded ({}). remove it or fetch it again", path, decoder.input.problem);
   };
   check(read_header(decoder, out));
   const DecodeRegion region = choose(out.whole_height, out.whole_width);

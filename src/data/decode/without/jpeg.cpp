@@ -5,7 +5,7 @@
 namespace millrace {
 
 void decode_jpeg(std::string_view, const std::string& path, const RegionChooser&, Image&) {
-  fail(Exit::data, path, " is a JPEG image, which this build cannot read. install libjpeg-dev and build again");
+  fail(Exit::data, "{} is a JPEG image, which this build cannot read. install libjpeg-dev and build again", path);
 }
 
 }  // namespace millrace

@@ -5,7 +5,7 @@
 namespace millrace {
 
 void decode_png(std::string_view, const std::string& path, const RegionChooser&, Image&) {
-  fail(Exit::data, path, " is a PNG image, which this build cannot read. install libpng-dev and build again");
+  fail(Exit::data, "{} is a PNG image, which this build cannot read. install libpng-dev and build again", path);
 }
 
 }  // namespace millrace

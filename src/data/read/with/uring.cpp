@@ -19,7 +19,7 @@ class UringReads : public AsyncReads {
  public:
   explicit UringReads(std::span<const std::span<char>> memory) {
     if (const int failed = io_uring_queue_init(entries, &ring_, 0); failed < 0)
-      fail(Exit::config, "cannot use io_uring (", std::strerror(-failed), "). use data.reader = direct");
+      fail(Exit::config, "cannot use io_uring ({}). use data.reader = direct", std::strerror(-failed));
     for (std::span<char> part : memory)
       while (!part.empty()) {
         const std::size_t n = std::min(part.size(), max_registered);
@@ -78,7 +78,7 @@ class UringReads : public AsyncReads {
 
   static void checked(int result) {
     if (result < 0 && result != -EINTR && result != -EAGAIN && result != -EBUSY)
-      fail(Exit::data, "io_uring fails (", std::strerror(-result), "). use data.reader = direct");
+      fail(Exit::data, "io_uring fails ({}). use data.reader = direct", std::strerror(-result));
   }
 
   io_uring ring_{};
