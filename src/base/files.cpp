@@ -92,6 +92,10 @@ std::vector<std::string> expand_glob(const std::string& pattern) {
   return paths;
 }
 
+std::uint32_t combined_crc32(std::uint32_t first, std::uint32_t second, std::size_t second_bytes) {
+  return std::uint32_t(::crc32_combine(first, second, z_off_t(second_bytes)));
+}
+
 std::uint32_t crc32(const void* data, std::size_t bytes, std::uint32_t seed) {
   return std::uint32_t(::crc32_z(seed, static_cast<const Bytef*>(data), bytes));
 }

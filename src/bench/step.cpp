@@ -65,7 +65,7 @@ void measure_complete_steps(Session& s, Network& network, int repeats, StepBench
     if (paired == 2) runner.disable_timestamps(issued % 2 == 1);
     if (issued < end) runner.enqueue(issued++, 1e-4);
     if (issued < end && issued - collected <= lag) continue;
-    const StepMetrics m = runner.collect(collected, false, false).metrics;
+    const StepMetrics m = runner.collect(collected, {}).metrics;
     if (!counts(collected++)) continue;
     if (paired == 2 && collected % 2 == 0) {
       without_timestamps.push_back(m.seconds);

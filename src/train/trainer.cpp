@@ -8,6 +8,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/train/session/memory_fit.hpp"
+#include "train/checkpoint/replicas.hpp"
 #include "train/overflow.hpp"
 #include "train/resume.hpp"
 #include "train/trainer_impl.hpp"
@@ -83,6 +84,7 @@ Exit Trainer::Impl::loop() {
     const bool needed = best || stopping || last_step;
     if (checkpoint_due(run.step) || requested || needed) checkpoint(needed);
   }
+  if (store.saving()) saved(store.finish());
   return run.step < total ? Exit::stopped : Exit::ok;
 }
 
@@ -94,9 +96,11 @@ void Trainer::Impl::enqueue_one() {
 
 void Trainer::Impl::collect_one(bool* stopping, bool* wants_checkpoint) {
   const std::chrono::duration<double> since_checkpoint = std::chrono::steady_clock::now() - last_checkpoint;
-  const bool due = interval.seconds > 0 && s.world.rank() == 0 && since_checkpoint.count() >= interval.seconds;
+  const bool due =
+      interval.seconds > 0 && s.world.rank() == 0 && since_checkpoint.count() >= interval.seconds && !store.saving();
   const std::int64_t step = run.step;
-  const StepResult result = runner->collect(step, stop.requested(last.seconds, checkpoint_seconds), due);
+  const StepResult result =
+      runner->collect(step, {stop.requested(last.seconds, checkpoint_seconds), due, store.busy()});
   device_monitor.after_collect();
   advance(result);
   if (tracer) tracer->collected(step, *runner);
@@ -106,6 +110,9 @@ void Trainer::Impl::collect_one(bool* stopping, bool* wants_checkpoint) {
   }
   progress.step(last, s.total_steps());
   check_finite(result);
+  if (result.replicas_differ) fail_with_differing_replicas();
+  if (store.saving() && !result.saving)
+    if (const auto outcome = store.advance()) saved(*outcome);
   *stopping = *stopping || result.stop;
   *wants_checkpoint = *wants_checkpoint || result.checkpoint;
 }
@@ -155,6 +162,7 @@ void Trainer::Impl::resume() {
   if (s.config.run.resume == Resume::never) {
     if (s.world.rank() == 0) remove_old_run(dir);  // otherwise a later resume would find the checkpoints of the old run
     s.world.barrier();
+    copy_replicas(s.world, *s.compute.device, network);
     return;
   }
   const auto found = store.load_newest(network);
@@ -163,6 +171,7 @@ void Trainer::Impl::resume() {
   if (!found) {
     if (s.world.rank() == 0) remove_old_run(dir);  // an earlier run may have left files but no checkpoint
     s.world.barrier();
+    copy_replicas(s.world, *s.compute.device, network);
     return;
   }
   run = *found;

@@ -9,6 +9,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/train/session/resolved_config.hpp"
+#include "train/checkpoint/replicas.hpp"
 #include "train/overflow.hpp"
 #include "train/trainer_impl.hpp"
 
@@ -16,20 +17,44 @@ namespace millrace {
 
 void Trainer::Impl::checkpoint(bool needed) {
   const Timeline::Scope scope(timeline, Phase::checkpoint);
+  if (store.saving()) saved(store.finish());
   const auto began = std::chrono::steady_clock::now();
   if (run_logger) run_logger->before_checkpoint();
   run.state = network.read_state(int((run.step + 1) % 2));  // the parity of step number run.step, counted from 1
   run.provenance = s.provenance();
   run.provenance["shares"] = s.batching.load_balancer->str(run.step);
   run.config = s.config.text;
-  unsaved = store.save(network, run);
-  if (unsaved.empty()) account_builder.checkpoint(needed);
-  if (unsaved.empty() && run_logger) run_logger->checkpoint(run.step);
-  last_checkpoint = std::chrono::steady_clock::now();
-  checkpoint_seconds = std::chrono::duration<double>(last_checkpoint - began).count();
+  last_checkpoint = began;
+  save_needed = needed;
+  saved_step = run.step;
+  try {
+    if (const std::string problem = store.begin(network, run); !problem.empty()) saved(problem);
+  } catch (const Error& e) {
+    finish("replicas_differ", e.code());
+    throw;
+  }
   trace_phase(Phase::checkpoint, began);
-  if (!unsaved.empty() && run.step < s.total_steps())
-    log::warn(fmt::format("checkpoint of step {} was not written ({}). free disk space", run.step, unsaved));
+}
+
+void Trainer::Impl::saved(const std::string& problem) {
+  unsaved = problem;
+  checkpoint_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - last_checkpoint).count();
+  if (unsaved.empty()) account_builder.checkpoint(save_needed);
+  if (unsaved.empty() && run_logger) run_logger->checkpoint(saved_step);
+  if (!unsaved.empty() && saved_step < s.total_steps())
+    log::warn(fmt::format("checkpoint of step {} was not written ({}). free disk space", saved_step, unsaved));
+}
+
+void Trainer::Impl::fail_with_differing_replicas() {
+  const std::string where = differing_replicas(s.world, *s.compute.device, checkpoint_tensors(network));
+  const auto kept = CheckpointStore::list(dir / "checkpoints");
+  finish("replicas_differ", Exit::comm);
+  fail(Exit::comm,
+       "step {}: the gradient norm differs between ranks{}. a processor, a memory or the network is faulty: leave its "
+       "host out and start again; {}",
+       run.step, where.empty() ? "" : fmt::format(", and {}", where),
+       kept.empty() ? std::string("no checkpoint has been written yet")
+                    : "the last good checkpoint is " + kept.back().string());
 }
 
 bool Trainer::Impl::evaluate_now() {
@@ -101,6 +126,7 @@ Account Trainer::Impl::account() {
 }
 
 void Trainer::Impl::finish(const std::string& status, Exit code) {
+  if (store.saving()) saved(store.finish());
   if (tracer) tracer->end();
   const Account all = account();
   metrics = bottleneck_metrics_of(all, resolved_config_of(s));

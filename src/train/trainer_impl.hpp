@@ -49,7 +49,9 @@ struct Trainer::Impl {
   StepMetrics last;                      // of the last collected step
   std::optional<Evaluation> validation;  // the last one
   double train_seconds = 0;
-  double checkpoint_seconds = 0;  // duration of the last checkpoint
+  double checkpoint_seconds = 0;  // from the start of the last save to its end
+  std::int64_t saved_step = 0;    // of the save in progress
+  bool save_needed = false;       // as passed to checkpoint()
   std::string unsaved;            // why the newest checkpoint could not be written; empty if it was written
   std::int64_t trained_samples = 0;
   std::int64_t trained_steps = 0;
@@ -65,13 +67,17 @@ struct Trainer::Impl {
   void start_feeding();
   Exit loop();
   void enqueue_one();
-  // Collects the results of one step. Sets *stopping and *wants_checkpoint if any rank requests it; never clears them.
+  // Collects the results of one step, and goes on with a save. Sets *stopping and *wants_checkpoint if any rank
+  // requests it; never clears them.
   void collect_one(bool* stopping, bool* wants_checkpoint);
   void advance(const StepResult& result);       // updates counters, the account and the load balancer
   void check_finite(const StepResult& result);  // ends the run if it has diverged or too many samples were unreadable
   bool checkpoint_due(std::int64_t after_step) const;
 
+  // Begins to write a checkpoint. needed: it does not depend on checkpoint.every (see RankAccount).
   void checkpoint(bool needed);
+  void saved(const std::string& problem);  // at the end of a save
+  [[noreturn]] void fail_with_differing_replicas();
   bool evaluate_now();  // returns true if the accuracy is better than ever before
   void count_unread();  // ends the run if too many samples could not be read; collective
   [[noreturn]] void diverged();

@@ -134,7 +134,7 @@ class StepLoop {
     while (!stop || collected < out_.issued) {
       if (!stop) runner_.enqueue(out_.issued++, 0);
       if (!stop && out_.issued - collected <= lag) continue;
-      const StepResult result = runner_.collect(collected, is_enough(collected), false);
+      const StepResult result = runner_.collect(collected, {.stop = is_enough(collected)});
       stop = stop || result.stop;
       count(result, collected++);
     }

@@ -45,7 +45,7 @@ RateSweep sweep_rates(World& world, const RunConfig& config, double from, double
       ++issued;
     }
     if (issued < steps && !ending && issued - collected <= lag) continue;
-    const StepResult result = runner.collect(collected++, stop_signal() != 0, false);
+    const StepResult result = runner.collect(collected++, {.stop = stop_signal() != 0});
     if (ending || !result.counted) continue;  // this step was already in flight
     const double loss = result.metrics.loss;
     // An overflow while the loss scale can still fall is no divergence: that step was skipped.

@@ -3,60 +3,76 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
-#include <cstring>
-#include <nlohmann/json.hpp>
-#include <sstream>
+#include <system_error>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/units.hpp"
-#include "millrace/io/collective_schedule.hpp"
-#include "millrace/io/hdf5.hpp"
-#include "millrace/train/checkpoint/describe_checkpoint.hpp"
-#include "train/checkpoint/checkpoint_tensors.hpp"
+#include "train/checkpoint/checkpoint_file.hpp"
+#include "train/checkpoint/host_tensors.hpp"
+#include "train/checkpoint/replicas.hpp"
 #include "train/checkpoint/run_state.hpp"
 
 namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* format_name = "millrace-checkpoint-1";
-constexpr std::int64_t split_bytes = 1 << 20;  // tensors of at least this size are written in parts, one per rank
-
-std::vector<std::int64_t> extents(const Shape& s) { return {s.dims.begin(), s.dims.begin() + s.rank}; }
 
 std::string file_name(std::int64_t step) { return fmt::format("step-{:08}.h5", step); }
 
-std::int64_t bytes_of(const NamedTensor& t) { return t.shape.count() * std::int64_t(sizeof(float)); }
-
-// The CRC-32 of each tensor. Each rank computes its share of them, and an all-reduce combines the results.
-std::vector<std::int64_t> checksums(World& world, const std::vector<NamedTensor>& tensors) {
-  std::vector<std::int64_t> sums(tensors.size(), 0);
-  for (std::size_t t = 0; t < tensors.size(); ++t)
-    if (int(t % std::size_t(world.size())) == world.rank())
-      sums[t] = std::int64_t(crc32(tensors[t].data, std::size_t(bytes_of(tensors[t]))));
-  world.all_reduce(std::span<std::int64_t>(sums), World::Reduce::sum);
-  return sums;
+template <class T>
+bool running(const std::future<T>& future) {
+  return future.valid() && future.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
 }
 
-// An error message if the disk has too little space; "" otherwise. This is checked before writing, because not every
-// MPI-IO implementation can close a parallel file properly after a failed write.
-std::string missing_space(const fs::path& folder, const std::vector<NamedTensor>& tensors) {
-  double needed = 64 << 10;  // headers
-  for (const NamedTensor& t : tensors) needed += double(bytes_of(t)) + 1024;
-  std::error_code unknown;
-  const fs::space_info space = fs::space(folder, unknown);
-  if (unknown || double(space.available) >= needed) return "";
-  return fmt::format("{} has only {} free, but a checkpoint needs {}", folder.string(), format_bytes(space.available),
-                     format_bytes(std::uint64_t(needed)));
+// Calls f in a thread; without a free thread (ulimit -u), at the get() of the result.
+template <class F>
+auto in_background(F f) {
+  try {
+    return std::async(std::launch::async, f);
+  } catch (const std::system_error&) {
+    return std::async(std::launch::deferred, f);
+  }
+}
+
+// Returns the message of the lowest rank that has one, on all ranks; "" if none has. Collective.
+std::string first_problem(World& world, const std::string& own) {
+  try {
+    world.agree(Exit::data, own);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// Rank 0 reads the file, and all ranks get its tensors. Collective.
+ReadResult read_checkpoint(World& world, ExecutionContext& compute, Network& network, const fs::path& path) {
+  HostTensors tensors(world, compute, network);
+  ReadResult out;
+  if (world.rank() == 0) out = read_checkpoint_file(path, tensors);
+  auto unreadable = std::int64_t(out.unreadable);
+  world.broadcast(&unreadable, sizeof unreadable, 0);
+  out.unreadable = Unreadable(unreadable);
+  out.problem = world.broadcast_string(out.problem);
+  if (out.unreadable != Unreadable::no) return out;
+  tensors.broadcast();
+  out.run = run_state_from_json(world.broadcast_string(world.rank() == 0 ? to_json(out.run) : ""));
+  tensors.copy_to_device();
+  return out;
 }
 
 }  // namespace
 
 CheckpointStore::CheckpointStore(World& world, ExecutionContext& compute, fs::path folder, std::int64_t keep)
-    : world_(world), compute_(compute), folder_(std::move(folder)), keep_(std::max<std::int64_t>(1, keep)) {}
+    : world_(world),
+      compute_(compute),
+      folder_(std::move(folder)),
+      keep_(std::max<std::int64_t>(1, keep)),
+      writers_(replica_writers(world)) {}
+
+CheckpointStore::~CheckpointStore() = default;
 
 std::vector<fs::path> CheckpointStore::list(const fs::path& folder) {
   std::vector<fs::path> found;
@@ -72,71 +88,133 @@ std::vector<fs::path> CheckpointStore::list(const fs::path& folder) {
   return found;
 }
 
-std::string CheckpointStore::write(const fs::path& aside, Snapshot& snapshot, const RunState& run) {
-  const auto& tensors = snapshot.tensors();
-  const auto sums = checksums(world_, tensors);
-  const bool parallel = world_.mpi_comm() != nullptr && world_.size() > 1;
-  std::string problem;
-  const io::CollectiveLock lock(world_);  // the loader may read samples collectively at the same time
-  // All ranks write the text of rank 0. Their own texts may differ (threads, device), and HDF5 hangs if metadata differ
-  // between ranks.
-  const std::string state = world_.broadcast_string(to_json(run));
-  try {
-    if (parallel || world_.rank() == 0) {
-      io::File file = parallel ? io::File::create_parallel(aside, world_) : io::File::create(aside);
-      file.set("/", "format", std::string(format_name));
-      file.set("/", "run_state", state);
-      file.set("/", "run_state_crc32", std::int64_t(crc32(state.data(), state.size())));
-      for (std::size_t t = 0; t < tensors.size(); ++t) {
-        file.create_dataset("/" + tensors[t].name, DType::f32, extents(tensors[t].shape));
-        file.set("/" + tensors[t].name, "crc32", sums[t]);
-      }
-      const int ranks = parallel ? world_.size() : 1, rank = parallel ? world_.rank() : 0;
-      for (std::size_t t = 0; t < tensors.size(); ++t) {
-        const NamedTensor& tensor = tensors[t];
-        const std::int64_t rows = tensor.shape[0];
-        const bool split = bytes_of(tensor) >= split_bytes;
-        if (!split && int(t % std::size_t(ranks)) != rank) continue;
-        const std::int64_t begin = split ? rows * rank / ranks : 0, end = split ? rows * (rank + 1) / ranks : rows;
-        file.write_rows("/" + tensor.name, begin, end - begin, DType::f32,
-                        tensor.data + begin * tensor.shape.row_count());
-      }
-      file.flush();
-      file.close();
-    }
-    if (world_.rank() == 0) fsync_file(aside);
-  } catch (const Error& e) {
-    problem = e.what();
-  }
-  return problem;
-}
-
-std::string CheckpointStore::save(Network& network, const RunState& run) {
-  Snapshot snapshot(world_, compute_, network);
-  snapshot.take();
-  const fs::path final_path = folder_ / file_name(run.step), aside = folder_ / ("." + file_name(run.step) + ".tmp");
-  std::string problem = world_.broadcast_string(world_.rank() == 0 ? missing_space(folder_, snapshot.tensors()) : "");
-  if (!problem.empty()) return problem;
-  problem = write(aside, snapshot, run);
-  if (problem.empty() && world_.rank() == 0) try {
-      rename_durably(aside, final_path);
-      write_file_atomically(folder_ / "latest", final_path.filename().string() + "\n");
-    } catch (const Error& e) {
-      problem = e.what();
-    }
-  try {
-    world_.agree(Exit::data, problem);
-  } catch (const Error& e) {
-    std::error_code ignored;
-    if (world_.rank() == 0) fs::remove(aside, ignored);
-    return e.what();
-  }
-  if (world_.rank() == 0) prune(run);
-  world_.barrier();
+std::string CheckpointStore::begin(Network& network, const RunState& run) {
+  if (saving()) finish();
+  network_ = &network;
+  run_ = run;
+  tensors_ = checkpoint_tensors(network);
+  if (const std::string problem = differing_replicas(world_, *compute_.device, tensors_); !problem.empty())
+    fail(Exit::comm,
+         "step {}: {}. the memory, the processor or the network of its host is faulty: leave it out and start again. "
+         "the run resumes from the last checkpoint",
+         run.step, problem);
+  aside_ = folder_ / ("." + file_name(run.step) + ".tmp");
+  if (std::string problem = create_file(); !problem.empty()) return problem;
+  if (pieces_.empty()) plan();
+  copy_pieces();
+  stage_ = Stage::writing;
+  writing_ = in_background([path = aside_, own = own_] { return write_pieces(path, own); });
   return "";
 }
 
-void CheckpointStore::prune(const RunState& run) {
+std::string CheckpointStore::create_file() {
+  std::string problem;
+  std::vector<std::int64_t> offsets(tensors_.tensors.size(), 0);
+  if (world_.rank() == 0) try {
+      offsets = create_checkpoint_file(aside_, tensors_.tensors);
+    } catch (const Error& e) {
+      problem = e.what();
+      std::error_code ignored;
+      fs::remove(aside_, ignored);
+    }
+  problem = world_.broadcast_string(problem);
+  if (!problem.empty()) return problem;
+  world_.broadcast(offsets.data(), offsets.size() * sizeof offsets[0], 0);
+  if (offsets != offsets_) pieces_.clear();
+  offsets_ = std::move(offsets);
+  return "";
+}
+
+void CheckpointStore::plan() {
+  pieces_ = plan_pieces(tensors_, network_->buckets(), offsets_, writers_);
+  own_.clear();
+  std::size_t bytes = 0;
+  for (const Piece& p : pieces_)
+    if (p.rank == world_.rank()) bytes += std::size_t(p.count) * sizeof(float);
+  if (bytes > buffer_.bytes()) {
+    buffer_ = Buffer();
+    buffer_ = Buffer(*compute_.device, MemoryKind::pinned, bytes);
+  }
+  const char* at = buffer_.as<char>();
+  for (std::size_t p = 0; p < pieces_.size(); ++p) {
+    const Piece& piece = pieces_[p];
+    if (piece.rank != world_.rank()) continue;
+    const std::size_t size = std::size_t(piece.count) * sizeof(float);
+    const auto offset = std::uint64_t(offsets_[std::size_t(piece.tensor)]) + std::uint64_t(piece.begin) * sizeof(float);
+    own_.push_back({p, offset, at, size});
+    at += size;
+  }
+}
+
+void CheckpointStore::copy_pieces() {
+  char* buffer = buffer_.as<char>();
+  for (const BufferedPiece& own : own_) {
+    const Piece& piece = pieces_[own.piece];
+    const NamedTensor& tensor = tensors_.tensors[std::size_t(piece.tensor)];
+    const float* device = address_of(tensors_, network_->buckets(), tensor, piece.begin);
+    compute_.device->copy_to_host(Stream::compute, buffer + (own.data - buffer), device, own.bytes);
+  }
+  compute_.device->synchronize();
+}
+
+bool CheckpointStore::busy() const { return running(writing_) || running(sealing_); }
+
+std::optional<std::string> CheckpointStore::advance() {
+  if (stage_ == Stage::none) return "";
+  std::string problem;
+  if (stage_ == Stage::writing) {
+    problem = combine();
+    stage_ = Stage::sealing;
+    if (problem.empty()) return std::nullopt;
+  } else {
+    problem = world_.broadcast_string(world_.rank() == 0 ? sealing_.get() : "");
+  }
+  stage_ = Stage::none;
+  std::error_code ignored;
+  if (!problem.empty() && world_.rank() == 0) fs::remove(aside_, ignored);
+  return problem;
+}
+
+std::string CheckpointStore::combine() {
+  const WrittenPieces written = writing_.get();
+  if (std::string problem = first_problem(world_, written.problem); !problem.empty()) return problem;
+  std::vector<std::int64_t> of_pieces(pieces_.size(), 0);
+  for (std::size_t i = 0; i < own_.size(); ++i) of_pieces[own_[i].piece] = std::int64_t(written.checksums[i]);
+  world_.all_reduce(std::span<std::int64_t>(of_pieces), World::Reduce::sum);
+  if (world_.rank() != 0) return "";
+  std::vector<std::uint32_t> of_tensors(tensors_.tensors.size(), 0);
+  for (std::size_t p = 0; p < pieces_.size(); ++p) {
+    std::uint32_t& sum = of_tensors[std::size_t(pieces_[p].tensor)];
+    sum = combined_crc32(sum, std::uint32_t(of_pieces[p]), std::size_t(pieces_[p].count) * sizeof(float));
+  }
+  sealing_ = in_background([this, of_tensors] { return complete(of_tensors); });
+  return "";
+}
+
+std::string CheckpointStore::complete(const std::vector<std::uint32_t>& checksums) const {
+  try {
+    seal_checkpoint_file(aside_, tensors_.tensors, checksums, run_);
+    rename_durably(aside_, folder_ / file_name(run_.step));
+    write_file_atomically(folder_ / "latest", file_name(run_.step) + "\n");
+    prune(run_);
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+std::string CheckpointStore::finish() {
+  while (saving())
+    if (const auto outcome = advance()) return *outcome;
+  return "";
+}
+
+std::string CheckpointStore::save(Network& network, const RunState& run) {
+  const std::string problem = begin(network, run);
+  return problem.empty() ? finish() : problem;
+}
+
+void CheckpointStore::prune(const RunState& run) const {
   const fs::path best_note = folder_ / "best";
   std::error_code ignored;
   std::string best;
@@ -155,49 +233,6 @@ void CheckpointStore::prune(const RunState& run) {
     if (files[i].filename() != best) fs::remove(files[i], ignored);
 }
 
-RunState CheckpointStore::read(Network& network, const fs::path& path, bool* damaged, std::string* problem) {
-  Snapshot snapshot(world_, compute_, network);
-  RunState run;
-  std::int64_t failure = 0;  // 0: none, 1: the file is damaged, 2: it belongs to another model
-  std::string state;
-  if (world_.rank() == 0) try {
-      failure = 1;
-      const io::File file = io::File::open(path);
-      if (file.get_string("/", "format") != format_name)
-        fail(Exit::data, "{} is not a checkpoint of this program", path.string());
-      state = file.get_string("/", "run_state").value_or("");
-      if (std::int64_t(crc32(state.data(), state.size())) != file.get_int("/", "run_state_crc32"))
-        fail(Exit::data, "{}: the checksum of the run state is wrong", path.string());
-      for (const NamedTensor& t : snapshot.tensors()) {
-        const std::string name = "/" + t.name;
-        const bool exists = file.has(name);
-        const auto shape = exists ? file.info(name).shape : std::vector<std::int64_t>{};
-        if (!exists || shape != extents(t.shape)) {
-          failure = 2;
-          fail(Exit::config,
-               "{} belongs to another model or optimizer ({}{}). set run.dir to a new folder, or restore the model of "
-               "the checkpoint",
-               path.string(), t.name, exists ? " has another shape" : " is missing");
-        }
-        file.read_rows(name, 0, t.shape[0], DType::f32, t.data);
-        if (std::int64_t(crc32(t.data, std::size_t(bytes_of(t)))) != file.get_int(name, "crc32"))
-          fail(Exit::data, "{}: the checksum of {} is wrong", path.string(), t.name);
-      }
-      run = run_state_from_json(state);
-      failure = 0;
-    } catch (const std::exception& e) {
-      *problem = e.what();
-    }
-  world_.broadcast(&failure, sizeof failure, 0);
-  *problem = world_.broadcast_string(*problem);
-  *damaged = failure == 1;
-  if (failure != 0) return run;
-  for (Snapshot::Flat& flat : snapshot.flats()) world_.broadcast(flat.host, std::size_t(flat.count) * sizeof(float), 0);
-  run = run_state_from_json(world_.broadcast_string(state));
-  snapshot.put();
-  return run;
-}
-
 std::optional<RunState> CheckpointStore::load_newest(Network& network) {
   std::string names;
   if (world_.rank() == 0)
@@ -207,56 +242,19 @@ std::optional<RunState> CheckpointStore::load_newest(Network& network) {
   while (!names.empty()) {
     const std::string name = names.substr(0, names.find('\n'));
     names.erase(0, name.size() + 1);
-    bool damaged = false;
-    std::string problem;
-    RunState run = read(network, folder_ / name, &damaged, &problem);
-    if (problem.empty()) return run;
-    if (!damaged) fail(Exit::config, "{}", problem);
-    log::warn(fmt::format("checkpoint {} is damaged ({}). trying the previous one", name, problem));
+    const ReadResult read = read_checkpoint(world_, compute_, network, folder_ / name);
+    if (read.unreadable == Unreadable::no) return read.run;
+    if (read.unreadable == Unreadable::other_model) fail(Exit::config, "{}", read.problem);
+    log::warn(fmt::format("checkpoint {} is damaged ({}). trying the previous one", name, read.problem));
   }
   fail(Exit::data, "all checkpoints in {} are damaged. set run.resume = never to start from the beginning",
        folder_.string());
 }
 
 RunState CheckpointStore::load(Network& network, const fs::path& path) {
-  bool damaged = false;
-  std::string problem;
-  RunState run = read(network, path, &damaged, &problem);
-  if (!problem.empty()) fail(Exit::data, "{}", problem);
-  return run;
-}
-
-CheckpointText describe_checkpoint(const std::string& path) {
-  const io::File file = io::File::open(path);
-  const std::string state = file.get_string("/", "run_state").value_or("");
-  if (file.get_string("/", "format") != format_name || state.empty())
-    fail(Exit::data, "{} is not a checkpoint of this program", path);
-  const RunState run = run_state_from_json(state);
-  std::ostringstream out;
-  out << path << ": step " << run.step << ", epoch " << run.epoch << ", " << run.samples << " samples seen";
-  if (run.valid_accuracy >= 0)
-    out << ", validation accuracy " << run.valid_accuracy * 100 << " % at step " << run.valid_step;
-  out << "\n";
-  std::int64_t values = 0;
-  std::string damaged;
-  if (std::int64_t(crc32(state.data(), state.size())) != file.get_int("/", "run_state_crc32")) damaged = "run_state";
-  for (const std::string& name : file.datasets()) {
-    const auto info = file.info(name);
-    Shape shape;
-    for (const auto extent : info.shape) shape.dims[std::size_t(shape.rank++)] = extent;
-    std::vector<float> data(std::size_t(shape.count()));
-    file.read_rows(name, 0, shape[0], DType::f32, data.data());
-    const std::uint32_t sum = crc32(data.data(), data.size() * sizeof(float));
-    const bool intact = std::int64_t(sum) == file.get_int(name, "crc32");
-    out << "  " << name << "  " << shape.str() << "  crc32 " << sum
-        << (intact ? "" : "  DIFFERS FROM THE STORED CHECKSUM") << "\n";
-    values += shape.count();
-    if (!intact) damaged += (damaged.empty() ? "" : ", ") + name;
-  }
-  out << (damaged.empty() ? fmt::format("intact: {} values, all checksums agree", values) : "damaged: " + damaged)
-      << "\n";
-  for (const auto& [key, value] : run.provenance) out << "  " << key << ": " << value << "\n";
-  return {out.str(), damaged.empty() ? "" : fmt::format("{} is damaged: the checksum of {} is wrong", path, damaged)};
+  const ReadResult read = read_checkpoint(world_, compute_, network, path);
+  if (read.unreadable != Unreadable::no) fail(Exit::data, "{}", read.problem);
+  return read.run;
 }
 
 }  // namespace millrace

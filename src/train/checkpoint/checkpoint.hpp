@@ -1,10 +1,12 @@
-// CheckpointStore: writes and reads the checkpoints of a run. A checkpoint is an HDF5 file, readable with h5py. It has
-// one data set with a CRC-32 for each tensor, in the canonical layout, in the groups parameters/, moment1/, moment2/
-// and running/. All ranks write to one temporary file, which is then flushed, fsynced and renamed. Only checkpoint.cpp
-// knows the file format.
+// CheckpointStore: writes and reads the checkpoints of a run (checkpoint_file.hpp: the format of the files).
+//
+// A save goes on while the training continues: begin() copies what this rank has to write, and a thread of each rank
+// writes it into one temporary file. Then the ranks combine their checksums, and a thread of rank 0 completes the file,
+// flushes it and gives it its final name. Until then, the previous checkpoint is the newest.
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +15,8 @@
 #include "millrace/comm/world.hpp"
 #include "millrace/train/session/epochs.hpp"
 #include "millrace/train/session/network.hpp"
+#include "train/checkpoint/checkpoint_tensors.hpp"
+#include "train/checkpoint/piece_writer.hpp"
 
 namespace millrace {
 
@@ -30,14 +34,22 @@ struct RunState {
   std::string config;                             // text of config.cfg
 };
 
-class Snapshot;
-
 class CheckpointStore {
  public:
   CheckpointStore(World&, ExecutionContext&, std::filesystem::path folder, std::int64_t keep);
-  // Writes a checkpoint and returns "". On a failure, such as a full disk, it removes the file and returns an error
-  // message on all ranks. Collective.
-  std::string save(Network&, const RunState&);
+  ~CheckpointStore();
+
+  // Begins to write a checkpoint, after the save before it has ended. Returns "", or why nothing is written, such as a
+  // full disk. Error(comm): the weights differ between ranks. Collective.
+  std::string begin(Network&, const RunState&);
+  bool saving() const { return stage_ != Stage::none; }  // a save has begun and not ended; the same on all ranks
+  bool busy() const;                                     // a thread of this rank is at work. Not collective
+  // Goes on with a save, at best when no rank is busy; waits for the threads otherwise. Returns, once the save has
+  // ended, "" or why there is no checkpoint. Its temporary file is then removed. Collective.
+  std::optional<std::string> advance();
+  std::string finish();                         // waits for the end of the save
+  std::string save(Network&, const RunState&);  // begin() and finish()
+
   // Loads the newest intact checkpoint into the network. If a checkpoint is damaged, it warns and tries the previous
   // one. nullopt: there is no checkpoint. Error(data): all are damaged. Error(config): the checkpoint belongs to
   // another model or optimizer. Collective.
@@ -47,14 +59,33 @@ class CheckpointStore {
   static std::vector<std::filesystem::path> list(const std::filesystem::path& folder);  // oldest first
 
  private:
-  std::string write(const std::filesystem::path& aside, Snapshot&, const RunState&);
-  RunState read(Network&, const std::filesystem::path&, bool* damaged, std::string* problem);
+  enum class Stage { none, writing, sealing };
+  std::string create_file();  // collective
+  void plan();                // which pieces this rank writes, and the buffer for them; once
+  void copy_pieces();
+  std::string combine();  // collective; starts the last thread on rank 0
+  std::string complete(const std::vector<std::uint32_t>& checksums) const;  // on rank 0
   // Notes which checkpoint is the best, and deletes all others except the newest `keep`.
-  void prune(const RunState&);
+  void prune(const RunState&) const;
+
   World& world_;
   ExecutionContext& compute_;
   std::filesystem::path folder_;
   std::int64_t keep_;
+  std::vector<int> writers_;  // replica_writers()
+
+  // The save in progress. The buffer is kept for the next one.
+  Stage stage_ = Stage::none;
+  Network* network_ = nullptr;
+  RunState run_;
+  std::filesystem::path aside_;
+  CheckpointTensors tensors_;
+  std::vector<std::int64_t> offsets_;
+  std::vector<Piece> pieces_;
+  std::vector<BufferedPiece> own_;
+  Buffer buffer_;
+  std::future<WrittenPieces> writing_;
+  std::future<std::string> sealing_;  // on rank 0
 };
 
 }  // namespace millrace

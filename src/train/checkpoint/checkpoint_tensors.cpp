@@ -1,69 +1,129 @@
 #include "train/checkpoint/checkpoint_tensors.hpp"
 
-namespace millrace {
+#include <fmt/core.h>
 
-Snapshot::Snapshot(World& world, ExecutionContext& compute, Network& network)
-    : world_(world), device_(*compute.device), network_(network) {
+#include <algorithm>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr std::int64_t stripe_bytes = 4 << 20;
+constexpr std::size_t max_writers = 64;
+
+struct OwnedShard {
+  std::int64_t begin = 0, end = 0;  // elements of the flat buffer
+  int rank = 0;
+};
+
+// The shards of all ranks, in ascending order.
+std::vector<OwnedShard> all_shards(BucketSpec buckets, std::int64_t count) {
+  std::vector<OwnedShard> out;
+  for (buckets.rank = 0; buckets.rank < buckets.ranks; ++buckets.rank)
+    for (const OptimizerShard& shard : buckets.shards(count))
+      out.push_back({shard.begin, shard.begin + shard.count, buckets.rank});
+  std::sort(out.begin(), out.end(), [](const OwnedShard& a, const OwnedShard& b) { return a.begin < b.begin; });
+  return out;
+}
+
+void cut_by_owner(const NamedTensor& tensor, int number, const std::vector<OwnedShard>& shards,
+                  std::vector<Piece>& out) {
+  const std::int64_t end = tensor.begin + tensor.shape.count();
+  auto shard = std::upper_bound(shards.begin(), shards.end(), tensor.begin,
+                                [](std::int64_t at, const OwnedShard& s) { return at < s.end; });
+  for (std::int64_t at = tensor.begin; at < end; ++shard) {
+    const std::int64_t stop = std::min(end, shard->end);
+    out.push_back({number, shard->rank, at - tensor.begin, stop - at});
+    at = stop;
+  }
+}
+
+void cut_by_stripe(const NamedTensor& tensor, int number, std::int64_t offset, std::int64_t stripes,
+                   const std::vector<int>& writers, std::vector<Piece>& out) {
+  const std::int64_t count = tensor.shape.count(), size = sizeof(float);
+  for (std::int64_t at = 0; at < count;) {
+    const std::int64_t stripe = (offset + at * size) / stripe_bytes;
+    // The element that crosses the end of a stripe belongs to the piece before the cut.
+    const std::int64_t stop = std::min(count, ((stripe + 1) * stripe_bytes - offset + size - 1) / size);
+    const int writer = writers[std::size_t(stripe * std::int64_t(writers.size()) / stripes)];
+    if (!out.empty() && out.back().tensor == number && out.back().rank == writer)
+      out.back().count += stop - at;
+    else
+      out.push_back({number, writer, at, stop - at});
+    at = stop;
+  }
+}
+
+}  // namespace
+
+CheckpointTensors checkpoint_tensors(Network& network) {
   const ParameterLayout& layout = network.layout();
   const Graph& graph = network.graph();
-  const auto add_flat = [&](float* device, std::int64_t count, bool sharded = false) {
-    const bool copied = sharded || !device_.shares_host_memory();
-    if (copied) copies_.emplace_back(std::size_t(sharded ? network.buckets().padded(count) : count));
-    flats_.push_back({copied ? copies_.back().data() : device, device, count, copied, sharded});
-    return flats_.back().host;
-  };
-  const auto add_parameters = [&](const std::string& group, float* base) {
+  const bool sharded = network.buckets().sharded();
+  CheckpointTensors out;
+  const auto add_parameters = [&](const std::string& group, FlatBuffer flat) {
+    out.flats.push_back(flat);
     for (std::size_t p = 0; p < graph.parameters.size(); ++p)
-      tensors_.push_back(
-          {group + "/" + graph.parameters[p].name, graph.parameters[p].shape, base + layout.parameters[p].begin});
+      out.tensors.push_back({fmt::format("{}/{}", group, graph.parameters[p].name), graph.parameters[p].shape,
+                             int(out.flats.size()) - 1, layout.parameters[p].begin});
   };
-  add_parameters("parameters", add_flat(network.master(), layout.count));
+  add_parameters("parameters", {network.master(), layout.count, sharded, false});
   for (int i = 0; i < network.moment_count(); ++i)
-    add_parameters("moment" + std::to_string(i + 1),
-                   add_flat(network.moment(i), layout.count, network.buckets().sharded()));
-  if (layout.stats_count > 0) {
-    float* running = add_flat(network.running(), layout.stats_count);
-    for (std::size_t s = 0; s < graph.stats.size(); ++s) {
-      const std::int64_t channels = graph.stats[s].channels, begin = layout.stats[s].begin;
-      tensors_.push_back({"running/" + graph.stats[s].name + ".mean", {channels}, running + begin});
-      tensors_.push_back({"running/" + graph.stats[s].name + ".variance", {channels}, running + begin + channels});
-    }
+    add_parameters(fmt::format("moment{}", i + 1), {network.moment(i), layout.count, sharded, sharded});
+  if (layout.stats_count == 0) return out;
+  out.flats.push_back({network.running(), layout.stats_count});
+  const int flat = int(out.flats.size()) - 1;
+  for (std::size_t s = 0; s < graph.stats.size(); ++s) {
+    const std::int64_t channels = graph.stats[s].channels, begin = layout.stats[s].begin;
+    out.tensors.push_back({fmt::format("running/{}.mean", graph.stats[s].name), {channels}, flat, begin});
+    out.tensors.push_back(
+        {fmt::format("running/{}.variance", graph.stats[s].name), {channels}, flat, begin + channels});
   }
+  return out;
 }
 
-// Calls move(host, device, bytes) for each part of the flat buffer that this rank owns.
-template <class Move>
-void Snapshot::for_each_own(const Flat& flat, const Move& move) const {
-  if (!flat.copied) return;
-  if (!flat.sharded) return move(flat.host, flat.device, std::size_t(flat.count) * sizeof(float));
-  float* device = flat.device;
-  for (const OptimizerShard& shard : network_.buckets().shards(network_.layout().count)) {
-    move(flat.host + shard.begin, device, std::size_t(shard.count) * sizeof(float));
-    device += shard.count;
+std::vector<int> replica_writers(World& world) {
+  std::vector<std::int64_t> leaders(std::size_t(world.node_count()), -1);
+  if (world.local_rank() == 0) leaders[std::size_t(world.node())] = world.rank();
+  world.all_reduce(std::span<std::int64_t>(leaders), World::Reduce::max);
+  const std::size_t count = std::min(leaders.size(), max_writers);
+  std::vector<int> out(count);
+  for (std::size_t w = 0; w < count; ++w) out[w] = int(leaders[w * leaders.size() / count]);
+  return out;
+}
+
+std::vector<Piece> plan_pieces(const CheckpointTensors& all, const BucketSpec& buckets,
+                               const std::vector<std::int64_t>& offsets, const std::vector<int>& writers) {
+  std::vector<OwnedShard> shards;
+  if (all.flats.front().sharded) shards = all_shards(buckets, all.flats.front().count);
+  std::int64_t file_end = 0;
+  for (std::size_t t = 0; t < all.tensors.size(); ++t)
+    file_end = std::max(file_end, offsets[t] + all.tensors[t].bytes());
+  const std::int64_t stripes = file_end / stripe_bytes + 1;
+  std::vector<Piece> out;
+  for (std::size_t t = 0; t < all.tensors.size(); ++t) {
+    const NamedTensor& tensor = all.tensors[t];
+    if (all.flats[std::size_t(tensor.flat)].sharded)
+      cut_by_owner(tensor, int(t), shards, out);
+    else
+      cut_by_stripe(tensor, int(t), offsets[t], stripes, writers, out);
   }
+  return out;
 }
 
-void Snapshot::take() {
-  network_.complete_weights();
-  for (const Flat& flat : flats_)
-    for_each_own(flat, [&](float* host, float* device, std::size_t bytes) {
-      device_.copy_to_host(Stream::compute, host, device, bytes);
-    });
-  device_.synchronize();
-  BucketSpec buckets = network_.buckets();
-  for (const Flat& flat : flats_)
-    for (buckets.rank = 0; flat.sharded && buckets.rank < buckets.ranks; ++buckets.rank)
-      for (const OptimizerShard& shard : buckets.shards(network_.layout().count))
-        world_.broadcast(flat.host + shard.begin, std::size_t(shard.count) * sizeof(float), buckets.rank);
-}
-
-void Snapshot::put() {
-  for (const Flat& flat : flats_)
-    for_each_own(flat, [&](float* host, float* device, std::size_t bytes) {
-      device_.copy_to_device(Stream::compute, device, host, bytes);
-    });
-  device_.synchronize();
-  network_.weights_changed();
+const float* address_of(const CheckpointTensors& all, const BucketSpec& buckets, const NamedTensor& tensor,
+                        std::int64_t begin) {
+  const FlatBuffer& flat = all.flats[std::size_t(tensor.flat)];
+  const std::int64_t element = tensor.begin + begin;
+  if (!flat.packed) return flat.device + element;
+  std::int64_t before = 0;
+  for (const OptimizerShard& shard : buckets.shards(flat.count)) {
+    if (element >= shard.begin && element < shard.begin + shard.count)
+      return flat.device + before + (element - shard.begin);
+    before += shard.count;
+  }
+  fail(Exit::internal, "element {} of {} is not in a shard of rank {}", begin, tensor.name, buckets.rank);
 }
 
 }  // namespace millrace

@@ -1,45 +1,54 @@
-// Snapshot: the tensors of a network that a checkpoint contains, by name, in host memory. Internal to checkpoint*.cpp.
+// The tensors of a network that a checkpoint contains, and which rank writes which part of them.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "millrace/comm/world.hpp"
 #include "millrace/train/session/network.hpp"
 
 namespace millrace {
 
+// A buffer of the network that holds tensors one after the other.
+struct FlatBuffer {
+  float* device = nullptr;
+  std::int64_t count = 0;  // elements of all ranks, without padding
+  bool sharded = false;    // each rank is responsible for its own shards (BucketSpec)
+  bool packed = false;     // `device` holds only this rank's shards, one after the other
+};
+
 struct NamedTensor {
   std::string name;  // "parameters/conv1.weight"
   Shape shape;
-  float* data = nullptr;  // points into the flat buffers of the snapshot
+  int flat = 0;            // index in CheckpointTensors::flats
+  std::int64_t begin = 0;  // first element in the flat buffer
+  std::int64_t bytes() const { return shape.count() * std::int64_t(sizeof(float)); }
 };
 
-// Contains the master weights, the moments and the running statistics. These are copies, except on a device that shares
-// host memory: there the tensors refer to the original buffers. Moments that are sharded over the ranks are gathered on
-// every rank.
-class Snapshot {
- public:
-  Snapshot(World&, ExecutionContext&, Network&);
-  const std::vector<NamedTensor>& tensors() const { return tensors_; }
-  void take();  // copies from the device to the host. Collective
-  void put();   // copies from the host to the device and updates the 16-bit weights
-  struct Flat {
-    float* host = nullptr;
-    float* device = nullptr;
-    std::int64_t count = 0;
-    bool copied = false;   // `host` is a copy, not the buffer of the device
-    bool sharded = false;  // the device holds only this rank's shards
-  };
-  std::vector<Flat>& flats() { return flats_; }
-
- private:
-  template <class Move>
-  void for_each_own(const Flat&, const Move&) const;
-  World& world_;
-  Device& device_;
-  Network& network_;
-  std::vector<std::vector<float>> copies_;
-  std::vector<Flat> flats_;
-  std::vector<NamedTensor> tensors_;
+// Master weights, moments and running statistics.
+struct CheckpointTensors {
+  std::vector<FlatBuffer> flats;
+  std::vector<NamedTensor> tensors;
 };
+CheckpointTensors checkpoint_tensors(Network&);
+
+// A part of a tensor that one rank writes.
+struct Piece {
+  int tensor = 0;
+  int rank = 0;
+  std::int64_t begin = 0, count = 0;  // elements of the tensor
+};
+
+// The ranks that write replicated tensors: one per host, at most 64. Collective.
+std::vector<int> replica_writers(World&);
+
+// Cuts all tensors into pieces, in the order of tensors and elements; the same on all ranks. Shards are written by the
+// ranks that own them. Replicated tensors are cut at multiples of 4 MiB in the file, and each such stripe of the file
+// has one writer: parallel file systems lock whole stripes. offsets: of the tensors in the file, in bytes.
+std::vector<Piece> plan_pieces(const CheckpointTensors&, const BucketSpec&, const std::vector<std::int64_t>& offsets,
+                               const std::vector<int>& writers);
+
+// Where element `begin` of the tensor is on the device; it must belong to this rank.
+const float* address_of(const CheckpointTensors&, const BucketSpec&, const NamedTensor&, std::int64_t begin);
 
 }  // namespace millrace

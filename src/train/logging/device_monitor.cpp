@@ -71,7 +71,7 @@ void DeviceMonitor::set_roofline(Network& network, const std::vector<std::int64_
   if (!tracer_ || peaks_.memory_bytes <= 0) return;
   RooflineSeconds bounds;
   for (const std::int64_t rows : train_rows) {
-    const Program& program = network.train_program(rows);
+    const Program& program = network.planned_program(rows);
     const auto& nodes = program.graph().nodes;
     for (int n = 0; n < int(nodes.size()); ++n) {
       const Spec& spec = nodes[std::size_t(n)].spec;

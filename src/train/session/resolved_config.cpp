@@ -74,7 +74,7 @@ ResolvedConfig resolved_config_of(const Session& s) {
 double step_flops(const Session& s, Network& network) {
   double flops = 0;
   for (const MicroBatch& part : s.batching.train_order->share(0, 0, s.world.rank(), s.world.size()))
-    for (const auto& node : network.train_program(part.rows).graph().nodes)
+    for (const auto& node : network.planned_program(part.rows).graph().nodes)
       flops += forward_cost(node.spec).flops + backward_cost(node.spec).flops;
   return flops;
 }

@@ -2,10 +2,14 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <optional>
 
 #include "millrace/base/error.hpp"
 #include "millrace/train/distributed/buckets.hpp"
+#include "train/step/equal_bits.hpp"
 #include "train/step/simulated_compute.hpp"
 
 namespace millrace {
@@ -182,20 +186,22 @@ void StepRunner::end_of_step(const Group& g) {
   timer_.record_optimizer_done(g.parity, g.count);
 }
 
-StepResult StepRunner::collect(std::int64_t step, bool wants_stop, bool wants_checkpoint) {
+StepResult StepRunner::collect(std::int64_t step, const StepFlags& flags) {
   const ScopedLabel label(*s_.compute.device, name_step("the results of step ", step));
   const int parity = int(step % 2);
   const EnqueuedStep& enqueued = enqueued_[std::size_t(parity)];
   const StepState& state = network_.read_state(parity);  // waits until the device is done with the step
-  StepResult out = agree(state, enqueued, wants_stop, wants_checkpoint);
+  StepResult out = agree(state, enqueued, flags);
   timer_.finish(parity, enqueued, out.metrics);
   return out;
 }
 
-StepResult StepRunner::agree(const StepState& state, const EnqueuedStep& enqueued, bool wants_stop,
-                             bool wants_checkpoint) {
-  double sums[5] = {state.loss_sum, double(state.counted), double(wants_stop), double(wants_checkpoint),
-                    double(enqueued.unread)};
+StepResult StepRunner::agree(const StepState& state, const EnqueuedStep& enqueued, const StepFlags& flags) {
+  const std::array own{state.loss_sum,           double(state.counted), double(flags.stop),
+                       double(flags.checkpoint), double(flags.saving),  double(enqueued.unread)};
+  const auto norm = equal_bits_contribution(state.found_inf ? ~0u : std::bit_cast<std::uint32_t>(state.grad_norm));
+  std::array<double, own.size() + equal_bits_terms> sums;
+  std::copy(norm.begin(), norm.end(), std::copy(own.begin(), own.end(), sums.begin()));
   timer_.begin_sync_wait();
   s_.compute.collective->all_reduce_scalars(sums);
   timer_.end_sync_wait();
@@ -207,12 +213,14 @@ StepResult StepRunner::agree(const StepState& state, const EnqueuedStep& enqueue
   out.counted = sums[1] > 0;
   out.stop = sums[2] > 0;
   out.checkpoint = sums[3] > 0;
+  out.saving = sums[4] > 0;
+  out.replicas_differ = !all_bits_equal(std::span(sums).last<equal_bits_terms>(), s_.world.size());
   StepMetrics& m = out.metrics;
   m.step = enqueued.number;
   m.epoch = enqueued.epoch;
   m.samples = enqueued.samples;
   m.loss = sums[0] / sums[1];
-  m.unread_samples = std::int64_t(sums[4]);
+  m.unread_samples = std::int64_t(sums[5]);
   m.lr = enqueued.learning_rate;
   m.grad_norm = state.grad_norm;
   m.loss_scale = state.loss_scale;

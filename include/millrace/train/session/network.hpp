@@ -50,6 +50,8 @@ class Network {
   Network(ExecutionContext&, const NetworkSpec&);
   Network(ExecutionContext&, const NetworkSpec&, NetworkPlan);
 
+  // To look at, not to run: its packed weights may be out of date.
+  const Program& planned_program(std::int64_t rows) const { return *train_.at(rows).program; }
   Program& train_program(std::int64_t rows) { return repacked_program(train_, rows); }
   // For training steps, which may be captured. Unlike train_program() it does not repack the program's weights. The
   // step must do that before it first uses the program.

@@ -2,7 +2,7 @@
 // collect() waits for the step later and agrees with the other ranks on its results:
 //
 //   runner.enqueue(step, learning_rate);              // take batches, forward, backward, all-reduce, optimizer
-//   StepResult r = runner.collect(step, stop, save);  // loss and times; whether any rank wants to stop or to save
+//   StepResult r = runner.collect(step, {stop, save});  // loss and times; whether any rank wants to stop or to save
 //
 // All ranks call both functions for the same steps in the same order.
 //
@@ -31,8 +31,18 @@ struct StepResult {
   bool found_inf = false;   // the gradient was not finite, so the optimizer skipped the step
   bool stop = false;        // a rank wants to stop
   bool checkpoint = false;  // a rank wants a checkpoint
-  bool counted = true;      // at least one sample was read and has a loss
-  bool at_floor = false;    // the loss scale cannot be lowered further
+  bool saving = false;      // a rank still writes an earlier checkpoint
+  // The gradient norm does not have the same bits on all ranks, so their weights differ from now on at the latest.
+  bool replicas_differ = false;
+  bool counted = true;    // at least one sample was read and has a loss
+  bool at_floor = false;  // the loss scale cannot be lowered further
+};
+
+// What this rank tells the others at the end of a step.
+struct StepFlags {
+  bool stop = false;        // it wants to stop
+  bool checkpoint = false;  // it wants a checkpoint
+  bool saving = false;      // it still writes an earlier checkpoint
 };
 
 // How many steps may be enqueued before the results of an earlier one are collected: 0 on a device that runs work
@@ -50,9 +60,8 @@ class StepRunner {
   void disable_timestamps(bool disabled) { timer_.disable(disabled); }
   // step: number within the run, from 0. Timestamps and results exist twice; a step uses those of its parity, step % 2.
   void enqueue(std::int64_t step, double learning_rate);
-  // Waits until the device has done the enqueued step, and returns its results. wants_stop, wants_checkpoint: whether
-  // this rank wants to stop or to write a checkpoint. Collective.
-  StepResult collect(std::int64_t step, bool wants_stop, bool wants_checkpoint);
+  // Waits until the device has done the enqueued step, and returns its results. Collective.
+  StepResult collect(std::int64_t step, const StepFlags&);
   const Reducer& reducer() const { return reducer_; }
   const StepTimer& timer() const { return timer_; }
 
@@ -86,7 +95,7 @@ class StepRunner {
   void all_reduce_statistics();
   void end_of_step(const Group&);  // waits for the gradient's all-reduces, then the optimizer
 
-  StepResult agree(const StepState&, const EnqueuedStep&, bool wants_stop, bool wants_checkpoint);
+  StepResult agree(const StepState&, const EnqueuedStep&, const StepFlags&);
   const char* name_step(const char* what, std::int64_t step);  // valid until the next call
 
   Session& s_;

@@ -1,0 +1,179 @@
+#include "train/checkpoint/checkpoint_file.hpp"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <sstream>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/files.hpp"
+#include "millrace/base/units.hpp"
+#include "millrace/io/hdf5.hpp"
+#include "millrace/train/checkpoint/describe_checkpoint.hpp"
+#include "train/checkpoint/run_state.hpp"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+// Version 2 adds the checksum of the layout.
+constexpr const char* format_name = "millrace-checkpoint-2";
+constexpr const char* older_format_name = "millrace-checkpoint-1";
+
+std::vector<std::int64_t> extents(const Shape& s) { return {s.dims.begin(), s.dims.begin() + s.rank}; }
+
+// The checksum of the names and shapes of all data sets. With it, a damaged name or shape is not mistaken for another
+// model.
+std::int64_t layout_checksum(const io::File& file) {
+  std::vector<std::string> names = file.datasets();
+  std::sort(names.begin(), names.end());
+  std::string text;
+  for (const std::string& name : names) {
+    text += name;
+    for (const std::int64_t extent : file.info(name).shape) text += fmt::format(" {}", extent);
+    text += '\n';
+  }
+  return std::int64_t(crc32(text.data(), text.size()));
+}
+
+// Allocates the whole file at once, which gives it few extents and finds out early whether the disk has the space.
+void allocate_space(const fs::path& path) {
+  const std::uintmax_t bytes = fs::file_size(path);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  int error = fd < 0 ? errno : 0;
+  if (fd >= 0) {
+    if (::fallocate(fd, 0, 0, off_t(bytes)) != 0) error = errno;
+    ::close(fd);
+  }
+  if (error == 0 || error == EOPNOTSUPP || error == ENOSYS) return;
+  std::error_code unknown;
+  const fs::space_info space = fs::space(path, unknown);
+  if (error == ENOSPC && !unknown)
+    fail(Exit::data, "{} has only {} free, but a checkpoint needs {}", path.parent_path().string(),
+         format_bytes(space.available), format_bytes(bytes));
+  fail(Exit::data, "cannot allocate {} for {} ({})", format_bytes(bytes), path.string(), std::strerror(error));
+}
+
+bool is_checkpoint(const io::File& file) {
+  const auto format = file.get_string("/", "format");
+  return format == format_name || format == older_format_name;
+}
+
+// Reads the run state and verifies its checksum and that of the layout. Error(data): the file is damaged.
+std::string verified_state(const io::File& file, const fs::path& path) {
+  if (!is_checkpoint(file)) fail(Exit::data, "{} is not a checkpoint of this program", path.string());
+  const std::string state = file.get_string("/", "run_state").value_or("");
+  if (std::int64_t(crc32(state.data(), state.size())) != file.get_int("/", "run_state_crc32"))
+    fail(Exit::data, "{}: the checksum of the run state is wrong", path.string());
+  if (file.get_string("/", "format") == format_name && file.get_int("/", "layout_crc32") != layout_checksum(file))
+    fail(Exit::data, "{}: the checksum of the layout is wrong", path.string());
+  return state;
+}
+
+void read_tensor(const io::File& file, const fs::path& path, const NamedTensor& t, float* data) {
+  const std::string name = "/" + t.name;
+  const bool exists = file.has(name);
+  if (!exists || file.info(name).shape != extents(t.shape))
+    fail(Exit::config,
+         "{} belongs to another model or optimizer ({}{}). set run.dir to a new folder, or restore the model of the "
+         "checkpoint",
+         path.string(), t.name, exists ? " has another shape" : " is missing");
+  file.read_rows(name, 0, t.shape[0], DType::f32, data);
+  if (std::int64_t(crc32(data, std::size_t(t.bytes()))) != file.get_int(name, "crc32"))
+    fail(Exit::data, "{}: the checksum of {} is wrong", path.string(), t.name);
+}
+
+}  // namespace
+
+std::vector<std::int64_t> create_checkpoint_file(const fs::path& path, const std::vector<NamedTensor>& tensors) {
+  std::vector<std::int64_t> offsets;
+  {
+    io::File file = io::File::create(path);
+    for (const NamedTensor& t : tensors) {
+      file.create_dataset("/" + t.name, DType::f32, extents(t.shape));
+      file.set("/" + t.name, "crc32", std::int64_t(0));
+    }
+    for (const NamedTensor& t : tensors) {
+      const auto offset = file.info("/" + t.name).offset;
+      MR_CHECK(offset.has_value(), "{}: {} has no storage", path.string(), t.name);
+      offsets.push_back(std::int64_t(*offset));
+    }
+    file.flush();
+    file.close();
+  }
+  allocate_space(path);
+  return offsets;
+}
+
+void seal_checkpoint_file(const fs::path& path, const std::vector<NamedTensor>& tensors,
+                          const std::vector<std::uint32_t>& checksums, const RunState& run) {
+  const std::string state = to_json(run);
+  io::File file = io::File::append(path);
+  for (std::size_t t = 0; t < tensors.size(); ++t) file.set("/" + tensors[t].name, "crc32", std::int64_t(checksums[t]));
+  file.set("/", "format", std::string(format_name));
+  file.set("/", "layout_crc32", layout_checksum(file));
+  file.set("/", "run_state", state);
+  file.set("/", "run_state_crc32", std::int64_t(crc32(state.data(), state.size())));
+  file.flush();
+  file.close();
+  fsync_file(path);
+}
+
+ReadResult read_checkpoint_file(const fs::path& path, HostTensors& tensors) {
+  ReadResult out;
+  try {
+    const io::File file = io::File::open(path);
+    const std::string state = verified_state(file, path);
+    for (const NamedTensor& t : tensors.all().tensors) read_tensor(file, path, t, tensors.data(t));
+    out.run = run_state_from_json(state);
+  } catch (const Error& e) {
+    out.unreadable = e.code() == Exit::config ? Unreadable::other_model : Unreadable::damaged;
+    out.problem = e.what();
+  } catch (const std::exception& e) {
+    out.unreadable = Unreadable::damaged;
+    out.problem = e.what();
+  }
+  return out;
+}
+
+CheckpointText describe_checkpoint(const std::string& path) {
+  const io::File file = io::File::open(path);
+  const std::string state = file.get_string("/", "run_state").value_or("");
+  if (!is_checkpoint(file) || state.empty()) fail(Exit::data, "{} is not a checkpoint of this program", path);
+  const RunState run = run_state_from_json(state);
+  std::ostringstream out;
+  out << path << ": step " << run.step << ", epoch " << run.epoch << ", " << run.samples << " samples seen";
+  if (run.valid_accuracy >= 0)
+    out << ", validation accuracy " << run.valid_accuracy * 100 << " % at step " << run.valid_step;
+  out << "\n";
+  std::int64_t values = 0;
+  std::string damaged;
+  try {
+    verified_state(file, path);
+  } catch (const Error& e) {
+    damaged = std::string(e.what()).find("layout") != std::string::npos ? "the layout" : "run_state";
+  }
+  for (const std::string& name : file.datasets()) {
+    const auto info = file.info(name);
+    Shape shape;
+    for (const auto extent : info.shape) shape.dims[std::size_t(shape.rank++)] = extent;
+    std::vector<float> data(std::size_t(shape.count()));
+    file.read_rows(name, 0, shape[0], DType::f32, data.data());
+    const std::uint32_t sum = crc32(data.data(), data.size() * sizeof(float));
+    const bool intact = std::int64_t(sum) == file.get_int(name, "crc32");
+    out << "  " << name << "  " << shape.str() << "  crc32 " << sum
+        << (intact ? "" : "  DIFFERS FROM THE STORED CHECKSUM") << "\n";
+    values += shape.count();
+    if (!intact) damaged += (damaged.empty() ? "" : ", ") + name;
+  }
+  out << (damaged.empty() ? fmt::format("intact: {} values, all checksums agree", values) : "damaged: " + damaged)
+      << "\n";
+  for (const auto& [key, value] : run.provenance) out << "  " << key << ": " << value << "\n";
+  return {out.str(), damaged.empty() ? "" : fmt::format("{} is damaged: the checksum of {} is wrong", path, damaged)};
+}
+
+}  // namespace millrace

@@ -1,0 +1,35 @@
+// The file format of checkpoints: an HDF5 file, readable with h5py. It has one data set with a CRC-32 for each tensor,
+// in the canonical layout, in the groups parameters/, moment1/, moment2/ and running/, and the run state as JSON.
+//
+// The ranks write the tensors without HDF5 and MPI-IO: rank 0 creates the file with all data sets, every rank writes
+// its pieces at the offsets of the data sets, and rank 0 adds the checksums. Open MPI's MPI-IO would create shared
+// memory and named semaphores, which fail or hang when TMPDIR or /dev/shm is full.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/host_tensors.hpp"
+
+namespace millrace {
+
+// Creates the file with its data sets and allocates its space. Returns the offsets of the tensors in bytes.
+// Error(data): it cannot be created, for example because the disk is full.
+std::vector<std::int64_t> create_checkpoint_file(const std::filesystem::path&, const std::vector<NamedTensor>&);
+// Adds the checksums of the tensors and the run state to a file whose tensors are written, and flushes it to the disk.
+void seal_checkpoint_file(const std::filesystem::path&, const std::vector<NamedTensor>&,
+                          const std::vector<std::uint32_t>& checksums, const RunState&);
+
+// Why a checkpoint cannot be read. Both are an Error(data) or Error(config) with the path.
+enum class Unreadable { no, damaged, other_model };
+struct ReadResult {
+  RunState run;
+  Unreadable unreadable = Unreadable::no;
+  std::string problem;
+};
+// Reads the file into the tensors and verifies all checksums.
+ReadResult read_checkpoint_file(const std::filesystem::path&, HostTensors&);
+
+}  // namespace millrace

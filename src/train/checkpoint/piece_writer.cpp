@@ -1,0 +1,49 @@
+#include "train/checkpoint/piece_writer.hpp"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "millrace/base/files.hpp"
+
+namespace millrace {
+namespace {
+
+// The checksum is computed block by block just before the block is written, while it is in the cache.
+constexpr std::size_t block_bytes = 1 << 20;
+
+// Returns errno, or 0.
+int write_piece(int fd, const BufferedPiece& piece, std::uint32_t& checksum) {
+  for (std::size_t block = 0; block < piece.bytes; block += block_bytes) {
+    const std::size_t end = std::min(piece.bytes, block + block_bytes);
+    checksum = crc32(piece.data + block, end - block, checksum);
+    for (std::size_t at = block; at < end;) {
+      const ssize_t n = ::pwrite(fd, piece.data + at, end - at, off_t(piece.offset + at));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return errno;
+      at += std::size_t(n);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+WrittenPieces write_pieces(const std::filesystem::path& path, const std::vector<BufferedPiece>& pieces) {
+  WrittenPieces out;
+  out.checksums.assign(pieces.size(), 0);
+  if (pieces.empty()) return out;
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  int error = fd < 0 ? errno : 0;
+  for (std::size_t p = 0; p < pieces.size() && error == 0; ++p) error = write_piece(fd, pieces[p], out.checksums[p]);
+  if (error == 0 && ::fsync(fd) != 0) error = errno;
+  if (fd >= 0 && ::close(fd) != 0 && error == 0) error = errno;  // NFS reports failed writes here
+  if (error != 0) out.problem = fmt::format("cannot write {} ({})", path.string(), std::strerror(error));
+  return out;
+}
+
+}  // namespace millrace
