@@ -37,7 +37,8 @@ class FilePath {
 }  // namespace millrace
 
 template <>
-struct fmt::formatter<millrace::FilePath> : fmt::formatter<std::string> {
+struct fmt::formatter<millrace::FilePath> {
+  constexpr auto parse(format_parse_context& context) { return context.begin(); }
   auto format(const millrace::FilePath& path, format_context& context) const {
     return fmt::format_to(context.out(), "{}", path.str());
   }
