@@ -79,6 +79,28 @@ TEST(Checkpoint, OneFlippedBitInAnyTensorIsDetected) {
   }
 }
 
+TEST(Checkpoint, ADamagedNameIsNotMistakenForAnotherModel) {
+  const test::TemporaryFolder folder;
+  const auto world = solo_world();
+  ExecutionContext compute = make_cpu_context(*world, {});
+  Network network(compute, small());
+  CheckpointStore store(*world, compute, folder.path, 5);
+  ASSERT_EQ(store.save(network, at_step(1)), "");
+  ASSERT_EQ(store.save(network, at_step(2)), "");
+  const fs::path newest = CheckpointStore::list(folder.path).back();
+  std::vector<char> bytes = bytes_of(newest);
+  const std::string name = "linear";
+  std::size_t changed = 0;
+  for (auto at = bytes.begin();; at += 1, ++changed) {
+    at = std::search(at, bytes.end(), name.begin(), name.end());
+    if (at == bytes.end()) break;
+    *at = 'n';  // "ninear" keeps the order of the names
+  }
+  ASSERT_GT(changed, 0u);
+  std::ofstream(newest, std::ios::binary).write(bytes.data(), std::streamsize(bytes.size()));
+  EXPECT_EQ(store.load_newest(network)->step, 1);
+}
+
 TEST(Checkpoint, AnotherOptimizerIsRefusedAndTheTensorNamed) {
   const test::TemporaryFolder folder;
   const auto world = solo_world();
