@@ -18,6 +18,11 @@ using namespace millrace::app;
 
 namespace {
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // code of a sanitizer must run first
+// Runs before the constructors of the libraries, which take most of the time before main.
+[[gnu::section(".preinit_array"), gnu::used]] void (*const prepare_before_constructors)() = prepare_signals;
+#endif
+
 // Whether this process is rank 0 according to its launcher. Before MPI starts, nothing else is known.
 bool is_first_by_launcher() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
@@ -58,6 +63,7 @@ std::string unknown_command(const std::string& name) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  prepare_signals();
   reexec_with_passive_openmp(argv);
   std::string name = argc > 1 ? argv[1] : "--help";
   if (name == "--help" || name == "-h" || name == "help") return answer(overview());

@@ -256,7 +256,7 @@ std::string pack_help() {
          "pack ...\n";
 }
 
-Exit pack_command(World& world, const Arguments& arguments) {
+Exit pack_command(World& world, const Arguments& arguments) try {
   const ParsedArguments parsed = parse_arguments(arguments, flags(), false);
   reject_positional(parsed);
   const PackOptions options = pack_options(parsed);
@@ -265,6 +265,8 @@ Exit pack_command(World& world, const Arguments& arguments) {
   const auto importer = make_importer(import_options(parsed));
   log::info(fmt::format("packing {} rows: {}", importer->rows(), importer->describe()));
   return report_of(world, options, pack(world, *importer, options));
+} catch (const Error&) {
+  throw;  // without a handler the stack would not be unwound, and incomplete shards would stay
 }
 
 }  // namespace millrace::app

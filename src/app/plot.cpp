@@ -41,6 +41,9 @@ std::string escaped(const std::string& text) {
 
 }  // namespace
 
+const std::string_view plot_beginning =
+    "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 760 430\" font-family=\"sans-serif\" font-size=\"12\">\n";
+
 std::string plot_text(const Plot& p, int width, int height) {
   if (p.x.empty()) return "";
   const Scales at(p);
@@ -81,7 +84,7 @@ std::string plot_svg(const Plot& p) {
   const auto py = [&](double y) { return top + high * (1 - at.y(y)); };
   const auto fixed = [](double v) { return fmt::format("{:.1f}", v); };
   std::string out =
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 760 430\" font-family=\"sans-serif\" font-size=\"12\">\n"
+      std::string(plot_beginning) +
       "<style>:root{--ink:#222;--paper:#fff;--grid:#ddd;--curve:#1f6fb4;--mark:#c0392b}"
       "@media(prefers-color-scheme:dark){:root{--ink:#ddd;--paper:#1b1b1b;--grid:#444;--curve:#6cb2eb;--mark:#ff8a75}}"
       "text{fill:var(--ink)}.grid{stroke:var(--grid)}.single{fill:var(--curve);opacity:.3}"

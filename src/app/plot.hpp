@@ -1,6 +1,7 @@
 // Draws a curve over a logarithmic x axis, as text for a terminal and as an SVG file. Pure functions.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace millrace::app {
@@ -18,6 +19,7 @@ struct Plot {
 };
 
 std::string plot_text(const Plot&, int width = 72, int height = 16);
-std::string plot_svg(const Plot&);  // a complete document, for light and dark backgrounds
+extern const std::string_view plot_beginning;  // of every file of plot_svg()
+std::string plot_svg(const Plot&);             // a complete document, for light and dark backgrounds
 
 }  // namespace millrace::app

@@ -27,6 +27,7 @@ std::string make_page(const ParsedArguments& parsed) {
                                           : fs::path("report.html");
   std::error_code none;
   if (fs::is_directory(out, none)) fail(Exit::config, "{} is a folder. name a file with --out", out.string());
+  require_own_file(out, page_beginning);
   if (!parsed.has("overwrite") && fs::exists(out, none))
     fail(Exit::data, "{} exists already. --overwrite replaces it", out.string());
   write_file_atomically(out, report_page(runs));

@@ -13,6 +13,7 @@
 #include "millrace/advisor/trials/tuning.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/base/message_of.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/config/flag_values.hpp"
 
@@ -39,6 +40,8 @@ std::vector<Flag> flags() {
   return all;
 }
 
+constexpr std::string_view snippet_beginning = "# written by millrace tune\n";
+
 // Rank 0 writes the file. If that fails, all ranks throw. Collective.
 void write(World& world, const std::string& path, const std::string& text) {
   std::string problem;
@@ -51,7 +54,8 @@ void write(World& world, const std::string& path, const std::string& text) {
 }
 
 // Refuses a path that cannot be written before minutes of measuring. Collective.
-void expect_writable(World& world, const std::string& flag, const std::string& path) {
+// beginning: of the files of this kind, the only ones that may be replaced.
+void expect_writable(World& world, const std::string& flag, const std::string& path, std::string_view beginning) {
   std::string problem;
   if (world.rank() == 0) {
     std::error_code none;
@@ -61,6 +65,8 @@ void expect_writable(World& world, const std::string& flag, const std::string& p
     else if (::access(folder.c_str(), W_OK | X_OK) != 0)
       problem = fmt::format("cannot write to {} ({}). name another file with --{}", folder.string(),
                             std::strerror(errno), flag);
+    else
+      problem = message_of([&] { require_own_file(path, beginning); });
   }
   world.agree(Exit::data, problem);
 }
@@ -138,7 +144,7 @@ Exit range_test(World& world, const ParsedArguments& parsed) {
   const int steps = flag_number(parsed, "lr-steps", 200, between(20, 1e6));
   const RunConfig config = load_config(world, parsed);
   const std::string path = parsed.get("plot", "lr-range.svg");
-  expect_writable(world, "plot", path);
+  expect_writable(world, "plot", path, plot_beginning);
   const RateSweep sweep = sweep_rates(world, config, from, to, steps);
   if (sweep.loss.size() < 20 && !sweep.stopped)
     fail(Exit::config,
@@ -177,12 +183,14 @@ Exit tune_command(World& world, const Arguments& arguments) {
     if (parsed.has(flag)) fail(Exit::config, "command line: --{} does nothing without --lr-range", flag);
   const TuneOptions options = options_of(parsed);
   const std::string path = parsed.get("out", "");
-  if (!path.empty()) expect_writable(world, "out", path);
+  if (!path.empty()) expect_writable(world, "out", path, snippet_beginning);
   const TuneOutcome outcome = tune(world, parsed, options);
   print(world, tuning_report(outcome));
   if (!path.empty()) {
     const bool gained = outcome.is_significant();
-    write(world, path, gained ? config_snippet(outcome.changes, outcome.consequences) : "# nothing worth changing\n");
+    write(world, path,
+          std::string(snippet_beginning) +
+              (gained ? config_snippet(outcome.changes, outcome.consequences) : "# nothing worth changing\n"));
   }
   return Exit::ok;
 }

@@ -2,14 +2,15 @@
 
 #include <fcntl.h>
 #include <glob.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <sstream>
+#include <vector>
 
 #include "millrace/base/error.hpp"
 
@@ -36,10 +37,22 @@ void fsync_path(const fs::path& path, int flags) {
   if (::fsync(file.fd) != 0) fail_on(path, "flush");
 }
 
+bool is_null_device(const struct stat& s) { return S_ISCHR(s.st_mode) && s.st_rdev == ::makedev(1, 3); }
+
+// A rename would replace even a device by a file.
+void require_replaceable(const fs::path& path) {
+  struct stat s {};
+  if (::stat(path.c_str(), &s) == 0 && is_null_device(s))
+    fail(Exit::data, "cannot replace {} (it is a device). name a file", path.string());
+  require_regular_file(path);
+}
+
 enum class Flush { yes, no };
 fs::path write_aside(const fs::path& path, std::string_view content, Flush flush) {
   const fs::path aside = path.string() + ".tmp";
-  const Descriptor file{::open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};
+  require_replaceable(path);
+  require_replaceable(aside);
+  const Descriptor file{::open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666)};
   if (file.fd < 0) fail_on(path, "create");
   while (!content.empty()) {
     const ssize_t done = ::write(file.fd, content.data(), content.size());
@@ -73,13 +86,43 @@ void replace_file(const fs::path& path, std::string_view content) {
   rename_over(write_aside(path, content, Flush::no), path);
 }
 
-std::string read_file(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail_on(path, "open");
-  std::ostringstream out;
-  out << in.rdbuf();
-  if (in.bad()) fail_on(path, "read");
-  return out.str();
+std::string read_file(const fs::path& path, std::uint64_t max_bytes) {
+  require_regular_file(path);
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.fd < 0) fail_on(path, "open");
+  std::string out;
+  std::vector<char> block(1 << 16);
+  for (;;) {
+    const ssize_t n = ::read(file.fd, block.data(), block.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_on(path, "read");
+    if (n == 0) return out;
+    out.append(block.data(), std::size_t(n));
+    if (out.size() > max_bytes)
+      fail(Exit::data, "{} is too large (more than {} bytes). name another file", path.string(), max_bytes);
+  }
+}
+
+void require_regular_file(const fs::path& path) {
+  struct stat s {};
+  if (::stat(path.c_str(), &s) != 0 || S_ISREG(s.st_mode) || is_null_device(s)) return;
+  const char* kind = S_ISDIR(s.st_mode)    ? "folder"
+                     : S_ISFIFO(s.st_mode) ? "named pipe"
+                     : S_ISSOCK(s.st_mode) ? "socket"
+                                           : "device";
+  fail(Exit::data, "cannot open {} (it is a {}, not a file). name a regular file", path.string(), kind);
+}
+
+void require_own_file(const fs::path& path, std::string_view beginning) {
+  require_regular_file(path);
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.fd < 0 && errno == ENOENT) return;
+  if (file.fd < 0) fail_on(path, "open");
+  std::string found(beginning.size(), '\0');
+  const ssize_t n = ::pread(file.fd, found.data(), found.size(), 0);
+  if (n < 0) fail_on(path, "read");
+  if (n > 0 && found != beginning)
+    fail(Exit::data, "{} exists and was not written by millrace. name another file, or remove this one", path.string());
 }
 
 std::vector<std::string> expand_glob(const std::string& pattern) {

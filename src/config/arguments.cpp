@@ -13,6 +13,8 @@ namespace {
 
 namespace po = boost::program_options;
 
+constexpr std::uint64_t max_config_bytes = 16u << 20;
+
 std::string long_name(const Flag& flag) { return flag.name.substr(0, flag.name.find(',')); }
 
 po::options_description describe(const std::vector<Flag>& flags, bool with_keys) {
@@ -143,7 +145,7 @@ RunConfig load_config(World& world, const ParsedArguments& parsed, const std::ve
   for (const auto& path : paths) {
     std::string text, problem;
     if (world.rank() == 0) try {
-        text = read_file(path);
+        text = read_file(path, max_config_bytes);
       } catch (const Error& error) {
         problem = error.what();
       }

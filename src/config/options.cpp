@@ -49,7 +49,9 @@ std::vector<std::string> words_of(const Key& key, const std::string& value) {
 }
 
 [[noreturn]] void refuse_unknown(const std::string& where, const std::string& name) {
-  fail(Exit::config, "{}: unknown key {}. did you mean {}?", where, name, nearest_key(name));
+  constexpr std::size_t max_letters = 100;
+  const std::string shown = name.size() > max_letters ? name.substr(0, max_letters) + "..." : name;
+  fail(Exit::config, "{}: unknown key {}. did you mean {}?", where, shown, nearest_key(name));
 }
 
 // Passes one line at a time to Boost's parser, so that every error message can name its line.
@@ -117,6 +119,9 @@ void check_combinations(const RunConfig& c) {
     fail(Exit::config, "model.name = layers, but no model.layers is given. write one for each layer");
   if (c.run.walltime > 0 && c.run.stop_margin >= c.run.walltime)
     fail(Exit::config, "run.stop_margin is not smaller than run.walltime. lower the first or raise the second");
+  if (const std::string& path = c.log.prometheus; !path.empty() && !path.ends_with(".prom"))
+    fail(Exit::config,
+         "log.prometheus: {} does not end in .prom (the textfile collector reads no other files). rename it", path);
 }
 
 }  // namespace
@@ -137,6 +142,8 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
 }
 
 std::string nearest_key(const std::string& written) {
+  constexpr std::size_t max_letters = 100;  // the comparison takes time proportional to the length
+  if (written.size() > max_letters) return nearest_key(written.substr(0, max_letters));
   const Key* best = nullptr;
   std::size_t best_distance = ~std::size_t(0);
   for (const Key& key : keys()) {

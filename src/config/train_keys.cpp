@@ -6,8 +6,10 @@
 namespace millrace {
 namespace {
 
+constexpr double max_width = 2147483647;  // the largest number of channels or features that the backends accept
+
 void add_resnet(Keys& k) {
-  k.push_back(number_key(MR_FIELD(model.depth), at_least(1),
+  k.push_back(number_key(MR_FIELD(model.depth), between(1, 2000),
                          "resnet: number of layers. CIFAR style: 6n+2 (8, 20, 32, 44, 56, 110). ImageNet style: 18, "
                          "34, 50, 101"));
   k.push_back(choice_key(MR_FIELD(model.stem),
@@ -17,13 +19,13 @@ void add_resnet(Keys& k) {
                                              {"imagenet", ResNetStem::imagenet}},
                          "resnet: first layers. cifar: 3x3 convolution; pool: the same and max-pooling by 2; imagenet: "
                          "7x7 convolution with stride 2 and max-pooling; auto: by model.depth and image size"));
-  k.push_back(number_key(MR_FIELD(model.width), at_least(1),
+  k.push_back(number_key(MR_FIELD(model.width), between(1, max_width),
                          "resnet: channels of the first stage; auto: 16 for CIFAR style, 64 for ImageNet style",
                          auto_is_zero));
 }
 
 void add_mlp(Keys& k) {
-  k.push_back(numbers_key(MR_FIELD(model.hidden), at_least(1), "mlp: widths of the hidden layers"));
+  k.push_back(numbers_key(MR_FIELD(model.hidden), between(1, max_width), "mlp: widths of the hidden layers"));
   std::vector<const char*> names;
   for (const ActivationTraits& a : activations)
     if (a.kind != Activation::none) names.push_back(a.name);

@@ -5,6 +5,24 @@
 #include "millrace/base/error.hpp"
 
 namespace millrace {
+namespace {
+
+// Bounds that keep all later arithmetic within 64 bits, and the passes over the graph, some of them quadratic, within
+// seconds.
+constexpr std::int64_t max_elements = std::int64_t(1) << 40;
+constexpr std::size_t max_nodes = 5000;
+
+void require_size(const std::string& name, const Shape& shape) {
+  std::int64_t count = 1;
+  for (int axis = 0; axis < shape.rank; ++axis)
+    if (__builtin_mul_overflow(count, shape[axis], &count) || count > max_elements)
+      fail(Exit::config,
+           "model: layer '{}' would have {} values or weights (at most 2^40 are possible). lower its size or "
+           "train.micro_batch",
+           name, shape.str());
+}
+
+}  // namespace
 
 std::int64_t Graph::parameter_count() const {
   std::int64_t sum = 0;
@@ -51,6 +69,9 @@ int GraphBuilder::node(const std::string& name, Spec spec, std::vector<int> src,
            "model: layer '{}' would have an empty result {} for its input {} (the image is too small for its stride or "
            "window). lower them",
            name, dst.str(), shape(src[0]).str());
+  require_size(name, dst);
+  if (graph_.nodes.size() >= max_nodes)
+    fail(Exit::config, "model: the network has too many layers (at most {} are possible). use fewer", max_nodes);
   bool grad = !weight.empty();
   for (int s : src) grad = grad || graph_.values[std::size_t(s)].needs_grad;
   graph_.values.push_back({name, dst, graph_.dtype, grad});
@@ -61,6 +82,7 @@ int GraphBuilder::node(const std::string& name, Spec spec, std::vector<int> src,
 
 int GraphBuilder::parameter(const std::string& name, const Shape& shape, Parameter::Init init, std::int64_t fan_in,
                             bool matrix) {
+  require_size(name, shape);
   graph_.parameters.push_back({name, shape, init, fan_in, matrix});
   return int(graph_.parameters.size()) - 1;
 }
@@ -99,6 +121,7 @@ int GraphBuilder::conv(const std::string& name, int src, std::int64_t out_channe
          "model: layer '{}' has {} groups, which must divide both its {} input channels and its {} output channels",
          name, groups, spec.src[-1], out_channels);
   const Shape weight = spec.weight();
+  require_size(name, weight);
   const std::int64_t fan_in = weight.row_count();
   std::vector<int> parameters{parameter(name + ".weight", weight, Parameter::Init::scaled_uniform, fan_in, true)};
   if (bias)

@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 
 #include <charconv>
+#include <limits>
 #include <map>
 #include <sstream>
 
@@ -16,6 +17,8 @@
 
 namespace millrace {
 namespace {
+
+constexpr std::int64_t max_number = std::numeric_limits<std::int32_t>::max();  // products of two fit into 64 bits
 
 struct Line {
   std::string text, kind;
@@ -29,12 +32,14 @@ struct Line {
     const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), value);
     if (problem != std::errc() || end != word.data() + word.size() || value < 0)
       refuse(fmt::format("'{}' is not a {}", word, what));
+    if (value > max_number) refuse(fmt::format("'{}' is too large (at most {})", word, max_number));
     return value;
   }
-  std::int64_t option(const std::string& key, std::int64_t otherwise) {
+  std::int64_t option(const std::string& key, std::int64_t otherwise, std::int64_t smallest = 1) {
     const auto it = named.find(key);
     if (it == named.end()) return otherwise;
     const std::int64_t value = number(it->second, "whole number");
+    if (value < smallest) refuse(fmt::format("{}={} is out of range (must be at least {})", key, value, smallest));
     named.erase(it);
     return value;
   }
@@ -81,13 +86,18 @@ Window window(Line& line, const std::string& kernel, int rank, std::int64_t defa
   const auto pad = line.named.find("pad");
   const bool same = pad != line.named.end() && pad->second == "same";
   if (same) line.named.erase(pad);
-  const std::int64_t dilation = line.option("dilation", 1), padding = line.option("pad", 0);
+  const std::int64_t dilation = line.option("dilation", 1), padding = line.option("pad", 0, 0);
   const std::int64_t stride = line.option("stride", default_stride);
   for (int a = 0; a < rank; ++a) {
     if (w.kernel[std::size_t(a)] < 1) line.refuse("the kernel must be at least 1");
     w.dilation[std::size_t(a)] = dilation;
     w.stride[std::size_t(a)] = stride > 0 ? stride : w.kernel[std::size_t(a)];
-    w.pad[std::size_t(a)] = same ? dilation * (w.kernel[std::size_t(a)] - 1) / 2 : padding;
+    const std::int64_t reach = dilation * (w.kernel[std::size_t(a)] - 1);
+    // More would give results of padding only. A pool also needs at least half of its window inside the image.
+    const std::int64_t max_pad = line.kind == "conv" ? reach : (reach + 1) / 2;
+    w.pad[std::size_t(a)] = same ? reach / 2 : padding;
+    if (w.pad[std::size_t(a)] > max_pad)
+      line.refuse(fmt::format("pad={} is too large for its kernel (at most {})", w.pad[std::size_t(a)], max_pad));
   }
   return w;
 }
@@ -131,8 +141,10 @@ int make_layer(GraphBuilder& g, Line& line, const std::string& name, int src, co
   }
   if (line.kind == "dropout") {
     float p = -1;
-    std::istringstream(line.word(0, "a probability")) >> p;
-    if (!(p >= 0 && p < 1)) line.refuse("the probability must be at least 0 and below 1");
+    const std::string& word = line.word(0, "a probability");
+    const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), p);
+    if (problem != std::errc() || end != word.data() + word.size() || !(p >= 0 && p < 1))
+      line.refuse(fmt::format("'{}' is not a probability (a number of at least 0 and below 1)", word));
     return g.dropout(name, src, p, spec.seed);
   }
   if (line.kind == "add") {

@@ -192,6 +192,9 @@ std::string body_of(const Runs& runs) {
 }  // namespace
 }  // namespace report
 
+const std::string_view page_beginning =
+    "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"generator\" content=\"millrace\">";
+
 std::string report_page(const std::vector<std::filesystem::path>& folders) {
   report::Runs runs;
   for (const auto& folder : folders) runs.push_back(read_run(folder));
@@ -203,10 +206,10 @@ std::string report_page(const std::vector<std::filesystem::path>& folders) {
   }
   const std::string title = runs.size() == 1 ? runs.front().name : fmt::format("{} runs", runs.size());
   return fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+      "{}<meta name=\"viewport\" "
       "content=\"width=device-width, initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\"><title>{} · "
       "millrace</title>\n<style>\n{}</style></head>\n<body><main>\n{}</main></body></html>\n",
-      report::escaped(title), report::style(), report::body_of(runs));
+      page_beginning, report::escaped(title), report::style(), report::body_of(runs));
 }
 
 }  // namespace millrace

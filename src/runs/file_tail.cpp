@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/files.hpp"
 
 namespace millrace {
 namespace {
@@ -41,6 +42,7 @@ std::string FileTail::read_from(int file, std::int64_t end) {
 
 FileTail::Lines FileTail::read() {
   Lines out;
+  require_regular_file(path_);
   const Descriptor file{::open(path_.c_str(), O_RDONLY | O_CLOEXEC)};
   if (file.number < 0) {
     if (errno != ENOENT && errno != ENOTDIR && errno != ESTALE)

@@ -6,11 +6,13 @@
 #include <string>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/files.hpp"
 #include "millrace/base/flat_json.hpp"
 
 namespace millrace {
 
 void read_lines(const std::filesystem::path& path, const std::function<void(std::string_view, std::int64_t)>& on) {
+  require_regular_file(path);
   std::ifstream in(path, std::ios::binary);
   if (!in) fail(Exit::data, "cannot open {} ({})", path.string(), std::strerror(errno));
   std::int64_t number = 0;
@@ -20,6 +22,7 @@ void read_lines(const std::filesystem::path& path, const std::function<void(std:
 
 std::int64_t last_step(const std::filesystem::path& path) {
   constexpr std::streamoff tail = 1 << 16;
+  require_regular_file(path);
   std::ifstream in(path, std::ios::binary | std::ios::ate);
   if (!in) return 0;
   const std::streamoff bytes = in.tellg(), begin = std::max<std::streamoff>(0, bytes - tail);

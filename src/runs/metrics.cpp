@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
 #include "runs/step_line.hpp"
 
@@ -65,6 +66,7 @@ std::optional<StepMetrics> parse_metrics(const std::string& line) {
 }
 
 MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t last_step) : path_(path) {
+  require_regular_file(path);
   const std::int64_t keep = kept_bytes(path, last_step, newest_);
   file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (file_ < 0 || ::ftruncate(file_, keep) != 0 || ::lseek(file_, 0, SEEK_END) < 0)

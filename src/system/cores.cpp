@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <climits>
 #include <cstdlib>
 
 namespace millrace {
@@ -32,7 +33,15 @@ void reexec_with_passive_openmp(char** argv) {
   ::setenv("OMP_WAIT_POLICY", "passive", 1);
   ::setenv("GOMP_SPINCOUNT", 2 * ranks <= ::sysconf(_SC_NPROCESSORS_ONLN) ? "30000" : "1000", 1);
   ::setenv("MILLRACE_REEXECUTED", "1", 1);
-  ::execv("/proc/self/exe", argv);  // without /proc the run continues, slower where cores are shared
+  // The process is named after the last part of the path, and killall looks for that name. The link leads to the
+  // program even if its file was replaced meanwhile. Without /proc the run continues, slower where cores are shared.
+  const char* const link = "/proc/self/exe";
+  char path[PATH_MAX];
+  if (const ssize_t length = ::readlink(link, path, sizeof path - 1); length > 0) {
+    path[length] = '\0';
+    ::execv(path, argv);
+  }
+  ::execv(link, argv);
 }
 
 }  // namespace millrace

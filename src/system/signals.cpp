@@ -16,7 +16,20 @@ void on_signal(int signal) {
   received = signal;
 }
 
+sigset_t stop_signal_set() {
+  sigset_t stop;
+  sigemptyset(&stop);
+  for (const int signal : stop_signals) sigaddset(&stop, signal);
+  return stop;
+}
+
 }  // namespace
+
+void prepare_signals() {
+  const sigset_t stop = stop_signal_set();
+  ::pthread_sigmask(SIG_BLOCK, &stop, nullptr);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
 
 void install_stop_signals() {
   struct sigaction action {};
@@ -26,13 +39,12 @@ void install_stop_signals() {
 }
 
 void receive_stop_signals_in_thread() {
-  std::thread([] {
+  const sigset_t stop = stop_signal_set();
+  ::pthread_sigmask(SIG_BLOCK, &stop, nullptr);  // threads inherit it
+  std::thread([stop] {
+    ::pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);
     for (;;) ::pause();
   }).detach();
-  sigset_t stop;
-  sigemptyset(&stop);
-  for (const int signal : stop_signals) sigaddset(&stop, signal);
-  ::pthread_sigmask(SIG_BLOCK, &stop, nullptr);  // threads started from here on inherit it
 }
 
 int stop_signal() { return received; }

@@ -46,6 +46,7 @@ Trainer::Impl::Impl(World& world, const RunConfig& config, Timeline::Clock::time
 
 Exit Trainer::Impl::run_all() {
   const RunFolderLock lock(s.world, dir);
+  PrometheusFile::require_own(s.world, s.config.log.prometheus);
   resume();
   start = write_run_json(s, dir, run.step);
   if (s.world.rank() == 0) {

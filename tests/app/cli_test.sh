@@ -46,6 +46,11 @@ case_solo() {
   expect_says 0 '\[METRIC\] Training Accelerator Utilization \[AU\] \(%\): ' "$millrace" bench storage --workload retinanet --accelerator b200 --samples 48 --steps 3 --turns 1 --reader direct --dir .
   expect_says 2 'none\.cfg .*No such file' "$millrace" train -c none.cfg
   expect_says 2 '-c FILE' "$millrace" train
+  mkfifo pipe.cfg pipe.h5
+  expect_says 3 '^error: .*pipe\.h5 \(it is not a regular file\)' timeout 20 "$millrace" train -c data.cfg --data.train pipe.h5
+  for words in /dev/zero:device pipe.cfg:named.pipe .:folder; do
+    expect_says 2 "^error: cannot open ${words%%:*} \\(it is a ${words##*:}, not a file\\)" timeout 20 "$millrace" train -c "${words%%:*}"
+  done
   expect_says 2 'train\.st\>.*--train\.steps\>' "$millrace" train --train.st 5
   expect_says 2 '^error: .*run' "$millrace" top
   expect_says 2 "--every: '0s'" "$millrace" top --every 0s .
@@ -191,6 +196,16 @@ case_inputs() {
   expect_says 3 'folders of images' "$millrace" pack --x images --encoded --out pictures
   expect_says 2 '--resize: ' "$millrace" pack --x images --resize 0 --out pictures
   expect_says 3 'folders of images' "$millrace" pack --x images --resize 8 --out pictures
+  mkdir images/a
+  echo text >images/a/1.png
+  expect_says 3 '^error: .*a/1\.png is neither PNG nor JPEG' "$millrace" pack --x images --encoded --out pictures
+  expect_equal "files of a failed pack" "" "$(ls pictures)"
+  expect_says 2 "--prefix: '\.\./x'" "$millrace" pack --x table.csv --y-name class --prefix ../x --out pictures
+  # A limit on the size of files is an error like a full disk.
+  write_table 2000 100 >large.csv
+  (ulimit -f 64 && expect_says 3 '^error: .*train-00000\.h5.*File too large' "$millrace" pack --x large.csv --y-name 101 --out pictures
+    exit $failures) || failures=$((failures + 1))
+  expect_equal "files of a pack beyond the limit" "" "$(ls pictures)"
 }
 
 run_case "$3"

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "millrace/base/files.hpp"
 #include "millrace/config/arguments.hpp"
 #include "millrace/config/keys.hpp"
@@ -29,6 +31,20 @@ TEST(Options, UnknownKeyNamesFileLineKeyAndTheNearestKey) {
   EXPECT_EQ(refusal("# head\n[train]\nstep = 5\n"), "a.cfg:3: unknown key train.step. did you mean train.steps?");
   EXPECT_EQ(refusal("lr = 5\n"), "a.cfg:1: unknown key lr. did you mean optim.lr?");
   EXPECT_EQ(refusal("[model]\nmodel.depth = 8\n"), "a.cfg:2: unknown key model.model.depth. did you mean model.depth?");
+}
+
+TEST(Options, ALongUnknownKeyIsAnsweredAtOnceAndBriefly) {
+  const auto began = std::chrono::steady_clock::now();
+  const std::string message = refusal(std::string(1'000'000, 'a') + " = 5\n");
+  EXPECT_EQ(message.find("a.cfg:1: unknown key " + std::string(100, 'a') + ".... did you mean "), 0u);
+  EXPECT_LT(message.size(), 300u);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(3));
+}
+
+TEST(Options, ThePrometheusFileIsNamedAsTheCollectorExpects) {
+  EXPECT_EQ(from("log.prometheus = a/run.prom\n").log.prometheus, "a/run.prom");
+  EXPECT_NE(refusal("log.prometheus = /etc/hosts\n").find("log.prometheus: /etc/hosts does not end in .prom"),
+            std::string::npos);
 }
 
 TEST(Options, KeyGivenTwiceInOneFileIsRefusedWithBothLines) {

@@ -39,6 +39,9 @@ case_page() {
   expect_texts whole/report.html Loss Accuracy Throughput "Rank by rank" "Timeline of some steps" "All-reduces" Loader "finished" "step 75 of 75"
   refused 3 'whole/report\.html.*--overwrite' whole
   page whole --overwrite
+  echo mine >mine.html
+  refused 3 'mine\.html exists and was not written by millrace' whole --overwrite --out mine.html
+  expect_equal "a file of another program" mine "$(cat mine.html)"
   cp -r whole hinted
   "$python" - hinted/summary.json <<'PY'
 import json, sys

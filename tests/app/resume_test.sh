@@ -39,6 +39,17 @@ case_terminated() {
   expect_same_run whole parts
 }
 
+# A stop request during the start, while the program executes itself again, is kept until the training can obey it. The
+# process has the name that killall looks for.
+case_early() {
+  start train 1 run
+  until grep -qz MILLRACE_REEXECUTED "/proc/$pid/environ"; do :; done
+  kill -TERM "$pid"
+  expect_equal "name of the process" millrace "$(cat "/proc/$pid/comm")"
+  expect_end 75
+  expect_file run/checkpoints/latest
+}
+
 # A rank is killed: the other one ends as well, and the next start uses the last periodic checkpoint.
 case_killed() {
   local began

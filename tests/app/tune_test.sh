@@ -22,16 +22,20 @@ case_search() {
   expect_no_file runs
   # The file contains what was printed, and is a valid configuration.
   sed -n '/^[#[]/,/^$/p' out | sed '$d' >printed
-  expect_same_files printed tuned.cfg
+  expect_line '^# written by millrace tune$' tuned.cfg
+  tail -n +2 tuned.cfg >lines
+  expect_same_files printed lines
   expect_exit 0 "$millrace" train -c net.cfg -c tuned.cfg --print-config
   while read -r line; do grep -qxF "$line" out || complain "expected '$line' in the resolved configuration"; done < <(grep = tuned.cfg)
   # A file that cannot be written is refused before anything is measured.
   mkdir folder
-  for path in nowhere/tuned.cfg folder; do
+  echo mine >mine.cfg
+  for path in nowhere/tuned.cfg folder mine.cfg; do
     expect_exit 3 timeout 15 "$millrace" tune -c net.cfg --seconds 20 --out $path
     expect_line "^error: .*${path%/*}" err
     expect_equal "output for --out $path" "" "$(cat out)"
   done
+  expect_equal "a file of another program" mine "$(cat mine.cfg)"
   expect_says 2 "^error: .*--keep: 'data\.worker'.*data\.reader, " "$millrace" tune -c net.cfg --keep data.worker
 }
 

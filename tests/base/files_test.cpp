@@ -1,6 +1,7 @@
 #include "millrace/base/files.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "millrace/base/error.hpp"
 #include "support/expect_error.hpp"
@@ -32,6 +33,50 @@ TEST_F(Files, FailuresNamePathAndReason) {
             std::string::npos);
   EXPECT_NE(test::message_of([] { write_file_atomically("/proc/version/x", "x"); }).find("/proc/version/x"),
             std::string::npos);
+}
+
+// None of these may wait for a writer, or read without end.
+TEST_F(Files, OnlyRegularFilesAreReadOrReplaced) {
+  ::mkfifo((folder / "pipe").c_str(), 0600);
+  fs::create_symlink("/dev/zero", folder / "zero");
+  const std::pair<fs::path, std::string> others[] = {
+      {folder, "folder"}, {folder / "pipe", "named pipe"}, {folder / "zero", "device"}};
+  for (const auto& [path, kind] : others) {
+    const std::string refusal =
+        "cannot open " + path.string() + " (it is a " + kind + ", not a file). name a regular file";
+    EXPECT_EQ(test::message_of([&, at = path] { read_file(at); }), refusal);
+    EXPECT_EQ(test::message_of([&, at = path] { replace_file(at, "x"); }), refusal);
+    EXPECT_EQ(test::message_of([&, at = path] { write_file_atomically(at, "x"); }), refusal);
+  }
+  fs::create_symlink(folder / "pipe", folder / "a.tmp");
+  test::expect_error(Exit::data, "a.tmp (it is a named pipe", [&] { replace_file(folder / "a", "x"); });
+  write_file_atomically(folder / "other", "kept");
+  fs::create_symlink(folder / "other", folder / "b.tmp");
+  EXPECT_THROW(replace_file(folder / "b", "x"), Error);
+  EXPECT_EQ(read_file(folder / "other"), "kept");
+  fs::create_symlink("/dev/null", folder / "null");
+  EXPECT_EQ(read_file(folder / "null"), "");
+  test::expect_error(Exit::data, "null (it is a device)", [&] { replace_file(folder / "null", "x"); });
+}
+
+TEST_F(Files, FilesOfOtherProgramsAreRecognised) {
+  const fs::path file = folder / "a";
+  require_own_file(file, "# mine");
+  write_file_atomically(file, "");
+  require_own_file(file, "# mine");
+  write_file_atomically(file, "# mine, and more");
+  require_own_file(file, "# mine");
+  for (const char* other : {"# mi", "127.0.0.1 localhost"}) {
+    write_file_atomically(file, other);
+    EXPECT_EQ(test::message_of([&] { require_own_file(file, "# mine"); }),
+              file.string() + " exists and was not written by millrace. name another file, or remove this one");
+  }
+}
+
+TEST_F(Files, AFileAboveTheLimitIsNotRead) {
+  write_file_atomically(folder / "a", "12345");
+  EXPECT_EQ(read_file(folder / "a", 5), "12345");
+  test::expect_error(Exit::data, "a is too large (more than 4 bytes)", [&] { read_file(folder / "a", 4); });
 }
 
 TEST_F(Files, GlobsExpandSorted) {

@@ -143,6 +143,29 @@ TEST_F(Images, DamagedPngsAreNamed) {
   std::ofstream(at("a/1.png"), std::ios::binary) << changed;
   refuses({"1.png cannot be decoded"});
 }
+
+// The most memory that this process has had, in bytes.
+std::size_t peak_bytes() {
+  std::ifstream status("/proc/self/status");
+  std::string line;
+  while (std::getline(status, line))
+    if (line.starts_with("VmPeak:")) return std::stoull(line.substr(7)) << 10;
+  return 0;
+}
+
+TEST_F(Images, AChunkLengthBeyondTheFileTakesNoMemory) {
+  test::write_png(at("a/1.png"), 30, 30, PNG_COLOR_TYPE_RGB, [](int y, int x, int c) { return y * x + c; });
+  const std::string good = test::content(at("a/1.png"));
+  constexpr std::size_t after_header = 33;  // the signature and the chunk IHDR
+  const std::size_t before = peak_bytes();
+  for (const char* kind : {"eXIf", "iCCP", "tEXt", "zzZz"}) {
+    std::string bytes = good;
+    bytes.insert(after_header, std::string("\x7f\xff\xff\xff") + kind + "MM");
+    std::ofstream(at("a/1.png"), std::ios::binary) << bytes;
+    refuses({"1.png cannot be decoded"});
+  }
+  EXPECT_LT(peak_bytes() - before, std::size_t(256) << 20);
+}
 #endif
 
 #ifdef MILLRACE_WITH_JPEG

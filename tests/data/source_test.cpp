@@ -245,6 +245,19 @@ TEST(Source, SyntheticSamplesAreAFunctionOfTheirId) {
   }
 }
 
+TEST(Source, SyntheticShapesAreBounded) {
+  const auto world = solo_world();
+  const std::pair<const char*, const char*> cases[] = {
+      {"shape=99999999x99999999x99999999", "more than 1 GiB"},
+      {"shape=99999999x8x1,classes=99999", "the patterns of all classes"},
+      {"shape=8x8x3x3x3", "more than 4 dimensions"},
+      {"rows=9223372036854775807,shape=8x8x3", "more than 2^48 rows"}};
+  for (const auto& [spec, words] : cases)
+    test::expect_error(Exit::config, words, [&, spec = spec] {
+      index_shards(*world, {.paths = {std::string("synthetic:images:") + spec}});
+    });
+}
+
 // Other samples are nearest to the mean of their class, taken over about 30 samples.
 TEST(Source, SyntheticClassesCanBeLearned) {
   const auto world = solo_world();

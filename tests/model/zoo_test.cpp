@@ -89,6 +89,31 @@ TEST(Zoo, ErrorsInATextNetworkStateTheReason) {
   EXPECT_NE(refusal({}).find("model.layers"), std::string::npos);
 }
 
+TEST(Zoo, NumbersWithoutMeaningAreRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"dropout nan", "'nan' is not a probability"},
+      {"dropout 0.5x", "'0.5x' is not a probability"},
+      {"conv 4 3 stride=0", "stride=0 is out of range (must be at least 1)"},
+      {"conv 4 3 dilation=0", "dilation=0 is out of range"},
+      {"conv 4 3 pad=3", "pad=3 is too large for its kernel (at most 2)"},
+      {"conv 4 3 pad=99999999", "pad=99999999 is too large"},
+      {"maxpool 2 pad=5", "pad=5 is too large for its kernel (at most 1)"},
+      {"conv 4611686018427387904 3", "'4611686018427387904' is too large (at most 2147483647)"},
+      {"conv 2147483647 9999999 pad=same", "would have"},
+      {"linear 2147483647", "accepted"}};
+  for (const auto& [line, words] : cases) {
+    const std::string message = refusal({line, "globalpool", "linear 10"});
+    if (words != std::string("accepted")) EXPECT_NE(message.find(words), std::string::npos) << line << ": " << message;
+  }
+  EXPECT_NE(refusal({"linear 2147483647", "linear 2147483647", "linear 10"}).find("2147483647x2147483647 values"),
+            std::string::npos);
+  layers({"conv 4 3 pad=2", "maxpool 3 pad=1", "avgpool 2 pad=1", "globalpool", "linear 10"});
+}
+
+TEST(Zoo, ANetworkOfTooManyLayersIsRefusedAtOnce) {
+  EXPECT_NE(refusal(std::vector<std::string>(20000, "relu")).find("too many layers (at most 5000"), std::string::npos);
+}
+
 TEST(Zoo, OnlyEmbeddingsAcceptTokens) {
   const Graph g = layers({"embedding 5", "linear 12", "tanh", "linear outputs"}, {6}, 10, true);
   EXPECT_EQ(g.parameter_count(), 10 * 5 + 6 * 5 * 12 + 12 + 12 * 10 + 10);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "millrace/base/files.hpp"
+#include "support/expect_error.hpp"
 #include "support/temporary_folder.hpp"
 #include "train/logging/run_files.hpp"
 
@@ -58,6 +60,15 @@ TEST(Metrics, LinesReadBack) {
   for (const std::string& other :
        {std::string(), line.substr(1), line.substr(0, line.size() - 1), std::string("{\"loss\":1}")})
     EXPECT_FALSE(parse_metrics(other)) << other;
+}
+
+// A run must neither wait for a reader of a named pipe, nor end in the middle because a device takes nothing.
+TEST(Metrics, OnlyARegularFileIsWritten) {
+  const test::TemporaryFolder folder;
+  ::mkfifo((folder / "pipe").c_str(), 0600);
+  fs::create_symlink("/dev/full", folder.path / "full");
+  test::expect_error(Exit::data, "pipe (it is a named pipe, not a file)", [&] { MetricsFile(folder / "pipe", 0); });
+  test::expect_error(Exit::data, "full (it is a device, not a file)", [&] { MetricsFile(folder / "full", 0); });
 }
 
 // Uses a small file system in a mount namespace of this thread, so that no other process is affected.

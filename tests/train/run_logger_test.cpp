@@ -184,6 +184,22 @@ TEST(RunLogger, TrainingContinuesWithOneWarningPerFileThatCannotBeWritten) {
   for (const auto& [what, count] : times) EXPECT_EQ(count, 1) << what;
 }
 
+TEST(RunLogger, FilesOfOtherProgramsAreNotReplaced) {
+  for (const char* name : {"run.prom", "run/config.cfg", "run/metrics.jsonl", "run/summary.json"}) {
+    Watched run;
+    fs::create_directories(run.path / "run");
+    std::ofstream(run.path / name) << "not of millrace\n";
+    const std::string message = test::message_of([&] { run.train(5); }, Exit::config);
+    EXPECT_NE(message.find(name), std::string::npos) << message;
+    EXPECT_EQ(read_file(run.path / name), "not of millrace\n");
+  }
+  Watched run;
+  run.train(5);
+  run.train(8);  // its own files are replaced
+  fs::remove(run.path / "run/lock");
+  run.train(10);  // also in a copy of a run, without the lock
+}
+
 TEST(RunLogger, ANewRunRemovesTheFilesOfTheOldRun) {
   Watched run;
   run.train(7);

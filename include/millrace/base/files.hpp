@@ -17,7 +17,14 @@ void replace_file(const std::filesystem::path&, std::string_view content);
 void fsync_file(const std::filesystem::path&);  // for files that a library has written
 void fsync_folder(const std::filesystem::path&);
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);  // calls fsync on the folder
-std::string read_file(const std::filesystem::path&);
+// Reads a regular file. Error(data) if it has more than max_bytes.
+std::string read_file(const std::filesystem::path&, std::uint64_t max_bytes = ~std::uint64_t(0));
+// Error(data) for a folder, a named pipe, a socket or a device: opening one may wait for ever, and reading one may
+// never end. Accepts a path without a file, and /dev/null, which is an empty file.
+void require_regular_file(const std::filesystem::path&);
+// Error(data) if there is a file at the path that does not begin with `beginning`, by which the program recognises what
+// it wrote itself. Accepts a path without a file, and an empty file.
+void require_own_file(const std::filesystem::path&, std::string_view beginning);
 // The existing paths that match the pattern, sorted; empty if there are none. Expands braces and "~".
 std::vector<std::string> expand_glob(const std::string& pattern);
 // Checksums. seed: the checksum of the preceding bytes, to continue it.

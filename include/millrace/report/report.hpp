@@ -3,6 +3,7 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace millrace {
@@ -11,6 +12,7 @@ namespace millrace {
 // trace.json where they exist. The runs may still be running, or may have been killed: the page shows what there is.
 // The memory needed depends on the page, not on the length of the runs. Error(data) names a file that is missing or
 // damaged.
+extern const std::string_view page_beginning;  // of every page
 std::string report_page(const std::vector<std::filesystem::path>& folders);
 
 }  // namespace millrace

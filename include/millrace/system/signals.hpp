@@ -4,6 +4,11 @@
 
 namespace millrace {
 
+// Call it before anything else in main: requests to stop wait until the handlers are installed, also while the program
+// executes itself again. A write beyond the limit of file sizes (ulimit -f) fails like one to a full disk; by default
+// the signal SIGXFSZ would end the process.
+void prepare_signals();
+
 void install_stop_signals();
 
 // Makes a dedicated thread receive these signals, and no other thread. Call it once, in main, before other threads

@@ -73,6 +73,7 @@ enum class Kind { idx, npy, npz, hdf5, csv, folder, unknown };
 Kind kind_of(const std::string& path) {
   std::error_code none;
   if (std::filesystem::is_directory(path, none)) return Kind::folder;
+  require_regular_file(path);
   std::string magic(8, '\0');
   std::ifstream in(path, std::ios::binary);
   in.read(magic.data(), std::streamsize(magic.size()));
@@ -147,6 +148,12 @@ void require_same_rows(const RowFile& a, const RowFile& first) {
          first.path());
 }
 
+void require_values(const RowFile& file) {
+  if (file.row().count() == 0)
+    fail(Exit::data, "{} holds rows of shape {}, which have no values (an extent is 0). save the array with its values",
+         file.path(), file.row().str());
+}
+
 // Imports pairs of files, one of x and one of y, one pair after the other.
 class PairImporter : public Importer {
  public:
@@ -163,6 +170,7 @@ class PairImporter : public Importer {
       if (x_[f]->rows() != y_[f]->rows())
         fail(Exit::data, "{} has {} rows, {} has {}. they must be equal{}", x_[f]->path(), x_[f]->rows(), y_[f]->path(),
              y_[f]->rows(), y_[f]->rows_hint());
+      for (const auto* file : {x_[f].get(), y_[f].get()}) require_values(*file);
       require_same_rows(*x_[f], *x_[0]);
       require_same_rows(*y_[f], *y_[0]);
       rows_ += x_[f]->rows();

@@ -14,13 +14,16 @@
 
 #include "data/pack/importers.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/files.hpp"
 
 namespace millrace {
 namespace {
 
 class OpenFile {
  public:
-  explicit OpenFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  explicit OpenFile(const std::string& path) {
+    require_regular_file(path);
+    fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd_ < 0) fail(Exit::data, "cannot open {} ({})", path, std::strerror(errno));
   }
   ~OpenFile() {
@@ -30,7 +33,7 @@ class OpenFile {
   operator int() const { return fd_; }
 
  private:
-  int fd_;
+  int fd_ = -1;
 };
 
 class Tokens : public Importer {
@@ -76,8 +79,7 @@ class Tokens : public Importer {
   void open(const std::string& path) {
     OpenFile fd(path);
     struct stat about {};
-    if (::fstat(fd, &about) != 0 || !S_ISREG(about.st_mode))
-      fail(Exit::data, "{} is not a regular file. name files of tokens", path);
+    if (::fstat(fd, &about) != 0) fail(Exit::data, "cannot read {} ({})", path, std::strerror(errno));
     const std::int64_t bytes = about.st_size;
     if (bytes % width_ != 0)
       fail(Exit::data, "{} holds {} bytes, which is not a multiple of the {} bytes of a token. check --tokens", path,

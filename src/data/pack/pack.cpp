@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "data/decode/convert_values.hpp"
 #include "data/pack/chunked_shard.hpp"
@@ -28,6 +29,8 @@ constexpr std::size_t buffer_bytes = 64u << 20;  // rows of x that a rank holds 
 constexpr std::int64_t statistics_blocks = 64;
 constexpr std::size_t default_chunk_bytes = 16u << 10;
 constexpr std::int64_t max_chunks = 1 << 14;  // per shard, unless --chunk-rows is given
+constexpr double no_label = -std::numeric_limits<double>::infinity();
+constexpr double max_classes = 1 << 24;  // a network gets an output for each
 
 struct Column {
   const char* name;
@@ -88,7 +91,8 @@ class Packer {
     const std::int64_t channels = in_.channels_first() ? sample[0] : sample[-1];
     const std::int64_t values = sample.count(), blocks = std::min(in_.rows(), statistics_blocks);
     std::vector<double> sums(std::size_t(2 * channels * blocks), 0.0);
-    std::int64_t largest = -1;
+    std::vector<double> unused(std::size_t(2 * channels), 0.0);  // sums of the validation rows
+    std::vector<double> range{no_label, no_label};               // the negated smallest label, and the largest
     const std::string problem = message_of([&] {
       const std::int64_t piece = std::max<std::int64_t>(1, std::int64_t((4u << 20) / x_bytes_));
       std::vector<char> x, y;
@@ -100,19 +104,17 @@ class Packer {
           y.resize(std::size_t(count) * y_bytes_);
           rows_.read_consecutive(row, count, x.data(), y.data());
           for (std::int64_t r = 0; r < count; ++r) {
-            if (labels()) largest = std::max(largest, std::int64_t(value_at(y.data(), in_.y_dtype(), r)));
-            if (valid.empty() || !valid[std::size_t(row + r)])
-              add_to_sums({x.data() + std::size_t(r) * x_bytes_, in_.x_dtype(), values, channels, in_.channels_first()},
-                          {scale_, in_.offset(), options_.transform}, sums.data() + 2 * channels * b,
-                          sums.data() + 2 * channels * b + channels);
+            check_target(y.data() + std::size_t(r) * y_bytes_, row + r, range);
+            const bool used = valid.empty() || !valid[std::size_t(row + r)];
+            add_row(x.data() + std::size_t(r) * x_bytes_, row + r,
+                    used ? sums.data() + 2 * channels * b : unused.data(), channels);
           }
         }
       }
     });
     world_.agree(Exit::data, problem);
     world_.all_reduce(std::span<double>(sums), World::Reduce::sum);  // exact: every block has one contributor
-    world_.all_reduce(std::span<std::int64_t>(&largest, 1), World::Reduce::max);
-    classes_ = largest + 1;
+    count_classes(range);
     mean_.assign(std::size_t(channels), 0);
     std_.assign(std::size_t(channels), 0);
     for (std::int64_t b = 0; b < blocks; ++b)
@@ -124,10 +126,39 @@ class Packer {
     for (std::size_t c = 0; c < mean_.size(); ++c) {
       mean_[c] /= count;
       std_[c] = std::sqrt(std::max(1e-12, std_[c] / count - mean_[c] * mean_[c]));
-      if (options_.transform != Transform::none && !std::isfinite(mean_[c]))
-        fail(Exit::data, "values of channel {} are not all finite{}. remove --transform", c,
-             not_finite_hint(options_.transform));
     }
+  }
+
+  // Adds the values of a row to the sums of each channel, and their squares to the sums behind those.
+  void add_row(const char* x, std::int64_t row, double* sums, std::int64_t channels) const {
+    add_to_sums({x, in_.x_dtype(), in_.sample().count(), channels, in_.channels_first()},
+                {scale_, in_.offset(), options_.transform}, sums, sums + channels);
+    if (!std::all_of(sums, sums + 2 * channels, [](double sum) { return std::isfinite(sum); }))
+      fail(Exit::data, "row {} holds values that are not finite{}. correct them, or leave the row out{}", row,
+           not_finite_hint(options_.transform), options_.transform == Transform::none ? "" : ", or remove --transform");
+  }
+
+  void check_target(const char* y, std::int64_t row, std::vector<double>& range) const {
+    for (std::int64_t i = 0; i < std::max<std::int64_t>(1, in_.target().count()); ++i) {
+      const double value = value_at(y, in_.y_dtype(), i);
+      if (!std::isfinite(value))
+        fail(Exit::data, "row {} has a target that is not finite. correct it, or leave the row out", row);
+      range[0] = std::max(range[0], -value);
+      range[1] = std::max(range[1], value);
+    }
+  }
+
+  // All labels are -1 where there are none: of tokens, or of samples whose class is not known.
+  void count_classes(std::vector<double>& range) {
+    world_.all_reduce(std::span<double>(range), World::Reduce::max);
+    if (!labels()) return;
+    const double smallest = -range[0], largest = range[1];
+    if ((smallest < 0 && !(smallest == -1 && largest == -1)) || largest >= max_classes)
+      fail(Exit::data,
+           "the labels reach from {:.0f} to {:.0f} (class numbers reach from 0 to at most {:.0f}). number the classes "
+           "from 0, or store targets of a regression as floating point",
+           smallest, largest, max_classes - 1);
+    classes_ = std::int64_t(largest) + 1;
   }
 
   bool labels() const { return holds_labels(in_.y_dtype(), in_.target(), "y"); }

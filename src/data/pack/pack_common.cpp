@@ -9,6 +9,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/message_of.hpp"
+#include "millrace/io/hdf5.hpp"
 
 namespace millrace {
 
@@ -16,11 +17,37 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::vector<std::string> old_shards(const PackOptions& options) {
-  std::vector<std::string> out = expand_glob((options.out / (options.prefix + "-[0-9]*.h5")).string());
-  if (options.valid_fraction > 0)
-    for (std::string& path : expand_glob((options.out / "valid-[0-9]*.h5").string())) out.push_back(std::move(path));
+// The files <prefix>-<number><end> in the folder, sorted.
+std::vector<fs::path> numbered_files(const fs::path& folder, const std::string& prefix, const std::string& end) {
+  std::vector<fs::path> out;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    const std::string name = entry.path().filename().string();
+    if (name.size() <= prefix.size() + 1 + end.size() || !name.starts_with(prefix + "-") || !name.ends_with(end))
+      continue;
+    const auto digits = name.substr(prefix.size() + 1, name.size() - prefix.size() - 1 - end.size());
+    if (digits.find_first_not_of("0123456789") == std::string::npos) out.push_back(entry.path());
+  }
+  std::sort(out.begin(), out.end());
   return out;
+}
+
+// Files of earlier shards with the names that these options give.
+std::vector<fs::path> earlier_files(const PackOptions& options, const std::string& end) {
+  std::vector<fs::path> out = numbered_files(options.out, options.prefix, end);
+  if (options.valid_fraction > 0)
+    for (fs::path& path : numbered_files(options.out, "valid", end)) out.push_back(std::move(path));
+  return out;
+}
+
+// Only what millrace wrote may be replaced.
+std::string problem_replacing(const fs::path& shard) {
+  bool own = false;
+  const std::string problem = message_of(
+      [&] { own = io::File::open(shard.string()).get_string("/", "format").value_or("").starts_with("millrace-"); });
+  return own ? ""
+             : fmt::format("{} was not written by millrace ({}). remove it, or choose another --out or --prefix",
+                           shard.string(), problem.empty() ? "no attribute format" : problem);
 }
 
 fs::path temporary_of(const fs::path& path) { return path.string() + ".tmp"; }
@@ -28,6 +55,10 @@ fs::path temporary_of(const fs::path& path) { return path.string() + ".tmp"; }
 }  // namespace
 
 void prepare_folder(World& world, std::int64_t rows, const PackOptions& options) {
+  if (options.prefix.empty() || options.prefix.find('/') != std::string::npos)
+    fail(Exit::config,
+         "--prefix: '{}' is not the beginning of a file name (it is empty or has a slash). name the folder with --out",
+         options.prefix);
   std::string problem;
   if (rows < 1) problem = "there are no rows to pack";
   if (!(options.valid_fraction >= 0 && options.valid_fraction < 1))
@@ -38,12 +69,12 @@ void prepare_folder(World& world, std::int64_t rows, const PackOptions& options)
     std::error_code error;
     fs::create_directories(options.out, error);
     if (error) problem = fmt::format("cannot make {} ({})", options.out.string(), error.message());
-    for (const std::string& incomplete :
-         expand_glob((options.out / "*-[0-9]*.h5.tmp").string()))  // left by a pack that was killed
-      fs::remove(incomplete, error);
-    const auto old = old_shards(options);
+    for (const fs::path& incomplete : earlier_files(options, ".h5.tmp"))
+      fs::remove(incomplete, error);  // of a killed pack
+    const auto old = earlier_files(options, ".h5");
     if (!old.empty() && !options.overwrite)
-      problem = fmt::format("{} exists already. --overwrite replaces it", old.front());
+      problem = fmt::format("{} exists already. --overwrite replaces it", old.front().string());
+    for (std::size_t i = 0; i < old.size() && problem.empty(); ++i) problem = problem_replacing(old[i]);
   }
   world.agree(Exit::data, problem);
 }
@@ -70,8 +101,8 @@ std::string ShardTransaction::write(const std::string& prefix, std::int64_t shar
 void ShardTransaction::commit() {
   world_.agree(Exit::data, message_of([&] {
                  if (world_.rank() != 0) return;
-                 for (const std::string& old : old_shards(options_))
-                   if (std::find(written_.begin(), written_.end(), fs::path(old)) == written_.end()) fs::remove(old);
+                 for (const fs::path& old : earlier_files(options_, ".h5"))
+                   if (std::find(written_.begin(), written_.end(), old) == written_.end()) fs::remove(old);
                  for (const fs::path& path : written_) rename_durably(temporary_of(path), path);
                }));
   written_.clear();

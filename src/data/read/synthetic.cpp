@@ -29,6 +29,21 @@ std::int64_t number(const std::string& text, const std::string& spec) {
   return value;
 }
 
+constexpr int max_dimensions = 4;
+
+// Each worker holds a sample, and the source two patterns for each class: see SyntheticSource.
+void require_bounded(const Options& o, const std::string& spec) {
+  constexpr std::int64_t max_bytes = std::int64_t(1) << 30, max_rows = std::int64_t(1) << 48;
+  std::int64_t bytes = 1;
+  for (int axis = 0; axis < o.shape.rank; ++axis)
+    if (__builtin_mul_overflow(bytes, o.shape[axis], &bytes) || bytes > max_bytes)
+      fail(Exit::config, "{}: a sample would have more than 1 GiB. lower its shape", spec);
+  const std::int64_t line = o.shape.rank > 1 ? o.shape[-1] * o.shape[-2] : o.shape[0];
+  if ((line + bytes / line) * o.classes > max_bytes)
+    fail(Exit::config, "{}: the patterns of all classes would have more than 1 GiB. lower shape or classes", spec);
+  if (o.rows > max_rows) fail(Exit::config, "{}: more than 2^48 rows. lower rows", spec);
+}
+
 Options parse(const std::string& spec) {
   const std::string head = "synthetic:images";
   if (spec.rfind(head, 0) != 0 || (spec.size() > head.size() && spec[head.size()] != ':'))
@@ -48,13 +63,17 @@ Options parse(const std::string& spec) {
     else if (key == "shape") {
       out.shape = Shape{};
       std::istringstream extents(value);
-      for (std::string one; std::getline(extents, one, 'x') && out.shape.rank < 4;)
+      for (std::string one; std::getline(extents, one, 'x');) {
+        if (out.shape.rank == max_dimensions)
+          fail(Exit::config, "{}: the shape has more than {} dimensions", spec, max_dimensions);
         out.shape.dims[std::size_t(out.shape.rank++)] = number(one, spec);
+      }
     } else {
       fail(Exit::config, "{}: unknown option '{}'. use rows, shape, classes or seed", spec, key);
     }
   }
   if (out.classes > 1000000 || out.shape.rank == 0) fail(Exit::config, "{}: too many classes, or no shape", spec);
+  require_bounded(out, spec);
   return out;
 }
 

@@ -44,7 +44,7 @@ class HeaderPrefetcher {
       may_read_.acquire();
       const std::size_t i = next_++;
       if (ending_ || i >= files_.size()) return;
-      const int fd = ::open(paths_[files_[i]].c_str(), O_RDONLY | O_CLOEXEC);
+      const int fd = ::open(paths_[files_[i]].c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // waits for no named pipe
       if (fd < 0) continue;
       [[maybe_unused]] const auto n = ::pread(fd, header.data(), header.size(), 0);
       ::close(fd);

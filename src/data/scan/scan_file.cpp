@@ -33,6 +33,8 @@ io::DatasetInfo require_readable_dataset(const io::File& file, const std::string
   if (info.shape.empty() || info.shape.size() > Shape::max_rank - 1)
     fail(Exit::data, "{}: '{}' has {} dimensions. rows and up to {} more are read", file.path(), name,
          info.shape.size(), Shape::max_rank - 2);
+  if (std::count(info.shape.begin() + 1, info.shape.end(), 0) > 0)
+    fail(Exit::data, "{}: the rows of '{}' have no values (an extent is 0). write it again", file.path(), name);
   return info;
 }
 

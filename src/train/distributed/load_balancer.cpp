@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <queue>
@@ -12,6 +11,8 @@
 #include <utility>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/files.hpp"
+#include "millrace/base/message_of.hpp"
 
 namespace millrace {
 namespace {
@@ -83,13 +84,10 @@ LoadBalancer::LoadBalancer(World& world, const std::string& how, std::int64_t al
 void LoadBalancer::read(const std::string& file) {
   std::string text, problem;
   if (world_.rank() == 0) {
-    std::ifstream in(file, std::ios::binary);
-    std::ostringstream all;
-    if (in) all << in.rdbuf();
-    text = all.str();
-    if (!in)
-      problem =
-          fmt::format("train.balance: cannot read {}. set it to even, auto or the path of a shares.jsonl file", file);
+    constexpr std::uint64_t max_bytes = 1u << 30;
+    problem = message_of([&] { text = read_file(file, max_bytes); });
+    if (!problem.empty())
+      problem = fmt::format("train.balance: {}. set it to even, auto or the path of a shares.jsonl file", problem);
   }
   world_.agree(Exit::config, problem);
   std::istringstream lines(world_.broadcast_string(text));

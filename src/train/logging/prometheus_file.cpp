@@ -9,9 +9,12 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/message_of.hpp"
 
 namespace millrace {
 namespace {
+
+constexpr std::string_view beginning = "# HELP millrace_run_active ";
 
 std::string job_id() {
   for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"})
@@ -42,6 +45,12 @@ PrometheusFile::PrometheusFile(const Session& s, const RunState& run, const Time
   write();
 }
 
+void PrometheusFile::require_own(World& world, const std::filesystem::path& path) {
+  std::string problem;
+  if (world.rank() == 0 && !path.empty()) problem = message_of([&] { require_own_file(path, beginning); });
+  world.agree(Exit::config, problem.empty() ? "" : "log.prometheus: " + problem);
+}
+
 void PrometheusFile::step(const StepMetrics& m) {
   ++steps_;
   skipped_ += m.skipped;
@@ -70,7 +79,7 @@ void PrometheusFile::ended(Exit code) {
 
 std::string PrometheusFile::text() {
   using enum Exposition::Kind;
-  Exposition out(labels_);
+  Exposition out(labels_);  // its first line must be the one that begins with `beginning`
   const StepMetrics& m = last_;
   out.add("millrace_run_active", gauge, "1 while the run is active, 0 when it has ended.", exit_code_ < 0);
   if (exit_code_ >= 0)
@@ -120,6 +129,7 @@ std::string PrometheusFile::text() {
 void PrometheusFile::write() {
   written_ = std::chrono::steady_clock::now();
   try {
+    require_own_file(path_, beginning);
     replace_file(path_, text());
   } catch (const Error& e) {
     if (!warned_)

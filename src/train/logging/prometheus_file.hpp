@@ -18,6 +18,8 @@ class PrometheusFile {
  public:
   // Session and timeline must outlive it. `run`: the state that the run starts or resumes from.
   PrometheusFile(const Session&, const RunState& run, const Timeline&);
+  // Error on all ranks if the file exists and is of another program. Collective.
+  static void require_own(World&, const std::filesystem::path&);
   void step(const StepMetrics&);
   void evaluation(const RunState&);
   void checkpoint(std::int64_t step);

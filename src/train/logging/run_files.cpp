@@ -74,6 +74,23 @@ bool is_final_summary(const std::filesystem::path& summary, std::int64_t steps) 
          there.value("steps", std::int64_t(-1)) == steps;
 }
 
+// Why a run must not use the folder: another program wrote a file whose name a run uses. "" if it may.
+std::string problem_using(const std::filesystem::path& dir) {
+  constexpr std::uint64_t max_bytes = 64u << 20;
+  std::error_code none;
+  const std::filesystem::path record = dir / "run.json";
+  if (std::filesystem::exists(dir / "lock", none)) return "";  // every run makes it first
+  if (std::filesystem::is_regular_file(record, none) &&
+      read_file(record, max_bytes).find("\"resumed_at_step\"") != std::string::npos)
+    return "";  // a copy of a run
+  for (const char* name : {"config.cfg", "run.json", "metrics.jsonl", "validation.jsonl", "shares.jsonl",
+                           "summary.json", "trace.json", "layers.json"})
+    if (std::filesystem::exists(dir / name, none))
+      return fmt::format("run.dir: a run would replace {} (the folder is not of a run). set another run.dir",
+                         (dir / name).string());
+  return "";
+}
+
 }  // namespace
 
 RunFolderLock::RunFolderLock(World& world, const std::filesystem::path& dir) {
@@ -81,6 +98,10 @@ RunFolderLock::RunFolderLock(World& world, const std::filesystem::path& dir) {
   Exit code = Exit::data;
   std::error_code error, ignored;
   if (world.rank() == 0) {
+    problem = problem_using(dir);
+    code = problem.empty() ? Exit::data : Exit::config;
+  }
+  if (world.rank() == 0 && problem.empty()) {
     std::filesystem::create_directories(dir / "checkpoints", error);
     if (error) problem = fmt::format("run.dir: cannot create {} ({})", (dir / "checkpoints").string(), error.message());
     // On a file system without locks, a second run is not detected.

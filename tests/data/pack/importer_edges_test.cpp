@@ -1,6 +1,7 @@
 // Edge cases of importers: damaged headers, detection of formats, files that do not fit together.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -11,7 +12,9 @@
 #include "data/pack/npz.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/data/pack/importer.hpp"
+#include "millrace/data/scan/index_shards.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "support/expect_error.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace millrace {
@@ -209,6 +212,32 @@ TEST_F(ImportersEdges, Int64SamplesBecomeInt32OrAreRefused) {
   }
   expect_refusal(files({path("x.npy")}, {put("hot.npy", npy("|u1", "(2, 3)", "abcdef"))}),
                  {"hot.npy", "3 integers a row"});
+}
+
+TEST_F(ImportersEdges, RowsWithoutValuesAreRefused) {
+  const std::string y = put("y.npy", npy("|u1", "(2,)", "ab"));
+  expect_refusal(files({put("x.npy", npy("|u1", "(2, 0, 3)", ""))}, {y}), {"x.npy", "0x3, which have no values"});
+  expect_refusal(files({put("x-idx3-ubyte", idx(8, {2, 28, 0}, ""))}, {y}), {"x-idx3-ubyte", "28x0"});
+  const std::string x = put("x2.npy", npy("|u1", "(2, 3)", "abcdef"));
+  expect_refusal(files({x}, {put("y2.npy", npy("<f4", "(2, 0)", ""))}), {"y2.npy", "no values"});
+  io::File file = io::File::create(path("x.h5"));
+  file.create_dataset("x", DType::u8, {2, 0});
+  file.create_dataset("y", DType::u8, {2});
+  file.close();
+  expect_refusal(files({path("x.h5")}), {"x.h5", "no values"});
+  test::expect_error(Exit::data, "the rows of 'x' have no values",
+                     [&] { index_shards(*solo_world(), {.paths = {path("x.h5")}}); });
+}
+
+TEST_F(ImportersEdges, OnlyRegularFilesAreOpened) {
+  ::mkfifo(path("pipe.npy").c_str(), 0600);
+  fs::create_symlink("/dev/zero", path("zero.csv"));
+  expect_refusal(files({path("pipe.npy")}), {"pipe.npy (it is a named pipe, not a file)"});
+  expect_refusal(files({path("zero.csv")}), {"zero.csv (it is a device, not a file)"});
+  ImportOptions tokens = files({path("pipe.npy")});
+  tokens.token_bytes = 1;
+  tokens.context = 4;
+  expect_refusal(tokens, {"named pipe"});
 }
 
 TEST_F(ImportersEdges, MissingDatasetsListTheExistingOnes) {

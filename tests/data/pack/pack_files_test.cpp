@@ -1,24 +1,31 @@
 // The files that pack leaves: old shards stay until the new ones are complete, and a failure leaves none.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <set>
 
 #include "data/files.hpp"
+#include "data/pack/npz.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/data/pack/importer.hpp"
 #include "millrace/data/pack/pack.hpp"
 #include "millrace/data/scan/index_shards.hpp"
 
 namespace millrace {
 namespace {
 
+using test::bytes_of;
 using test::message_of;
+using test::npy;
 using test::TemporaryFolder;
 
 TEST(Pack, RefusesToOverwriteWithoutTheOption) {
@@ -65,6 +72,57 @@ TEST(Pack, ReplacesItsSourceOnlyWhenAllIsWritten) {
   const PackReport report = pack(*world, *own, {.out = folder.path, .overwrite = true});
   EXPECT_EQ(report.rows, 100);
   EXPECT_EQ(shards(), std::vector<std::string>{folder / "train-00000.h5"});
+}
+
+TEST(Pack, LeavesFilesOfOtherProgramsAlone) {
+  const TemporaryFolder folder;
+  const auto world = solo_world();
+  const test::Rows in;
+  for (const char* name : {"train-00000.h5", "other-00000.h5.tmp", "train-notes.h5"})
+    std::ofstream(folder / name) << "not of millrace";
+  for (const bool overwrite : {false, true})
+    test::expect_error(Exit::data, overwrite ? "train-00000.h5 was not written by millrace" : "exists already",
+                       [&] { pack(*world, in, {.out = folder.path, .overwrite = overwrite}); });
+  std::filesystem::remove(folder / "train-00000.h5");
+  pack(*world, in, {.out = folder.path, .overwrite = true});
+  pack(*world, in, {.out = folder.path, .overwrite = true});
+  for (const char* name : {"other-00000.h5.tmp", "train-notes.h5"})
+    EXPECT_EQ(test::content(folder / name), "not of millrace");
+  for (const char* prefix : {"../x", "", "a/b"})
+    test::expect_error(Exit::config, "--prefix", [&] { pack(*world, in, {.out = folder.path, .prefix = prefix}); });
+}
+
+TEST(Pack, RefusesLabelsThatAreNoClassNumbersAndValuesThatAreNotFinite) {
+  const TemporaryFolder folder;
+  const auto put = [&](const std::string& name, const std::string& bytes) {
+    std::ofstream(folder / name, std::ios::binary) << bytes;
+    return folder / name;
+  };
+  const auto packed = [&](const std::string& x, const std::string& y) {
+    const auto in = make_importer({.x = {put("x.npy", x)}, .y = {put("y.npy", y)}});
+    pack(*solo_world(), *in, {.out = folder.path / "out", .valid_fraction = 0.5, .overwrite = true});
+  };
+  const auto refused = [&](const std::string& x, const std::string& y, const std::string& words) {
+    test::expect_error(Exit::data, words, [&] { packed(x, y); });
+  };
+  const std::string good = npy("<f4", "(2, 2)", bytes_of(std::vector<float>{1, 2, 3, 4}));
+  const auto labels = [&](std::int64_t a, std::int64_t b) {
+    return npy("<i8", "(2,)", bytes_of(std::vector<std::int64_t>{a, b}));
+  };
+  packed(good, labels(0, 3));
+  packed(good, labels(-1, -1));  // no class is known
+  refused(good, labels(-1, 3), "the labels reach from -1 to 3 (class numbers reach from 0");
+  refused(good, labels(-2, -2), "the labels reach from -2 to -2");
+  refused(good, labels(0, 20190203), "to 20190203 (class numbers reach from 0 to at most 16777215)");
+  refused(good, labels(0, std::int64_t(1) << 62), "the labels reach from 0 to 4611686018427387904");
+  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()})
+    for (const int row : {0, 1}) {  // one of them is for validation
+      std::vector<float> values{1, 2, 3, 4};
+      values[std::size_t(2 * row)] = bad;
+      const std::string place = fmt::format("row {} ", row);
+      refused(npy("<f4", "(2, 2)", bytes_of(values)), labels(0, 1), place + "holds values that are not finite");
+      refused(good, npy("<f4", "(2, 2)", bytes_of(values)), place + "has a target that is not finite");
+    }
 }
 
 TEST(Pack, AFailingInputLeavesNoShard) {

@@ -256,7 +256,7 @@ TEST_F(Tables, TextIsReadAsBytesFileByFile) {
   options.context = 0;
   refuses(first, {"--context"}, Exit::config);
   options.context = 4;
-  refuses(folder.path.string(), {"is not a regular file"});
+  refuses(folder.path.string(), {"it is a folder, not a file"});
   options.resize = 3;
   refuses(first, {"--resize, --crop, --grey and --upright are for images"}, Exit::config);
   options.token_bytes = 0;

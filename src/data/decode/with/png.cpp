@@ -32,6 +32,21 @@ void on_error(png_structp png, png_const_charp text) {
 
 void ignore_warning(png_structp, png_const_charp) {}
 
+// libpng allocates the length that a chunk states, up to 2 GiB, before it reads the chunk. Chunks of pixels are read
+// piece by piece, so those may be cut off.
+bool chunks_fit(std::string_view content) {
+  constexpr std::size_t signature = 8, head = 8, checksum = 4;  // a chunk: length (4 bytes), type (4), data, checksum
+  const auto byte = [&](std::size_t i) { return std::size_t(std::uint8_t(content[i])); };
+  for (std::size_t at = signature; at + head <= content.size();) {
+    const std::size_t length = byte(at) << 24 | byte(at + 1) << 16 | byte(at + 2) << 8 | byte(at + 3);
+    const std::string_view type = content.substr(at + 4, 4);
+    if (type == "IEND") break;
+    if (length > content.size() - at - head) return type == "IDAT";
+    at += head + length + checksum;
+  }
+  return true;
+}
+
 struct Decoder {
   PngInput input;
   png_structp png;
@@ -95,6 +110,7 @@ void decode_png(std::string_view content, const std::string& path, const RegionC
   const auto check = [&](bool good) {
     if (!good) fail(Exit::data, "{} cannot be decoded ({}). remove it or fetch it again", path, decoder.input.problem);
   };
+  if (!chunks_fit(content)) fail(Exit::data, "{} cannot be decoded (it is cut off). remove it or fetch it again", path);
   check(read_header(decoder, out));
   const DecodeRegion region = choose(out.whole_height, out.whole_width);
   if (region.height > 0) check(read_pixels(decoder, region, out));
