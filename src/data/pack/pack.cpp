@@ -148,14 +148,15 @@ class Packer {
     }
   }
 
-  // All labels are -1 where there are none: of tokens, or of samples whose class is not known.
+  // The label -1 means that there is none: tokens, and samples whose class is not known.
   void count_classes(std::vector<double>& range) {
     world_.all_reduce(std::span<double>(range), World::Reduce::max);
     if (!labels()) return;
     const double smallest = -range[0], largest = range[1];
-    if ((smallest < 0 && !(smallest == -1 && largest == -1)) || largest >= max_classes)
+    if (smallest < -1 || largest >= max_classes)
       fail(Exit::data,
-           "the labels reach from {:.0f} to {:.0f} (class numbers reach from 0 to at most {:.0f}). number the classes "
+           "the labels reach from {:.0f} to {:.0f} (class numbers reach from 0 to at most {:.0f}; -1: no label). "
+           "number the classes "
            "from 0, or store targets of a regression as floating point",
            smallest, largest, max_classes - 1);
     classes_ = std::int64_t(largest) + 1;

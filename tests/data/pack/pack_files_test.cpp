@@ -110,10 +110,9 @@ TEST(Pack, RefusesLabelsThatAreNoClassNumbersAndValuesThatAreNotFinite) {
     return npy("<i8", "(2,)", bytes_of(std::vector<std::int64_t>{a, b}));
   };
   packed(good, labels(0, 3));
-  packed(good, labels(-1, -1));  // no class is known
-  refused(good, labels(-1, 3), "the labels reach from -1 to 3 (class numbers reach from 0");
-  refused(good, labels(-2, -2), "the labels reach from -2 to -2");
-  refused(good, labels(0, 20190203), "to 20190203 (class numbers reach from 0 to at most 16777215)");
+  packed(good, labels(-1, 3));  // the class of a row is not known
+  refused(good, labels(-2, 3), "the labels reach from -2 to 3 (class numbers reach from 0");
+  refused(good, labels(0, 20190203), "to 20190203 (class numbers reach from 0 to at most 16777215; -1: no label)");
   refused(good, labels(0, std::int64_t(1) << 62), "the labels reach from 0 to 4611686018427387904");
   for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()})
     for (const int row : {0, 1}) {  // one of them is for validation
