@@ -103,7 +103,8 @@ TEST(Zoo, NumbersWithoutMeaningAreRefused) {
       {"linear 2147483647", "accepted"}};
   for (const auto& [line, words] : cases) {
     const std::string message = refusal({line, "globalpool", "linear 10"});
-    if (words != std::string("accepted")) EXPECT_NE(message.find(words), std::string::npos) << line << ": " << message;
+    if (words == std::string("accepted")) continue;
+    EXPECT_NE(message.find(words), std::string::npos) << line << ": " << message;
   }
   EXPECT_NE(refusal({"linear 2147483647", "linear 2147483647", "linear 10"}).find("2147483647x2147483647 values"),
             std::string::npos);

@@ -28,7 +28,7 @@ void require_own_file(const std::filesystem::path&, std::string_view beginning);
 // The existing paths that match the pattern, sorted; empty if there are none. Expands braces and "~".
 std::vector<std::string> expand_glob(const std::string& pattern);
 // Checksums. seed: the checksum of the preceding bytes, to continue it.
-std::uint32_t crc32(const void* data, std::size_t bytes, std::uint32_t seed = 0);   // as in zlib
+std::uint32_t crc32(const void* data, std::size_t bytes, std::uint32_t seed = 0);  // as in zlib
 // The crc32 of two byte sequences one after the other, from their crc32s and the length of the second.
 std::uint32_t combined_crc32(std::uint32_t first, std::uint32_t second, std::size_t second_bytes);
 std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t seed = 0);  // Castagnoli polynomial

@@ -1,6 +1,6 @@
 #include "cuda/errors/error_context.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Prepares a step: its samples, this rank's micro-batches, and the values that the device needs.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include "millrace/train/step/step.hpp"
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <ostream>
@@ -40,6 +41,7 @@ template <>
 struct fmt::formatter<millrace::FilePath> {
   constexpr auto parse(format_parse_context& context) { return context.begin(); }
   auto format(const millrace::FilePath& path, format_context& context) const {
-    return fmt::format_to(context.out(), "{}", path.str());
+    const std::string text = path.str();
+    return std::copy(text.begin(), text.end(), context.out());
   }
 };
