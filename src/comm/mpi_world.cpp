@@ -30,10 +30,6 @@ void allow_start_without_ssh() {
   if (!launched && !on_path("ssh") && !on_path("rsh")) ::setenv("OMPI_MCA_plm", "isolated", 0);
 }
 
-// Shared file pointers, which nothing here uses, would create a named semaphore and a file in TMPDIR for each file that
-// is opened through MPI-IO. Opening then crashes or hangs when TMPDIR or /dev/shm is full.
-void avoid_shared_file_pointers() { ::setenv("OMPI_MCA_sharedfp", "^sm", 0); }
-
 // `srun` without PMIx starts N processes that each see a world of one rank.
 void refuse_lonely_tasks(int size) {
   const char* step = std::getenv("SLURM_STEP_ID");
@@ -149,7 +145,6 @@ class MpiWorld : public World {
 
 std::unique_ptr<World> mpi_world(int* argc, char*** argv) {
   allow_start_without_ssh();
-  avoid_shared_file_pointers();
   int provided = 0;
   if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
     fail(Exit::comm, "MPI cannot be initialized (MPI_Init_thread failed)");
