@@ -98,6 +98,8 @@ void add_account_keys(Keys& k) {
 void add_test_keys(Keys& k) {
   k.push_back(
       number_key(MR_FIELD(test.force_overflow_at), at_least(-1), "the step whose gradients overflow; -1: none"));
+  k.push_back(number_key(MR_FIELD(test.damage_gradient_at), at_least(-1),
+                         "the step in which the last rank's reduced gradient gets a wrong value; -1: none"));
   k.push_back(duration_key(MR_FIELD(test.compute_delay), at_least(0),
                            "additional time of each sample, a third of it in the forward pass"));
   k.push_back(duration_key(MR_FIELD(test.all_reduce_delay), at_least(0), "additional time of each all-reduced MB"));

@@ -68,6 +68,7 @@ std::string describe_plan(World& world, const RunConfig& config) {
                                     {"activations and workspace", m.arena},
                                     {"weight copies of the backend", m.packed_weights},
                                     {"batches read ahead", m.loaders},
+                                    {"copy for checkpoints", m.checkpoint_copy},
                                     {"total", m.total()}})
     out << "  " << what << ": " << format_bytes(bytes) << "\n";
   out << "  " << s.compute.device->name() << " has " << format_bytes(s.memory_bytes()) << " available\n";

@@ -27,12 +27,6 @@ NetworkSpec small(OptimizerSpec::Kind optimizer = OptimizerSpec::Kind::sgd, std:
   return spec;
 }
 
-RunState at_step(std::int64_t step) {
-  RunState r;
-  r.step = step;
-  return r;
-}
-
 std::vector<char> bytes_of(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
@@ -46,7 +40,7 @@ TEST(Checkpoint, OneFlippedBitInAnyTensorIsDetected) {
   for (std::int64_t i = 0; i < network.layout().count; ++i) network.moment(0)[i] = 1 / float(i + 3);
   for (std::int64_t i = 0; i < network.layout().stats_count; ++i) network.running()[i] = 1 / float(i + 5);
   CheckpointStore store(*world, compute, folder.path, 5);
-  ASSERT_EQ(store.save(network, at_step(1)), "");
+  ASSERT_EQ(store.save(network, test::at_step(1)), "");
   const fs::path path = CheckpointStore::list(folder.path).front();
   const std::vector<char> intact = bytes_of(path);
   const ParameterLayout& layout = network.layout();
@@ -85,8 +79,8 @@ TEST(Checkpoint, ADamagedNameIsNotMistakenForAnotherModel) {
   ExecutionContext compute = make_cpu_context(*world, {});
   Network network(compute, small());
   CheckpointStore store(*world, compute, folder.path, 5);
-  ASSERT_EQ(store.save(network, at_step(1)), "");
-  ASSERT_EQ(store.save(network, at_step(2)), "");
+  ASSERT_EQ(store.save(network, test::at_step(1)), "");
+  ASSERT_EQ(store.save(network, test::at_step(2)), "");
   const fs::path newest = CheckpointStore::list(folder.path).back();
   std::vector<char> bytes = bytes_of(newest);
   const std::string name = "linear";
@@ -107,7 +101,7 @@ TEST(Checkpoint, AnotherOptimizerIsRefusedAndTheTensorNamed) {
   ExecutionContext compute = make_cpu_context(*world, {});
   Network sgd(compute, small()), adamw(compute, small(OptimizerSpec::Kind::adamw));
   CheckpointStore store(*world, compute, folder.path, 5);
-  ASSERT_EQ(store.save(sgd, at_step(1)), "");
+  ASSERT_EQ(store.save(sgd, test::at_step(1)), "");
   test::expect_error(Exit::config, "moment2/", [&] { store.load_newest(adamw); });
 }
 
@@ -118,7 +112,7 @@ TEST(Checkpoint, ACheckpointLoadsOnAnyNumberOfRanks) {
     ExecutionContext compute = make_cpu_context(world, {});
     Network network(compute, small(OptimizerSpec::Kind::sgd, 7));
     if (world.rank() == 0) saved.assign(network.master(), network.master() + network.layout().count);
-    EXPECT_EQ(CheckpointStore(world, compute, folder.path, 5).save(network, at_step(3)), "");
+    EXPECT_EQ(CheckpointStore(world, compute, folder.path, 5).save(network, test::at_step(3)), "");
   });
   for (const int ranks : {1, 2, 4})
     run_thread_world(ranks, [&](World& world) {
@@ -137,7 +131,7 @@ TEST(Checkpoint, AFailureToWriteReturnsAMessageAndLeavesNoFile) {
     ExecutionContext compute = make_cpu_context(world, {});
     Network network(compute, small());
     CheckpointStore store(world, compute, folder.path / "missing", 5);
-    EXPECT_NE(store.save(network, at_step(1)), "");
+    EXPECT_NE(store.save(network, test::at_step(1)), "");
   });
   EXPECT_TRUE(fs::is_empty(folder.path));
 }

@@ -25,12 +25,6 @@ NetworkSpec wide(std::uint64_t seed = 1) {
   return spec;
 }
 
-RunState at_step(std::int64_t step) {
-  RunState r;
-  r.step = step;
-  return r;
-}
-
 void flip_one_bit(float& value) { value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) ^ 1); }
 
 TEST(Replicas, ADifferingBitEndsTheSaveAndTheLastCheckpointStays) {
@@ -39,10 +33,11 @@ TEST(Replicas, ADifferingBitEndsTheSaveAndTheLastCheckpointStays) {
     ExecutionContext compute = make_cpu_context(world, {});
     Network network(compute, wide());
     CheckpointStore store(world, compute, folder.path, 1);
-    ASSERT_EQ(store.save(network, at_step(1)), "");
+    ASSERT_EQ(store.save(network, test::at_step(1)), "");
     if (world.rank() == 1) flip_one_bit(network.master()[network.layout().parameters[2].begin + 77]);
     const std::string name = network.graph().parameters[2].name;
-    test::expect_error(Exit::comm, "parameters/" + name + " of rank 1 on ", [&] { store.begin(network, at_step(2)); });
+    test::expect_error(Exit::comm, "parameters/" + name + " of rank 1 on ",
+                       [&] { store.begin(network, test::at_step(2)); });
   });
   ASSERT_EQ(CheckpointStore::list(folder.path).size(), 1u);
   const auto world = solo_world();
@@ -61,6 +56,22 @@ TEST(Replicas, InitialWeightsAreThoseOfRankZero) {
     copy_replicas(world, *compute.device, network);
     EXPECT_EQ(differing_replicas(world, *compute.device, checkpoint_tensors(network)), "");
   });
+}
+
+TEST(Replicas, AWrongGradientOnOneRankEndsTheRunAtThatStep) {
+  const test::TemporaryFolder folder;
+  RunConfig c = test::small_run(true);
+  c.run.dir = (folder.path / "run").string();
+  c.checkpoint.every = "3";
+  c.test.damage_gradient_at = 5;
+  test::expect_error(Exit::comm, "step 5: the gradient norm differs between ranks, and parameters/",
+                     [&] { run_thread_world(2, [&](World& world) { train(world, c); }); });
+  EXPECT_EQ(test::metrics_of(c.run.dir).size(), 5u);
+  const auto kept = CheckpointStore::list(folder.path / "run" / "checkpoints");
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_EQ(kept.front().filename(), "step-00000003.h5");
+  std::ifstream summary(folder.path / "run" / "summary.json");
+  EXPECT_EQ(nlohmann::json::parse(summary).at("status"), "replicas_differ");
 }
 
 // Every element of every tensor belongs to exactly one piece, and no stripe of replicated tensors has two writers.

@@ -11,8 +11,16 @@
 #include "millrace/comm/world.hpp"
 #include "millrace/train/commands.hpp"
 #include "support/temporary_folder.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 
 namespace millrace::test {
+
+// The state of a run after so many steps.
+inline RunState at_step(std::int64_t step) {
+  RunState r;
+  r.step = step;
+  return r;
+}
 
 // A small network with or without batch norm.
 inline RunConfig small_run(bool batch_norm, const std::string& rows = "131") {

@@ -169,9 +169,10 @@ struct AccountOptions {
 
 // What tests and scripts make a run do. The keys test.* are accepted, but neither printed by --help nor documented.
 struct TestHooks {
-  double force_overflow_at = -1;  // the step whose gradients overflow; -1: none
-  double compute_delay = 0;       // seconds that each sample takes longer, without any work
-  double all_reduce_delay = 0;    // seconds that each all-reduced MB takes longer
+  double force_overflow_at = -1;   // the step whose gradients overflow; -1: none
+  double damage_gradient_at = -1;  // the step in which the last rank's reduced gradient gets a wrong value; -1: none
+  double compute_delay = 0;        // seconds that each sample takes longer, without any work
+  double all_reduce_delay = 0;     // seconds that each all-reduced MB takes longer
 };
 
 struct RunConfig {

@@ -1,6 +1,6 @@
-// Ordering of collective HDF5 calls that two threads of a rank make: one reads for the loader, the main thread writes
-// checkpoints. MPI requires the same order of collective calls on all ranks. Without an agreed order, threads of
-// different ranks could also wait for each other's HDF5 lock forever. So rank 0 decides the order.
+// Ordering of collective HDF5 calls that several threads of a rank make, such as one thread for the training data and
+// one for the validation data. MPI requires the same order of collective calls on all ranks. Without an agreed order,
+// threads of different ranks could also wait for each other's HDF5 lock forever. So rank 0 decides the order.
 #pragma once
 #include <cstdint>
 #include <memory>

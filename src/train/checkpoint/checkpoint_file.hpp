@@ -19,15 +19,16 @@ namespace millrace {
 // Error(data): it cannot be created, for example because the disk is full.
 std::vector<std::int64_t> create_checkpoint_file(const std::filesystem::path&, const std::vector<NamedTensor>&);
 // Adds the checksums of the tensors and the run state to a file whose tensors are written, and flushes it to the disk.
+// Error(data): it cannot be written.
 void seal_checkpoint_file(const std::filesystem::path&, const std::vector<NamedTensor>&,
                           const std::vector<std::uint32_t>& checksums, const RunState&);
 
-// Why a checkpoint cannot be read. Both are an Error(data) or Error(config) with the path.
+// Why a checkpoint cannot be read.
 enum class Unreadable { no, damaged, other_model };
 struct ReadResult {
   RunState run;
   Unreadable unreadable = Unreadable::no;
-  std::string problem;
+  std::string problem;  // an error message with the path
 };
 // Reads the file into the tensors and verifies all checksums.
 ReadResult read_checkpoint_file(const std::filesystem::path&, HostTensors&);

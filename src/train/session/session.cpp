@@ -83,6 +83,17 @@ ReducerSpec Session::reducer_spec(std::int64_t gradient_count) const {
 
 bool Session::progress_thread() const { return uses_progress_thread(world, config.comm.progress); }
 
+// One rank of each host copies its part of the replicated tensors (replica_writers()), each rank its own shards.
+static std::size_t checkpoint_copy_bytes(const Session& s, const NetworkPlan& planned) {
+  if (s.use != Session::Use::train || !s.compute.device->shares_host_memory()) return 0;
+  const std::int64_t tensors = 1 + s.spec.optimizer.moment_count();
+  const bool sharded = s.spec.buckets.sharded();
+  const std::int64_t own = sharded ? planned.optimizer.count * tensors / s.spec.buckets.ranks : 0;
+  const std::int64_t replicated = planned.layout.stats_count + (sharded ? 0 : planned.layout.count * tensors);
+  const std::int64_t written = s.world.local_rank() == 0 ? replicated / s.world.node_count() : 0;
+  return std::size_t(own + written) * sizeof(float);
+}
+
 NetworkPlan Session::plan(std::int64_t rows) const {
   NetworkSpec trial = spec;
   std::size_t loaders = 0;  // the loaders of training and of evaluation exist at the same time
@@ -99,6 +110,7 @@ NetworkPlan Session::plan(std::int64_t rows) const {
     trial.eval_rows = row_counts(data.valid, rows * world.size(), loader_options().device_slots);
   NetworkPlan out = plan_network(*compute.backend, trial);
   out.needs.loaders = loaders;
+  out.needs.checkpoint_copy = checkpoint_copy_bytes(*this, out);
   return out;
 }
 

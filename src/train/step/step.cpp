@@ -174,6 +174,7 @@ void StepRunner::end_of_step(const Group& g) {
   {
     const ScopedLabel label(*s_.compute.device, "end of the gradient all-reduce");
     reducer_.finish();
+    damage_gradient(enqueued_[std::size_t(g.parity)]);
   }
   timer_.record_gradients_reduced(g.parity, g.count);
   {
@@ -184,6 +185,13 @@ void StepRunner::end_of_step(const Group& g) {
       timer_.skip_optimizer_waits(g.parity);
   }
   timer_.record_optimizer_done(g.parity, g.count);
+}
+
+// For tests: a memory fault of the last rank.
+void StepRunner::damage_gradient(const EnqueuedStep& step) {
+  if (double(step.number) != s_.config.test.damage_gradient_at || s_.world.rank() + 1 < s_.world.size()) return;
+  if (!s_.compute.device->shares_host_memory()) fail(Exit::config, "test.damage_gradient_at needs run.device = cpu");
+  static_cast<float*>(network_.gradient.data)[0] += 1;
 }
 
 StepResult StepRunner::collect(std::int64_t step, const StepFlags& flags) {

@@ -32,7 +32,12 @@ struct NetworkSpec {
 struct NetworkMemory {
   std::size_t parameters = 0, gradients = 0, moments = 0, arena = 0, packed_weights = 0;
   std::size_t loaders = 0;  // device slots of the loaders; only Session::plan() sets it
-  std::size_t total() const { return parameters + gradients + moments + arena + packed_weights + loaders; }
+  // What this rank copies for a checkpoint. It is host memory, so it is 0 on a device with its own memory; only
+  // Session::plan() sets it.
+  std::size_t checkpoint_copy = 0;
+  std::size_t total() const {
+    return parameters + gradients + moments + arena + packed_weights + loaders + checkpoint_copy;
+  }
 };
 
 // The compiled graphs and sizes of a Network. plan_network() allocates no device memory.

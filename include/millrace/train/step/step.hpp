@@ -1,7 +1,7 @@
 // StepRunner: one optimizer step of training. enqueue() issues all work of a step without waiting for the device;
 // collect() waits for the step later and agrees with the other ranks on its results:
 //
-//   runner.enqueue(step, learning_rate);              // take batches, forward, backward, all-reduce, optimizer
+//   runner.enqueue(step, learning_rate);                // take batches, forward, backward, all-reduce, optimizer
 //   StepResult r = runner.collect(step, {stop, save});  // loss and times; whether any rank wants to stop or to save
 //
 // All ranks call both functions for the same steps in the same order.
@@ -93,6 +93,7 @@ class StepRunner {
   void forward_backward(const Group&, int micro_batch);
   void run_without_rows(const Group&);
   void all_reduce_statistics();
+  void damage_gradient(const EnqueuedStep&);
   void end_of_step(const Group&);  // waits for the gradient's all-reduces, then the optimizer
 
   StepResult agree(const StepState&, const EnqueuedStep&, const StepFlags&);
