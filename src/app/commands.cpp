@@ -1,6 +1,10 @@
 #include "app/commands.hpp"
 
+#include <fmt/core.h>
+
 #include <cstdio>
+
+#include "millrace/base/version.hpp"
 
 namespace millrace::app {
 
@@ -22,7 +26,7 @@ const std::vector<Command>& commands() {
   return table;
 }
 
-std::string version_text() { return "millrace 0.1.0"; }
+std::string version_text() { return fmt::format("millrace {}", version); }
 
 void print(World& world, const std::string& text) {
   if (world.rank() != 0) return;

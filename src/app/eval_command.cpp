@@ -1,7 +1,7 @@
-#include <filesystem>
-
 #include "app/commands.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/config/arguments.hpp"
+#include "millrace/config/options.hpp"
 #include "millrace/train/commands.hpp"
 
 namespace millrace::app {
@@ -11,9 +11,9 @@ const std::vector<Flag>& flags() {
   static const std::vector<Flag> table = {
       config_flag(),
       {.name = "checkpoint",
-       .value = "file",
-       .help = "checkpoint to evaluate",
-       .default_value = "the newest complete one of run.dir"},
+       .value = "newest|best|file",
+       .help = "which checkpoint of the run, best by checkpoint.best, or the path of any checkpoint",
+       .default_value = "newest"},
   };
   return table;
 }
@@ -21,10 +21,15 @@ const std::vector<Flag>& flags() {
 }  // namespace
 
 std::string eval_help() {
-  return "usage: millrace eval -c FILE [--checkpoint FILE] [--section.key VALUE...]\n"
-         "       millrace eval RUN_DIR [--checkpoint FILE] [--section.key VALUE...]\n\n" +
+  return "usage: millrace eval RUN_DIR [--checkpoint newest|best] [--section.key VALUE...]\n"
+         "       millrace eval CHECKPOINT [--section.key VALUE...]\n"
+         "       millrace eval -c FILE [--checkpoint newest|best|FILE] [--section.key VALUE...]\n\n" +
          flags_help(flags()) +
-         "\nRUN_DIR: the folder of a run. Its config.cfg is used, with run.dir set to this folder.\n"
+         "\nRUN_DIR: the folder of a run. CHECKPOINT: a file step-*.h5, which may lie anywhere. A checkpoint holds "
+         "the\n"
+         "network, the configuration, the normalisation and the classes, so that the training data is not needed; "
+         "give\n"
+         "--data.valid to evaluate on other files. With -c the configuration is read from FILE.\n"
          "\nPrints loss, top-1 and top-5 accuracy on data.valid; every sample counts once. Keys of optim, checkpoint "
          "and\n"
          "log are accepted, because the config.cfg of a run contains them, but have no effect.\n\n" +
@@ -33,14 +38,28 @@ std::string eval_help() {
 
 Exit eval_command(World& world, const Arguments& arguments) {
   ParsedArguments parsed = parse_arguments(arguments, flags(), true);
-  if (parsed.positional.size() == 1 && !parsed.has("config")) {
-    const std::string folder = parsed.positional.front();
-    parsed.flags["config"] = {(std::filesystem::path(folder) / "config.cfg").string()};
-    parsed.keys.push_back({"run.dir", {folder}});
-    parsed.positional.clear();
+  CheckpointChoice choice{"", parsed.get("checkpoint", "newest")};
+  const bool named = choice.which == "newest" || choice.which == "best";
+  if (parsed.has("config")) {
+    reject_positional(parsed);
+    const RunConfig config = load_config(world, parsed);
+    choice.run_dir = config.run.dir;
+    return evaluate(world, config, choice);
+  }
+  if (!parsed.positional.empty()) {
+    std::string& given = parsed.positional.front();
+    if (!given.ends_with(".h5"))
+      choice.run_dir = given;
+    else if (parsed.has("checkpoint"))
+      fail(Exit::config, "command line: {} and --checkpoint both name a checkpoint. remove one of them", given);
+    else
+      choice.which = given;
+    parsed.positional.erase(parsed.positional.begin());
+  } else if (named) {
+    fail(Exit::config, "command line: nothing to evaluate. give the folder of a run, a checkpoint, or -c FILE");
   }
   reject_positional(parsed);
-  return evaluate(world, load_config(world, parsed), parsed.get("checkpoint", ""));
+  return evaluate(world, resolve_config({config_of_checkpoint(world, choice)}, parsed.keys), choice);
 }
 
 }  // namespace millrace::app

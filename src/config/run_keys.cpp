@@ -71,8 +71,12 @@ void add_checkpoint_keys(Keys& k) {
                        "the end and when the run is stopped"));
   check_checkpoint_interval(k.back());
   k.push_back(number_key(MR_FIELD(checkpoint.keep), at_least(1),
-                         "number of newest checkpoints that are kept; the one with the best validation accuracy is "
-                         "kept in addition"));
+                         "number of newest checkpoints that are kept; the best one is kept in addition"));
+  k.push_back(choice_key(
+      MR_FIELD(checkpoint.best),
+      Choices<BestMetric>{{"loss", BestMetric::loss}, {"accuracy", BestMetric::accuracy}, {"top5", BestMetric::top5}},
+      "which checkpoint is the best: the one with the lowest validation loss, or the highest top-1 "
+      "or top-5 accuracy. Needs data.valid"));
 }
 
 void add_log_keys(Keys& k) {

@@ -83,7 +83,7 @@ int GraphBuilder::node(const std::string& name, Spec spec, std::vector<int> src,
 int GraphBuilder::parameter(const std::string& name, const Shape& shape, Parameter::Init init, std::int64_t fan_in,
                             bool matrix) {
   require_size(name, shape);
-  graph_.parameters.push_back({name, shape, init, fan_in, matrix});
+  graph_.parameters.push_back({name, shape, init, fan_in, matrix, {}});
   return int(graph_.parameters.size()) - 1;
 }
 
@@ -137,7 +137,7 @@ int GraphBuilder::batch_norm(const std::string& name, int src) {
   const std::int64_t channels = spec.src[-1];
   std::vector<int> parameters{parameter(name + ".weight", {channels}, Parameter::Init::one, channels, false),
                               parameter(name + ".bias", {channels}, Parameter::Init::zero, channels, false)};
-  graph_.stats.push_back({name, channels});
+  graph_.stats.push_back({name, channels, {}});
   return node(name, spec, {src}, spec.dst(), parameters, int(graph_.stats.size()) - 1);
 }
 
@@ -187,6 +187,13 @@ void GraphBuilder::cross_entropy(int logits, float label_smoothing) {
 void GraphBuilder::mse(int prediction) {
   MseSpec spec{shape(prediction), graph_.dtype, graph_.mode};
   graph_.nodes.push_back({"loss", spec, {prediction, Graph::y}, -1, {}, -1});
+}
+
+void GraphBuilder::set_older_name(const std::string& name, const std::string& older) {
+  for (Parameter& p : graph_.parameters)
+    if (p.name.starts_with(name + ".")) p.older_name = older + p.name.substr(name.size());
+  for (RunningStats& s : graph_.stats)
+    if (s.name == name) s.older_name = older;
 }
 
 }  // namespace millrace

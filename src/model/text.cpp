@@ -5,11 +5,17 @@
 //   globalpool | add NAME
 // Every line may end with `from=NAME` (read the result of that layer instead of the line above) and `as=NAME` (name the
 // result of this line). `input` is the name of the normalised batch.
+//
+// The parameters of a layer are called by its `as=` name. Without one, the layer is called by its kind and its number
+// among the lines of that kind ("conv2"), so that lines of other kinds can be added without another name.
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <limits>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "millrace/base/error.hpp"
@@ -50,6 +56,18 @@ struct Line {
     named.erase(it);
     if (value != "on" && value != "off") refuse(fmt::format("{}={} must be on or off", key, value));
     return value == "on";
+  }
+  // The name from as=, and removes the option; "": there is none.
+  std::string given_name() {
+    const auto it = named.find("as");
+    if (it == named.end()) return "";
+    const std::string name = it->second;
+    named.erase(it);
+    const bool plain = std::all_of(name.begin(), name.end(),
+                                   [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c == '.'; });
+    if (name.empty() || !plain || name.front() == '.')
+      refuse(fmt::format("as={} is not a name. use letters, digits, '_', '-' and '.'", name));
+    return name;
   }
   const std::string& word(std::size_t i, const char* what) const {
     if (i >= words.size()) refuse(fmt::format("needs {}", what));
@@ -163,24 +181,24 @@ int make_layer(GraphBuilder& g, Line& line, const std::string& name, int src, co
 int build_layers(GraphBuilder& g, int src, const ModelSpec& spec) {
   if (spec.layers.empty())
     fail(Exit::config, "model.name: layers needs lines `model.layers = ...`, one for each layer");
-  std::map<std::string, int> results{{"input", src}};
+  std::map<std::string, int> results{{"input", src}}, of_kind;
+  std::set<std::string> taken{"input"};
   int at = src, number = 0;
   for (const std::string& text : spec.layers) {
     Line line = parse(text);
-    std::string name = fmt::format("{}.{}", ++number, line.kind);
     if (const auto from = line.named.find("from"); from != line.named.end()) {
       const auto found = results.find(from->second);
       if (found == results.end()) line.refuse(fmt::format("no earlier line has as={}", from->second));
       at = found->second;
       line.named.erase(from);
     }
-    std::string as;
-    if (const auto named = line.named.find("as"); named != line.named.end()) {
-      as = named->second;
-      line.named.erase(named);
-      if (results.count(as)) line.refuse(fmt::format("the name '{}' is already used. choose another one", as));
-    }
+    const std::string as = line.given_name();
+    const std::string name = as.empty() ? fmt::format("{}{}", line.kind, of_kind[line.kind] + 1) : as;
+    ++of_kind[line.kind];
+    if (!taken.insert(name).second)
+      line.refuse(fmt::format("the name '{}' is already used. choose another one with as=", name));
     at = make_layer(g, line, name, at, results, spec);
+    g.set_older_name(name, fmt::format("{}.{}", ++number, line.kind));
     if (!line.named.empty())
       line.refuse(fmt::format("'{}' is not an option of {}", line.named.begin()->first, line.kind));
     if (!as.empty()) results[as] = at;

@@ -5,8 +5,10 @@
 #include <cstdio>
 
 #include "millrace/base/error.hpp"
+#include "millrace/train/commands.hpp"
 #include "millrace/train/session/memory_fit.hpp"
 #include "train/checkpoint/checkpoint.hpp"
+#include "train/resume.hpp"
 #include "train/session/evaluation.hpp"
 
 namespace millrace {
@@ -79,17 +81,26 @@ Evaluation Evaluator::run() {
   return out;
 }
 
-Exit evaluate(World& world, const RunConfig& config, const std::string& checkpoint) {
-  Session s(world, config, Session::Use::evaluate);
+static CheckpointModel find_checkpoint(World& world, const CheckpointChoice& choice) {
+  const auto folder = std::filesystem::path(choice.run_dir) / "checkpoints";
+  if (choice.which == "best") return CheckpointStore::model(world, CheckpointStore::best(world, folder));
+  if (choice.which != "newest") return CheckpointStore::model(world, choice.which);
+  if (auto found = CheckpointStore::newest_model(world, folder)) return *found;
+  fail(Exit::data, "no intact checkpoint in {}. train first, or pass --checkpoint FILE", folder.string());
+}
+
+ConfigFile config_of_checkpoint(World& world, const CheckpointChoice& choice) {
+  const CheckpointModel found = find_checkpoint(world, choice);
+  return {found.path.string(), found.config};
+}
+
+Exit evaluate(World& world, const RunConfig& config, const CheckpointChoice& choice) {
+  const CheckpointModel model = find_checkpoint(world, choice);
+  require_same_function(model, config);
+  Session s(world, config, Session::Use::evaluate, model.record ? &*model.record : nullptr);
   Network network(s.compute, s.spec, plan_within_memory(s));
-  CheckpointStore store(world, s.compute, std::filesystem::path(config.run.dir) / "checkpoints", 1);
-  RunState run;
-  if (!checkpoint.empty())
-    run = store.load(network, checkpoint);
-  else if (auto found = store.load_newest(network))
-    run = *found;
-  else
-    fail(Exit::data, "no checkpoint in {}/checkpoints. train first, or pass --checkpoint FILE", config.run.dir);
+  CheckpointStore store(world, s.compute, model.path.parent_path(), 1);
+  const RunState run = choice.which == "newest" ? store.load_newest(network).value() : store.load(network, model.path);
   const Evaluation result = Evaluator(s, network).run();
   if (world.rank() == 0) {
     std::printf("step %lld: validation %s\n", (long long)run.step, result.str().c_str());

@@ -44,18 +44,35 @@ bool decides(const std::string& key) {
          key.starts_with("optim.");
 }
 
-std::string changed_keys(const std::string& then, const std::string& now) {
+// Whether the key changes the function that the network computes from a sample.
+bool changes_function(const std::string& key) {
+  for (const char* one : {"model.name", "model.depth", "model.width", "model.stem", "model.hidden", "model.activation",
+                          "model.layers", "model.loss", "data.normalize", "data.mean", "data.std", "data.transform",
+                          "data.scale", "data.offset", "data.channels", "data.subvolume"})
+    if (key == one) return true;
+  return false;
+}
+
+// The keys with another value then and now, among those that `counts`.
+std::string changed_keys(const std::string& then, const std::string& now, bool (*counts)(const std::string&)) {
   const Keys before = keys_of(then), after = keys_of(now);
   std::string out;
   for (const auto& [key, value] : after) {
     const auto it = before.find(key);
-    if (!decides(key) || it == before.end() || it->second == value) continue;
+    if (!counts(key) || it == before.end() || it->second == value) continue;
     out += fmt::format("{}{} ({} then, {} now)", out.empty() ? "" : ", ", key, it->second, value);
   }
   return out;
 }
 
 }  // namespace
+
+void require_same_function(const CheckpointModel& model, const RunConfig& config) {
+  if (model.record) return;  // Session compares the functions themselves
+  if (const std::string keys = changed_keys(model.config, config.text, changes_function); !keys.empty())
+    fail(Exit::config, "{} holds another network: {}. restore these keys, or set run.dir to a new folder",
+         model.path.string(), keys);
+}
 
 void resume_from(const RunState& run, Session& s) {
   Keys then = run.provenance;
@@ -91,7 +108,7 @@ void resume_from(const RunState& run, Session& s) {
           fmt::format("resuming with different {} ({} then, {} now): the results will not be bitwise equal to those of "
                       "an uninterrupted run",
                       key, it->second, value));
-  if (const std::string keys = changed_keys(run.config, s.config.text); !keys.empty())
+  if (const std::string keys = changed_keys(run.config, s.config.text, decides); !keys.empty())
     log::warn(fmt::format("resuming with different {}", keys));
 }
 

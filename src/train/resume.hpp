@@ -5,6 +5,10 @@
 
 namespace millrace {
 
+// For checkpoints without a ModelRecord. Error(config): a key that changes what the network computes has another value
+// than in the checkpoint.
+void require_same_function(const CheckpointModel&, const RunConfig&);
+
 // Sets the origin of the session's epochs. Error(config) on every rank: the global batch, the data set, the kind of
 // samples or their order changed in the middle of an epoch, which would skip or repeat samples. Other changes cause a
 // warning.

@@ -7,6 +7,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/config/keys.hpp"
 #include "millrace/train/session/memory_fit.hpp"
 #include "train/checkpoint/replicas.hpp"
 #include "train/overflow.hpp"
@@ -19,11 +20,19 @@ namespace {
 // Warn after this many consecutive overflows. A loss scale that merely starts too high needs fewer steps to come down.
 constexpr std::int64_t many_overflows = 8;
 
+std::optional<CheckpointModel> find_resumed(World& world, const RunConfig& config) {
+  if (config.run.resume == Resume::never) return std::nullopt;
+  auto found = CheckpointStore::newest_model(world, std::filesystem::path(config.run.dir) / "checkpoints");
+  if (found) require_same_function(*found, config);
+  return found;
+}
+
 }  // namespace
 
 Trainer::Impl::Impl(World& world, const RunConfig& config, Timeline::Clock::time_point begun)
     : timeline(begun),
-      s(world, config, Session::Use::train),
+      found(find_resumed(world, config)),
+      s(world, config, Session::Use::train, found && found->record ? &*found->record : nullptr),
       dir(config.run.dir),
       device_monitor(s),
       account_builder(s),
@@ -41,6 +50,9 @@ Trainer::Impl::Impl(World& world, const RunConfig& config, Timeline::Clock::time
         fmt::format("train.balance: batch norms see micro-batches of {} samples, so that work can move between ranks. "
                     "set train.micro_batch to choose their size",
                     s.batching.micro_batch));
+  if (config.checkpoint.best != BestMetric::loss && !s.data.reference().y.labels)
+    fail(Exit::config, "checkpoint.best: {} needs class labels, but data.y holds targets. set it to loss",
+         value_text(config, "checkpoint.best"));
   if (s.data.has_valid) evaluator.emplace(s, network);
 }
 
@@ -48,6 +60,10 @@ Exit Trainer::Impl::run_all() {
   const RunFolderLock lock(s.world, dir);
   PrometheusFile::require_own(s.world, s.config.log.prometheus);
   resume();
+  if (const std::string why = nothing_to_train(); !why.empty()) {
+    progress.line(why);
+    return Exit::ok;
+  }
   start = write_run_json(s, dir, run.step);
   if (s.world.rank() == 0) {
     run_logger.emplace(s, run, timeline);
@@ -186,8 +202,23 @@ void Trainer::Impl::resume() {
   const auto shares = run.provenance.find("shares");
   s.batching.load_balancer->resume_split(run.step, shares == run.provenance.end() ? "" : shares->second);
   issued = run.step;
-  progress.line(fmt::format("resumed at step {} of {} (epoch {}, {} samples)", run.step, s.total_steps(), run.epoch,
-                            run.samples));
+  if (run.step < s.total_steps())
+    progress.line(fmt::format("resumed at step {} of {} (epoch {}, {} samples)", run.step, s.total_steps(), run.epoch,
+                              run.samples));
+}
+
+std::string Trainer::Impl::nothing_to_train() const {
+  const std::int64_t total = s.total_steps();
+  if (!found || run.step < total) return "";
+  std::int64_t ended = run.step > total || (s.world.rank() == 0 && is_final_summary(dir / "summary.json", run.step));
+  s.world.broadcast(&ended, sizeof ended, 0);
+  if (!ended) return "";  // the run ended before it could write its summary
+  const bool by_steps = s.config.train.steps > 0;
+  return fmt::format(
+      "{}: nothing trained. the run has done {} steps, and {} = {} asks for {}. raise it to train on, set another "
+      "run.dir to train anew, or use `millrace eval {}`",
+      run.step == total ? "finished" : "finished already", run.step, by_steps ? "train.steps" : "train.epochs",
+      value_text(s.config, by_steps ? "train.steps" : "train.epochs"), total, s.config.run.dir);
 }
 
 Trainer::Trainer(World& world, const RunConfig& config, Timeline::Clock::time_point begun)

@@ -8,8 +8,10 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
+#include "millrace/config/keys.hpp"
 #include "millrace/train/session/resolved_config.hpp"
 #include "train/checkpoint/replicas.hpp"
+#include "train/checkpoint/run_state.hpp"
 #include "train/overflow.hpp"
 #include "train/trainer_impl.hpp"
 
@@ -22,6 +24,7 @@ void Trainer::Impl::checkpoint(bool needed) {
   if (run_logger) run_logger->before_checkpoint();
   run.state = network.read_state(int((run.step + 1) % 2));  // the parity of step number run.step, counted from 1
   run.provenance = s.provenance();
+  if (run.model.empty()) run.model = to_json(s.model_record());
   run.provenance["shares"] = s.batching.load_balancer->str(run.step);
   run.config = s.config.text;
   last_checkpoint = began;
@@ -68,8 +71,13 @@ bool Trainer::Impl::evaluate_now() {
   run.valid_step = run.step;
   if (run_logger) run_logger->evaluation(run, *validation);
   progress.line(fmt::format("epoch {} (step {}): validation {}", run.epoch, run.step, validation->str()));
-  if (run.valid_accuracy <= run.best_accuracy) return false;
-  run.best_accuracy = run.valid_accuracy;
+  const std::string metric = value_text(s.config, "checkpoint.best");
+  const double value = metric == "loss" ? validation->loss : metric == "top5" ? validation->top5 : validation->top1;
+  const bool first = run.best_step < 0 || run.best_metric != metric;
+  if (!std::isfinite(value) || !(first || (metric == "loss" ? value < run.best_value : value > run.best_value)))
+    return false;
+  run.best_metric = metric;
+  run.best_value = value;
   run.best_step = run.step;
   return true;
 }

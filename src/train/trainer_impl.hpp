@@ -27,6 +27,7 @@ namespace millrace {
 
 struct Trainer::Impl {
   Timeline timeline;
+  std::optional<CheckpointModel> found;  // the checkpoint that the run resumes from, before its tensors are read
   Session s;
   std::filesystem::path dir;
   DeviceMonitor device_monitor;
@@ -64,6 +65,8 @@ struct Trainer::Impl {
   // The whole run: lock the folder, resume, train, finish.
   Exit run_all();
   void resume();
+  // Why there is nothing to train, or "": the run has already done all steps. Nothing is written then.
+  std::string nothing_to_train() const;
   void start_feeding();
   Exit loop();
   void enqueue_one();
@@ -78,7 +81,7 @@ struct Trainer::Impl {
   void checkpoint(bool needed);
   void saved(const std::string& problem);  // at the end of a save
   [[noreturn]] void fail_with_differing_replicas();
-  bool evaluate_now();  // returns true if the accuracy is better than ever before
+  bool evaluate_now();  // returns true if the weights are better than ever before, by checkpoint.best
   void count_unread();  // ends the run if too many samples could not be read; collective
   [[noreturn]] void diverged();
   Account account();  // of all ranks; collective

@@ -30,7 +30,7 @@ case_solo() {
       "--train.global_batch <whole number>  (128)" "Sizes: 64MiB, 512k. Durations: 90s, 10m, 1h30m, 01:30:00."
   done
   expect_says 0 '^\[checkpoint\] [a-z]' "$millrace" train --help
-  expect_says 0 '--checkpoint <file>  \(.*run\.dir' "$millrace" eval --help
+  expect_says 0 '--checkpoint <newest\|best\|file>  \(newest\)' "$millrace" eval --help
   expect_says 0 '--shard-size <size>  \(1GiB\)' "$millrace" pack --help
   expect_lines 3 '^(what is read|what is written|order and split of the rows):$'
   expect_says 0 '--layout <auto\|channels_last\|channels_first\|no_channels>  \(auto\)' "$millrace" inspect --help
@@ -127,7 +127,7 @@ CFG
   for case in images/12x10x4/12x10x3 signals/64x4/64x8 firsts/64x4/64x8 volumes/8x7x6x4/8x7x6x1; do
     IFS=/ read -r name made sample <<<"$case"
     expect_says 0 "data: 60 samples of $sample uint8 " "$millrace" plan -c net.cfg --data.train "$name/train-*.h5" --run.dir "runs/$name"
-    expect_line "^  1.conv  *.*8x$made "
+    expect_line "^  conv1  *.*8x$made "
     expect_line 'global batch 24 = 1 .*8 .*3 .*3 steps per epoch'
     expect_line '^  total: '
     expect_line 'buckets? of'

@@ -47,9 +47,9 @@ case_fields() {
   # One of the two inputs, with a given mean and standard deviation.
   train_input "${data[@]}" --data.channels 0 --data.mean 3.5 --data.std 1 --train.epochs 1 --run.resume never
   expect_number "loss of one channel" "$(summary run valid_loss)" "<" 1
-  # A run that resumes with another transform warns.
-  train_input "${data[@]}" --data.channels 0 --data.mean 60 --data.std 30 --data.transform none --train.epochs 2
-  expect_line 'data\.transform \(log1p then, none now'
+  # A run that would resume with another transform is refused.
+  expect_exit 2 run_on 1 train -c "$config" --run.dir run "${data[@]}" --data.channels 0 --data.mean 60 --data.std 30 --data.transform none --train.epochs 2
+  expect_line "holds another network .*log1p, .* then, .* now"
 }
 
 run_case "$3"

@@ -93,6 +93,19 @@ case_eval() {
     expect_exit 0 mpi $ranks "$millrace" eval run
     expect_equal "eval on $ranks ranks" "step 42: $last" "$(cat out)"
   done
+  # A checkpoint is enough: without the run, and without the training data.
+  older=$(checkpoint_of run 42)
+  mkdir elsewhere
+  cp "$older" elsewhere/model.h5
+  for ranks in 1 2; do
+    expect_exit 0 mpi $ranks "$millrace" eval elsewhere/model.h5 --data.train gone-*.h5
+    expect_equal "eval of a file on $ranks ranks" "step 42: $last" "$(cat out)"
+  done
+  expect_exit 2 run_on 1 eval elsewhere/model.h5 --data.normalize off
+  expect_line "holds another network .* mean=.* then, .* now" err
+  expect_exit 0 run_on 1 eval run --checkpoint best
+  expect_equal "the best checkpoint" "$(cat run/checkpoints/best)" "$(sed -n 's/^step \([0-9]*\):.*/step-000000\1.h5/p' out)"
+  expect_exit 3 run_on 1 eval elsewhere --checkpoint best
   older=$(checkpoint_of run 14)
   expect_exit 0 run_on 1 eval -c net.cfg --checkpoint "$older"
   expect_line "^step 14: $(sed -n 's/.*(step 14): //p' log)$"

@@ -192,11 +192,11 @@ TEST(ReplayedFaults, NameTheOperationAndTheStepWithBreadcrumbs) {
   RunConfig c = small_run(false);
   c.cuda.breadcrumbs = CudaOptions::Breadcrumbs::each;
   const std::string front = "illegal address; the GPU was at ";
-  EXPECT_EQ(failure_in(c, "1.conv forward", 2), front + "step 2, 1.conv forward");
-  EXPECT_EQ(failure_in(c, "4.linear backward", 3), front + "step 3, 4.linear backward");
+  EXPECT_EQ(failure_in(c, "conv1 forward", 2), front + "step 2, conv1 forward");
+  EXPECT_EQ(failure_in(c, "linear1 backward", 3), front + "step 3, linear1 backward");
   EXPECT_EQ(failure_in(c, "optimizer", 2 * 6), front + "step 6, optimizer");  // the optimizer has two kernels
   c.cuda.graph = false;
-  EXPECT_EQ(failure_in(c, "4.linear backward", 5), front + "step 5, 4.linear backward");
+  EXPECT_EQ(failure_in(c, "linear1 backward", 5), front + "step 5, linear1 backward");
 }
 
 // A step has two micro-batches and so 30 operations, with a breadcrumb at the first and the 16th.
@@ -205,10 +205,10 @@ TEST(ReplayedFaults, NameARangeOfOperationsWithSomeBreadcrumbs) {
   c.train.micro_batch = 16;
   c.cuda.breadcrumbs = CudaOptions::Breadcrumbs::some;
   const std::string front = "illegal address; the GPU was at step 4, one of the 15 from ";
-  EXPECT_EQ(failure_in(c, "1.conv forward", 7), front + "input weights to 3.globalpool backward");
-  EXPECT_EQ(failure_in(c, "1.conv backward", 8), front + "2.relu backward to optimizer");
+  EXPECT_EQ(failure_in(c, "conv1 forward", 7), front + "input weights to globalpool1 backward");
+  EXPECT_EQ(failure_in(c, "conv1 backward", 8), front + "relu1 backward to optimizer");
   c.cuda.breadcrumbs = CudaOptions::Breadcrumbs::none;
-  EXPECT_EQ(failure_in(c, "1.conv backward", 8), "illegal address; place unknown");
+  EXPECT_EQ(failure_in(c, "conv1 backward", 8), "illegal address; place unknown");
 }
 
 nlohmann::json account_of(const std::filesystem::path& dir) {

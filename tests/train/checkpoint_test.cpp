@@ -101,7 +101,7 @@ TEST(Checkpoint, AnotherModelIsRefusedAndTheTensorNamed) {
   const test::TemporaryFolder folder;
   Side a(8), b(16);
   CheckpointStore(*a.world, a.compute, folder.path, 3).save(*a.network, state_at(1));
-  test::expect_error(Exit::config, "1.conv.weight has another shape",
+  test::expect_error(Exit::config, "conv1.weight has another shape",
                      [&] { CheckpointStore(*b.world, b.compute, folder.path, 3).load_newest(*b.network); });
 }
 
@@ -120,7 +120,8 @@ TEST(Checkpoint, TheNewestAndTheBestAreKept) {
       best = accuracy[i];
       best_step = i + 1;
     }
-    r.best_accuracy = best;
+    r.best_metric = "accuracy";
+    r.best_value = best;
     r.best_step = best_step;
     ASSERT_EQ(store.save(*a.network, r), "");
   }

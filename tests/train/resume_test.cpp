@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
+#include "millrace/base/files.hpp"
 #include "millrace/train/checkpoint/describe_checkpoint.hpp"
 #include "millrace/train/session/epochs.hpp"
 #include "support/expect_error.hpp"
@@ -114,6 +116,66 @@ TEST(Resume, AFinishedRunKeepsItsSummary) {
   EXPECT_EQ(run.summary(), first);
 }
 
+TEST(Resume, AFinishedRunIsNotWrittenAgain) {
+  TemporaryFolder run;
+  run.train();
+  const auto contents = [&] {
+    std::map<std::string, std::string> out;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(run.path / "run"))
+      if (entry.is_regular_file()) out[entry.path().string()] = read_file(entry.path());
+    return out;
+  };
+  const auto before = contents();
+  run.config.optim.lr = 0.5;
+  for (const double epochs : {3.0, 2.0, 0.0}) {
+    run.config.train.epochs = epochs;
+    run.train(2);
+    EXPECT_EQ(contents(), before) << epochs << " epochs";
+  }
+}
+
+TEST(Resume, AnotherFunctionIsRefusedAndNothingIsWritten) {
+  TemporaryFolder run;
+  run.stop_after(3);
+  const std::string config = read_file(run.path / "run/config.cfg");
+  const auto refused = [&](const char* difference, auto change) {
+    const RunConfig kept = run.config;
+    change(run.config);
+    for (const int ranks : {1, 2}) test::expect_error(Exit::config, difference, [&] { run.train(ranks); });
+    run.config = kept;
+  };
+  auto layer = std::find(run.config.model.layers.begin(), run.config.model.layers.end(), "relu");
+  ASSERT_NE(layer, run.config.model.layers.end());
+  const auto at = layer - run.config.model.layers.begin();
+  refused("'tanh1 = activation(", [&](RunConfig& c) { c.model.layers[std::size_t(at)] = "tanh"; });
+  refused("'relu1 = activation(", [&](RunConfig& c) { c.model.layers.erase(c.model.layers.begin() + at); });
+  refused("scale=", [](RunConfig& c) { c.data.normalize = false; });
+  refused("mean=1 1 1, std=2 2 2", [](RunConfig& c) {
+    c.data.mean = {1, 1, 1};
+    c.data.std = {2, 2, 2};
+  });
+  EXPECT_EQ(read_file(run.path / "run/config.cfg"), config);
+  EXPECT_EQ(run.lines().size(), 3u);
+  // Dropout changes the training, but not what the network computes from a sample.
+  run.config.model.layers.insert(run.config.model.layers.begin() + at, "dropout 0.1");
+  run.train();
+  EXPECT_EQ(run.lines().size(), 9u);
+}
+
+TEST(Resume, NormalisationStaysThatOfTheCheckpoint) {
+  TemporaryFolder run;
+  run.stop_after(3);  // the end of an epoch, so that other data is accepted
+  const auto model = [&] {
+    const auto newest = CheckpointStore::list(run.path / "run/checkpoints").back();
+    return CheckpointStore::model(*solo_world(), newest).record.value();
+  };
+  const auto mean = model().values.mean;
+  ASSERT_EQ(mean.size(), 3u);
+  run.config.data.train = {"synthetic:images:rows=96,shape=9x8x3,classes=4,seed=5"};
+  run.train();
+  EXPECT_EQ(model().values.mean, mean);
+}
+
 // Evaluations happen between the periodic checkpoints. The best checkpoint must hold exactly the evaluated weights.
 TEST(Checkpoint, TheBestCheckpointHoldsEvaluatedWeights) {
   TemporaryFolder run;
@@ -147,7 +209,7 @@ TEST(Checkpoint, AnEarlierAccuracyDoesNotMakeALaterCheckpointTheBest) {
   for (run.step = 1; run.step <= 4; ++run.step) {
     if (run.step == 2) {
       run.valid_step = run.best_step = 2;
-      run.valid_accuracy = run.best_accuracy = 0.9;
+      run.valid_accuracy = run.best_value = 0.9;
     }
     ASSERT_EQ(store.save(network, run), "");
   }

@@ -22,6 +22,7 @@ Tensors tensors_of(const std::filesystem::path& path) {
   const io::File file = io::File::open(path);
   Tensors out;
   for (const std::string& name : file.datasets()) {
+    if (name == "/model") continue;  // text
     const auto shape = file.info(name).shape;
     std::int64_t count = 1;
     for (const std::int64_t extent : shape) count *= extent;

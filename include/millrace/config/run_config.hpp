@@ -23,6 +23,7 @@ enum class ResNetStem { automatic, cifar, pool, imagenet };
 enum class Loss { automatic, cross_entropy, mse };
 enum class OptimizerName { sgd, adamw, lars, lamb };
 enum class LrSchedule { constant, step, cosine, linear };
+enum class BestMetric { loss, accuracy, top5 };
 
 struct RunOptions {
   std::string dir;  // run.dir; empty: runs/<name of the first configuration file>
@@ -151,7 +152,8 @@ struct CommOptions {
 
 struct CheckpointOptions {
   std::string every = "1e";  // "500" steps, "2e" epochs, "10m" or "none" (CheckpointInterval)
-  std::int64_t keep = 3;  // newest checkpoints that are kept, in addition to the one with the best validation accuracy
+  std::int64_t keep = 3;     // newest checkpoints that are kept, in addition to the best one
+  BestMetric best = BestMetric::loss;
 };
 
 struct LogOptions {

@@ -27,12 +27,14 @@ struct Parameter {
   // Weights of convolutions, linear layers and embeddings: used in the compute precision, with weight decay. All other
   // parameters stay float32 and have no weight decay.
   bool matrix = false;
+  std::string older_name = {};  // in checkpoints of format 2 and older; empty: the same name
 };
 
 // The running mean and variance of one norm: 2 * channels values.
 struct RunningStats {
   std::string name;
   std::int64_t channels = 0;
+  std::string older_name = {};  // as of Parameter
 };
 
 struct Node {
@@ -94,6 +96,8 @@ class GraphBuilder {
   int dropout(const std::string& name, int src, float probability, std::uint64_t seed);
   void cross_entropy(int logits, float label_smoothing);
   void mse(int prediction);
+  // Notes that the layer `name` was called `older` in old checkpoints.
+  void set_older_name(const std::string& name, const std::string& older);
   Graph finish() { return std::move(graph_); }
 
  private:
@@ -103,6 +107,11 @@ class GraphBuilder {
   Graph graph_;
   std::uint32_t dropouts_ = 0;
 };
+
+// What the network computes in Mode::infer from one sample, one line for each operation: two graphs with the same lines
+// are the same function of the same weights. Row counts, precision and what only training uses (dropout,
+// augmentation, label smoothing) are left out. For graphs before any rewrite.
+std::vector<std::string> describe_function(const Graph&);
 
 // Graph rewrites, applied in this order.
 // From level 1: merges batch norm + (add) + relu into one node, and linear + activation into one. Level 0: no change.

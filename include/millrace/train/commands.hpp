@@ -4,6 +4,7 @@
 
 #include "millrace/advisor/rules/verdict.hpp"
 #include "millrace/comm/world.hpp"
+#include "millrace/config/options.hpp"
 #include "millrace/config/run_config.hpp"
 #include "millrace/telemetry/timeline.hpp"
 
@@ -14,9 +15,18 @@ namespace millrace {
 // Collective.
 Exit train(World&, const RunConfig&, Timeline::Clock::time_point begun = Timeline::Clock::now(),
            BottleneckMetrics* evidence = nullptr);
-// Evaluates a checkpoint on data.valid and prints loss, top-1 and top-5 accuracy. checkpoint: a path, or "" for the
-// newest intact checkpoint in run.dir. Error(data) if there is none. Collective.
-Exit evaluate(World&, const RunConfig&, const std::string& checkpoint);
+// A checkpoint of a run: newest or best (by checkpoint.best), or the path of a file.
+struct CheckpointChoice {
+  std::string run_dir;  // not used with a path
+  std::string which = "newest";
+};
+// The configuration of the run that wrote the checkpoint, as the text of config.cfg, with the path of the checkpoint.
+// Error(data): there is none, or it is damaged. Collective.
+ConfigFile config_of_checkpoint(World&, const CheckpointChoice&);
+// Evaluates a checkpoint on data.valid and prints loss, top-1 and top-5 accuracy. If the newest checkpoint is damaged,
+// takes an older one. Error(data): there is none. Error(config): the configuration describes another network than the
+// checkpoint. Collective.
+Exit evaluate(World&, const RunConfig&, const CheckpointChoice&);
 // Describes a run without training: the network layer by layer, the memory plan, the buckets and the steps per epoch.
 // Collective.
 std::string describe_plan(World&, const RunConfig&);

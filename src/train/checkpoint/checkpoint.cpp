@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <system_error>
 
 #include "millrace/base/error.hpp"
@@ -19,8 +18,6 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string file_name(std::int64_t step) { return fmt::format("step-{:08}.h5", step); }
 
 template <class T>
 bool running(const std::future<T>& future) {
@@ -74,20 +71,6 @@ CheckpointStore::CheckpointStore(World& world, ExecutionContext& compute, fs::pa
 
 CheckpointStore::~CheckpointStore() = default;
 
-std::vector<fs::path> CheckpointStore::list(const fs::path& folder) {
-  std::vector<fs::path> found;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(folder, none)) {
-    long long step = 0;
-    char rest = 0;
-    const std::string name = entry.path().filename().string();
-    if (std::sscanf(name.c_str(), "step-%lld.h%c", &step, &rest) == 2 && name == file_name(step))
-      found.push_back(entry.path());
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
 std::string CheckpointStore::begin(Network& network, const RunState& run) {
   if (saving()) finish();
   network_ = &network;
@@ -111,7 +94,7 @@ std::string CheckpointStore::create_file() {
   std::string problem;
   std::vector<std::int64_t> offsets(tensors_.tensors.size(), 0);
   if (world_.rank() == 0) try {
-      offsets = create_checkpoint_file(aside_, tensors_.tensors);
+      offsets = create_checkpoint_file(aside_, tensors_.tensors, run_.model);
     } catch (const Error& e) {
       problem = e.what();
       std::error_code ignored;
@@ -212,25 +195,6 @@ std::string CheckpointStore::finish() {
 std::string CheckpointStore::save(Network& network, const RunState& run) {
   const std::string problem = begin(network, run);
   return problem.empty() ? finish() : problem;
-}
-
-void CheckpointStore::prune(const RunState& run) const {
-  const fs::path best_note = folder_ / "best";
-  std::error_code ignored;
-  std::string best;
-  if (fs::exists(best_note, ignored)) best = read_file(best_note);
-  while (!best.empty() && best.back() == '\n') best.pop_back();
-  if (run.best_step == run.step) {
-    best = file_name(run.step);
-    try {
-      write_file_atomically(best_note, best + "\n");
-    } catch (const Error& e) {  // only a warning, because the checkpoint itself has been written
-      log::warn(e.what());
-    }
-  }
-  const auto files = list(folder_);
-  for (std::size_t i = 0; i + std::size_t(keep_) < files.size(); ++i)
-    if (files[i].filename() != best) fs::remove(files[i], ignored);
 }
 
 std::optional<RunState> CheckpointStore::load_newest(Network& network) {

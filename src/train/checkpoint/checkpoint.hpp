@@ -14,6 +14,7 @@
 
 #include "millrace/comm/world.hpp"
 #include "millrace/train/session/epochs.hpp"
+#include "millrace/train/session/model_record.hpp"
 #include "millrace/train/session/network.hpp"
 #include "train/checkpoint/checkpoint_tensors.hpp"
 #include "train/checkpoint/piece_writer.hpp"
@@ -27,11 +28,21 @@ struct RunState {
   Origin origin;
   std::int64_t unread_samples = 0, unread_in_epoch = 0;  // samples that data.on_error skipped, over all ranks
   StepState state;
-  // The steps whose weights were evaluated last and whose weights had the best accuracy; -1: none.
+  // The steps whose weights were evaluated last and whose weights were the best by best_metric; -1: none.
   std::int64_t valid_step = -1, best_step = -1;
-  double valid_accuracy = -1, valid_loss = -1, best_accuracy = -1;
+  double valid_accuracy = -1, valid_loss = -1, best_value = 0;
+  std::string best_metric;                        // as checkpoint.best
   std::map<std::string, std::string> provenance;  // Session::provenance(), and the micro-batch split as "shares"
   std::string config;                             // text of config.cfg
+  // JSON of the ModelRecord. Empty after a load; see CheckpointStore::model().
+  std::string model;
+};
+
+// What a checkpoint says before its tensors are read.
+struct CheckpointModel {
+  std::filesystem::path path;
+  std::optional<ModelRecord> record;  // nullopt: formats 1 and 2 have none
+  std::string config;                 // text of config.cfg
 };
 
 class CheckpointStore {
@@ -57,9 +68,16 @@ class CheckpointStore {
   // Loads a checkpoint into the network. Error(data): it is damaged or belongs to another model. Collective.
   RunState load(Network&, const std::filesystem::path&);
   static std::vector<std::filesystem::path> list(const std::filesystem::path& folder);  // oldest first
+  // Error(data): the file is damaged or not a checkpoint. Collective.
+  static CheckpointModel model(World&, const std::filesystem::path& file);
+  // Of the newest checkpoint that is not obviously damaged; nullopt: there is none. Collective.
+  static std::optional<CheckpointModel> newest_model(World&, const std::filesystem::path& folder);
+  // The checkpoint that was the best by checkpoint.best. Error(data): none is noted. Collective.
+  static std::filesystem::path best(World&, const std::filesystem::path& folder);
 
  private:
   enum class Stage { none, writing, sealing };
+  static std::string file_name(std::int64_t step);
   std::string create_file();  // collective
   void plan();                // which pieces this rank writes, and the buffer for them; once
   void copy_pieces();

@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "millrace/base/error.hpp"
@@ -20,9 +23,9 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-// Version 2 adds the checksum of the layout.
-constexpr const char* format_name = "millrace-checkpoint-2";
-constexpr const char* older_format_name = "millrace-checkpoint-1";
+// Format 2 adds the checksum of the layout, format 3 the model. All are read.
+constexpr const char* formats[] = {"millrace-checkpoint-1", "millrace-checkpoint-2", "millrace-checkpoint-3"};
+constexpr const char* model_name = "/model";
 
 std::vector<std::int64_t> extents(const Shape& s) { return {s.dims.begin(), s.dims.begin() + s.rank}; }
 
@@ -58,35 +61,60 @@ void allocate_space(const fs::path& path) {
   fail(Exit::data, "cannot allocate {} for {} ({})", format_bytes(bytes), path.string(), std::strerror(error));
 }
 
-bool is_checkpoint(const io::File& file) {
+// The number of the format; 0: the file is not a checkpoint.
+int format_of(const io::File& file) {
   const auto format = file.get_string("/", "format");
-  return format == format_name || format == older_format_name;
+  for (std::size_t i = 0; i < std::size(formats); ++i)
+    if (format == formats[i]) return int(i) + 1;
+  return 0;
+}
+
+// "" in older formats.
+std::string model_text(const io::File& file) {
+  if (!file.has(model_name)) return "";
+  std::string text(std::size_t(file.info(model_name).shape.at(0)), ' ');
+  file.read_rows(model_name, 0, std::int64_t(text.size()), DType::u8, text.data());
+  return text;
 }
 
 // Which part of the metadata has a wrong checksum; "" if none has. state: the text of the attribute run_state.
 std::string damaged_metadata(const io::File& file, const std::string& state) {
   if (std::int64_t(crc32(state.data(), state.size())) != file.get_int("/", "run_state_crc32")) return "the run state";
-  const bool has_checksum = file.get_string("/", "format") == format_name;
-  return has_checksum && file.get_int("/", "layout_crc32") != layout_checksum(file) ? "the layout" : "";
+  const int format = format_of(file);
+  if (format >= 2 && file.get_int("/", "layout_crc32") != layout_checksum(file)) return "the layout";
+  const std::string model = model_text(file);
+  if (!model.empty() && std::int64_t(crc32(model.data(), model.size())) != file.get_int(model_name, "crc32"))
+    return "the model";
+  return "";
 }
 
 // Returns the run state. Error(data): the metadata of the file is damaged.
 std::string verified_state(const io::File& file, const fs::path& path) {
-  if (!is_checkpoint(file)) fail(Exit::data, "{} is not a checkpoint of this program", path.string());
+  if (format_of(file) == 0) fail(Exit::data, "{} is not a checkpoint of this program", path.string());
   const std::string state = file.get_string("/", "run_state").value_or("");
   if (const std::string part = damaged_metadata(file, state); !part.empty())
     fail(Exit::data, "{}: the checksum of {} is wrong", path.string(), part);
   return state;
 }
 
-void read_tensor(const io::File& file, const fs::path& path, const NamedTensor& t, float* data) {
-  const std::string name = "/" + t.name;
+[[noreturn]] void refuse_tensor(const fs::path& path, const std::string& name, const char* why) {
+  fail(Exit::config,
+       "{} belongs to another model or optimizer ({} {}). set run.dir to a new folder, or restore the model of the "
+       "checkpoint",
+       path.string(), name, why);
+}
+
+// Where the file holds the tensor.
+std::string stored_name(const io::File& file, const NamedTensor& t) {
+  const std::string older = "/" + t.older_name;
+  return !t.older_name.empty() && format_of(file) < 3 && file.has(older) ? older : "/" + t.name;
+}
+
+void read_tensor(const io::File& file, const fs::path& path, const NamedTensor& t, const std::string& name,
+                 float* data) {
   const bool exists = file.has(name);
   if (!exists || file.info(name).shape != extents(t.shape))
-    fail(Exit::config,
-         "{} belongs to another model or optimizer ({}{}). set run.dir to a new folder, or restore the model of the "
-         "checkpoint",
-         path.string(), t.name, exists ? " has another shape" : " is missing");
+    refuse_tensor(path, t.name, exists ? "has another shape" : "is missing");
   file.read_rows(name, 0, t.shape[0], DType::f32, data);
   if (std::int64_t(crc32(data, std::size_t(t.bytes()))) != file.get_int(name, "crc32"))
     fail(Exit::data, "{}: the checksum of {} is wrong", path.string(), t.name);
@@ -94,10 +122,16 @@ void read_tensor(const io::File& file, const fs::path& path, const NamedTensor& 
 
 }  // namespace
 
-std::vector<std::int64_t> create_checkpoint_file(const fs::path& path, const std::vector<NamedTensor>& tensors) {
+std::vector<std::int64_t> create_checkpoint_file(const fs::path& path, const std::vector<NamedTensor>& tensors,
+                                                 const std::string& model) {
   std::vector<std::int64_t> offsets;
   {
     io::File file = io::File::create(path);
+    if (!model.empty()) {
+      file.create_dataset(model_name, DType::u8, {std::int64_t(model.size())});
+      file.write_rows(model_name, 0, std::int64_t(model.size()), DType::u8, model.data());
+      file.set(model_name, "crc32", std::int64_t(crc32(model.data(), model.size())));
+    }
     for (const NamedTensor& t : tensors) {
       file.create_dataset("/" + t.name, DType::f32, extents(t.shape));
       file.set("/" + t.name, "crc32", std::int64_t(0));
@@ -119,7 +153,7 @@ void seal_checkpoint_file(const fs::path& path, const std::vector<NamedTensor>& 
   const std::string state = to_json(run);
   io::File file = io::File::append(path);
   for (std::size_t t = 0; t < tensors.size(); ++t) file.set("/" + tensors[t].name, "crc32", std::int64_t(checksums[t]));
-  file.set("/", "format", std::string(format_name));
+  file.set("/", "format", std::string(formats[2]));
   file.set("/", "layout_crc32", layout_checksum(file));
   file.set("/", "run_state", state);
   file.set("/", "run_state_crc32", std::int64_t(crc32(state.data(), state.size())));
@@ -133,7 +167,15 @@ ReadResult read_checkpoint_file(const fs::path& path, HostTensors& tensors) {
   try {
     const io::File file = io::File::open(path);
     const std::string state = verified_state(file, path);
-    for (const NamedTensor& t : tensors.all().tensors) read_tensor(file, path, t, tensors.data(t));
+    std::set<std::string> used;
+    for (const NamedTensor& t : tensors.all().tensors) {
+      const std::string name = stored_name(file, t);
+      read_tensor(file, path, t, name, tensors.data(t));
+      used.insert(name);
+    }
+    for (const std::string& name : file.datasets())
+      if (!used.contains(name) && name != model_name && (tensors.training() || !name.starts_with("/moment")))
+        refuse_tensor(path, name.substr(1), "is not part of it now");
     out.run = run_state_from_json(state);
   } catch (const Error& e) {
     out.unreadable = e.code() == Exit::config ? Unreadable::other_model : Unreadable::damaged;
@@ -145,19 +187,47 @@ ReadResult read_checkpoint_file(const fs::path& path, HostTensors& tensors) {
   return out;
 }
 
+// The model in words: its data, and one line for each operation.
+static std::string describe(const ModelRecord& m) {
+  std::string out =
+      fmt::format("  written by millrace {}; samples {} {}", m.version, m.sample.str(), name_of(m.sample_type));
+  if (m.labels)
+    out += fmt::format(", {} classes", m.classes.count);
+  else
+    out += fmt::format(", targets {}", m.target.str());
+  for (std::size_t c = 0; c < std::min<std::size_t>(8, m.classes.names.size()); ++c)
+    out += (c ? ", " : ": ") + m.classes.names[c];
+  out += m.classes.names.size() > 8 ? ", ...\n" : "\n";
+  for (const std::string& line : m.function) out += "  " + line + "\n";
+  return out;
+}
+
+CheckpointModel read_checkpoint_model(const fs::path& path) {
+  try {
+    const io::File file = io::File::open(path);
+    CheckpointModel out{path, std::nullopt, run_state_from_json(verified_state(file, path)).config};
+    if (const std::string text = model_text(file); !text.empty()) out.record = model_record_from_json(text);
+    return out;
+  } catch (const nlohmann::json::exception& e) {
+    fail(Exit::data, "{}: its metadata cannot be read ({})", path.string(), e.what());
+  }
+}
+
 CheckpointText describe_checkpoint(const std::string& path) {
   const io::File file = io::File::open(path);
   const std::string state = file.get_string("/", "run_state").value_or("");
-  if (!is_checkpoint(file) || state.empty()) fail(Exit::data, "{} is not a checkpoint of this program", path);
+  if (format_of(file) == 0 || state.empty()) fail(Exit::data, "{} is not a checkpoint of this program", path);
   const RunState run = run_state_from_json(state);
   std::ostringstream out;
   out << path << ": step " << run.step << ", epoch " << run.epoch << ", " << run.samples << " samples seen";
   if (run.valid_accuracy >= 0)
     out << ", validation accuracy " << run.valid_accuracy * 100 << " % at step " << run.valid_step;
   out << "\n";
+  if (const std::string model = model_text(file); !model.empty()) out << describe(model_record_from_json(model));
   std::int64_t values = 0;
   std::string damaged = damaged_metadata(file, state);
   for (const std::string& name : file.datasets()) {
+    if (name == model_name) continue;
     const auto info = file.info(name);
     Shape shape;
     for (const auto extent : info.shape) shape.dims[std::size_t(shape.rank++)] = extent;

@@ -1,5 +1,6 @@
 // The file format of checkpoints: an HDF5 file, readable with h5py. It has one data set with a CRC-32 for each tensor,
-// in the canonical layout, in the groups parameters/, moment1/, moment2/ and running/, and the run state as JSON.
+// in the canonical layout, in the groups parameters/, moment1/, moment2/ and running/, the run state as JSON, and the
+// data set model: the bytes of the ModelRecord as JSON.
 //
 // The ranks write the tensors without HDF5 and MPI-IO: rank 0 creates the file with all data sets, every rank writes
 // its pieces at the offsets of the data sets, and rank 0 adds the checksums. Open MPI's MPI-IO would create shared
@@ -15,9 +16,10 @@
 
 namespace millrace {
 
-// Creates the file with its data sets and allocates its space. Returns the offsets of the tensors in bytes.
-// Error(data): it cannot be created, for example because the disk is full.
-std::vector<std::int64_t> create_checkpoint_file(const std::filesystem::path&, const std::vector<NamedTensor>&);
+// Creates the file with its data sets, writes the text of the model, and allocates the space of the tensors. Returns
+// the offsets of the tensors in bytes. Error(data): it cannot be created, for example because the disk is full.
+std::vector<std::int64_t> create_checkpoint_file(const std::filesystem::path&, const std::vector<NamedTensor>&,
+                                                 const std::string& model);
 // Adds the checksums of the tensors and the run state to a file whose tensors are written, and flushes it to the disk.
 // Error(data): it cannot be written.
 void seal_checkpoint_file(const std::filesystem::path&, const std::vector<NamedTensor>&,
@@ -30,7 +32,10 @@ struct ReadResult {
   Unreadable unreadable = Unreadable::no;
   std::string problem;  // an error message with the path
 };
-// Reads the file into the tensors and verifies all checksums.
+// Reads the file into the tensors and verifies all checksums. All tensors of the file must be used; without training,
+// the optimizer's moments need not be.
 ReadResult read_checkpoint_file(const std::filesystem::path&, HostTensors&);
+// Error(data): the metadata of the file is damaged, or it is not a checkpoint.
+CheckpointModel read_checkpoint_model(const std::filesystem::path&);
 
 }  // namespace millrace

@@ -55,6 +55,10 @@ void cut_by_stripe(const NamedTensor& tensor, int number, std::int64_t offset, s
   }
 }
 
+std::string older(const std::string& group, const std::string& name) {
+  return name.empty() ? "" : fmt::format("{}/{}", group, name);
+}
+
 }  // namespace
 
 CheckpointTensors checkpoint_tensors(Network& network) {
@@ -65,7 +69,8 @@ CheckpointTensors checkpoint_tensors(Network& network) {
   const auto add_parameters = [&](const std::string& group, FlatBuffer flat) {
     out.flats.push_back(flat);
     for (std::size_t p = 0; p < graph.parameters.size(); ++p)
-      out.tensors.push_back({fmt::format("{}/{}", group, graph.parameters[p].name), graph.parameters[p].shape,
+      out.tensors.push_back({fmt::format("{}/{}", group, graph.parameters[p].name),
+                             older(group, graph.parameters[p].older_name), graph.parameters[p].shape,
                              int(out.flats.size()) - 1, layout.parameters[p].begin});
   };
   add_parameters("parameters", {network.master(), layout.count, sharded, false});
@@ -76,9 +81,14 @@ CheckpointTensors checkpoint_tensors(Network& network) {
   const int flat = int(out.flats.size()) - 1;
   for (std::size_t s = 0; s < graph.stats.size(); ++s) {
     const std::int64_t channels = graph.stats[s].channels, begin = layout.stats[s].begin;
-    out.tensors.push_back({fmt::format("running/{}.mean", graph.stats[s].name), {channels}, flat, begin});
-    out.tensors.push_back(
-        {fmt::format("running/{}.variance", graph.stats[s].name), {channels}, flat, begin + channels});
+    for (const char* value : {"mean", "variance"}) {
+      const std::string& old = graph.stats[s].older_name;
+      out.tensors.push_back({fmt::format("running/{}.{}", graph.stats[s].name, value),
+                             older("running", old.empty() ? "" : fmt::format("{}.{}", old, value)),
+                             {channels},
+                             flat,
+                             begin + (value[0] == 'v' ? channels : 0)});
+    }
   }
   return out;
 }

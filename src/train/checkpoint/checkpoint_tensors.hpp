@@ -18,7 +18,8 @@ struct FlatBuffer {
 };
 
 struct NamedTensor {
-  std::string name;  // "parameters/conv1.weight"
+  std::string name;        // "parameters/conv1.weight"
+  std::string older_name;  // in formats 1 and 2; empty: the same
   Shape shape;
   int flat = 0;            // index in CheckpointTensors::flats
   std::int64_t begin = 0;  // first element in the flat buffer

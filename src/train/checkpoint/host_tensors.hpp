@@ -13,6 +13,7 @@ class HostTensors {
   HostTensors(World&, ExecutionContext&, Network&);
   const CheckpointTensors& all() const { return all_; }
   float* data(const NamedTensor& t) const { return host_[std::size_t(t.flat)] + t.begin; }
+  bool training() const { return network_.training(); }
   void broadcast();       // from rank 0 to all ranks; collective
   void copy_to_device();  // copies into the network and updates its 16-bit weights
 

@@ -2,11 +2,51 @@
 
 #include <nlohmann/json.hpp>
 
+#include "millrace/base/error.hpp"
 #include "millrace/telemetry/json_text.hpp"
 
 namespace millrace {
 
 using nlohmann::json;
+
+namespace {
+
+std::vector<std::int64_t> extents(const Shape& s) { return {s.dims.begin(), s.dims.begin() + s.rank}; }
+
+Shape shape_from(const json& extents) {
+  Shape out;
+  for (const json& extent : extents) {
+    if (out.rank == Shape::max_rank) fail(Exit::data, "a shape has more than {} extents", Shape::max_rank);
+    out.dims[std::size_t(out.rank++)] = extent;
+  }
+  return out;
+}
+
+json to_json(const ValueConversion& v) {
+  return {{"scale", v.scale},
+          {"offset", v.offset},
+          {"channel_scale", v.channel_scale},
+          {"channel_offset", v.channel_offset},
+          {"transform", name_of(v.transform)},
+          {"mean", v.mean},
+          {"std", v.std},
+          {"normalize_targets", v.normalize_targets}};
+}
+
+ValueConversion values_from(const json& j) {
+  ValueConversion v;
+  v.scale = j.at("scale");
+  v.offset = j.at("offset");
+  v.channel_scale = j.at("channel_scale").get<std::vector<double>>();
+  v.channel_offset = j.at("channel_offset").get<std::vector<double>>();
+  v.transform = j.at("transform") == name_of(Transform::log1p) ? Transform::log1p : Transform::none;
+  v.mean = j.at("mean").get<std::vector<double>>();
+  v.std = j.at("std").get<std::vector<double>>();
+  v.normalize_targets = j.at("normalize_targets");
+  return v;
+}
+
+}  // namespace
 
 std::string to_json(const RunState& r) {
   const StepState& s = r.state;
@@ -20,7 +60,8 @@ std::string to_json(const RunState& r) {
                         {"best_step", r.best_step},
                         {"valid_accuracy", r.valid_accuracy},
                         {"valid_loss", r.valid_loss},
-                        {"best_accuracy", r.best_accuracy},
+                        {"best_metric", r.best_metric},
+                        {"best_value", r.best_value},
                         {"loss_scale", s.loss_scale},
                         {"clean_steps", s.clean_steps},
                         {"applied", s.applied},
@@ -45,13 +86,51 @@ RunState run_state_from_json(const std::string& text) {
   r.best_step = j.value("best_step", std::int64_t(-1));
   r.valid_accuracy = j.at("valid_accuracy");
   r.valid_loss = j.at("valid_loss");
-  r.best_accuracy = j.at("best_accuracy");
+  if (j.contains("best_metric")) {
+    r.best_metric = j["best_metric"];
+    r.best_value = j.at("best_value");
+  } else if (r.best_step >= 0) {  // written by a version that had only this metric
+    r.best_metric = "accuracy";
+    r.best_value = j.at("best_accuracy");
+  }
   r.state.loss_scale = j.at("loss_scale");
   r.state.clean_steps = j.at("clean_steps");
   r.state.applied = j.at("applied");
   r.state.attempted = j.at("attempted");
   r.provenance = j.at("provenance").get<std::map<std::string, std::string>>();
   r.config = j.at("config");
+  return r;
+}
+
+std::string to_json(const ModelRecord& r) {
+  json parts = json::array();
+  for (const ConcatenatedPart& part : r.parts) parts.push_back({{"name", part.name}, {"count", part.count}});
+  return json_text(json{{"version", r.version},
+                        {"function", r.function},
+                        {"sample", extents(r.sample)},
+                        {"sample_type", name_of(r.sample_type)},
+                        {"channels_first", r.channels_first},
+                        {"parts", parts},
+                        {"labels", r.labels},
+                        {"target", extents(r.target)},
+                        {"classes", r.classes.count},
+                        {"class_names", r.classes.names},
+                        {"values", to_json(r.values)}});
+}
+
+ModelRecord model_record_from_json(const std::string& text) {
+  const json j = json::parse(text);
+  ModelRecord r;
+  r.version = j.at("version");
+  r.function = j.at("function").get<std::vector<std::string>>();
+  r.sample = shape_from(j.at("sample"));
+  r.sample_type = parse_dtype(j.at("sample_type").get<std::string>());
+  r.channels_first = j.at("channels_first");
+  for (const json& part : j.at("parts")) r.parts.push_back({part.at("name"), part.at("count")});
+  r.labels = j.at("labels");
+  r.target = shape_from(j.at("target"));
+  r.classes = {j.at("classes"), j.at("class_names").get<std::vector<std::string>>()};
+  r.values = values_from(j.at("values"));
   return r;
 }
 

@@ -66,14 +66,6 @@ json data_json(const ShardIndex& data) {
           {"classes", data.classes.count}, {"manifest_crc32", data.manifest_crc}};
 }
 
-bool is_final_summary(const std::filesystem::path& summary, std::int64_t steps) {
-  std::error_code none;
-  if (!std::filesystem::exists(summary, none)) return false;
-  const json there = json::parse(read_file(summary), nullptr, false);
-  return !there.is_discarded() && there.value("status", "") == "finished" &&
-         there.value("steps", std::int64_t(-1)) == steps;
-}
-
 // Why a run must not use the folder: another program wrote a file whose name a run uses. "" if it may.
 std::string problem_using(const std::filesystem::path& dir) {
   constexpr std::uint64_t max_bytes = 64u << 20;
@@ -195,6 +187,14 @@ void rewrite_verdict(const std::filesystem::path& dir, const BottleneckMetrics& 
   if (!out.is_object()) fail(Exit::data, "cannot read {}", (dir / "summary.json").string());
   put_verdict(out, evidence, trials);
   write_file_atomically(dir / "summary.json", json_text(out, 2) + "\n");
+}
+
+bool is_final_summary(const std::filesystem::path& summary, std::int64_t steps) {
+  std::error_code none;
+  if (!std::filesystem::exists(summary, none)) return false;
+  const json there = json::parse(read_file(summary), nullptr, false);
+  return !there.is_discarded() && there.value("status", "") == "finished" &&
+         there.value("steps", std::int64_t(-1)) == steps;
 }
 
 void write_summary(const std::filesystem::path& dir, const Summary& s, const Account& account,

@@ -48,6 +48,8 @@ struct Summary {
   std::int64_t session_steps = 0, session_samples = 0;
   double samples_per_second = 0, seconds = 0, final_loss = 0;
 };
+// Whether the file is the summary of a run that finished after this many steps.
+bool is_final_summary(const std::filesystem::path& summary, std::int64_t steps);
 // Writes summary.json. A finished run that is launched again keeps its summary.
 void write_summary(const std::filesystem::path& dir, const Summary&, const Account&, const BottleneckMetrics&);
 

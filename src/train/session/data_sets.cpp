@@ -32,21 +32,29 @@ DataOptions data_options(const DataConfig& c, const std::vector<std::string>& pa
   return out;
 }
 
-void require_same_values(const ShardIndex& train, const ShardIndex& valid) {
+// The data that data.valid must match, as messages call it.
+const char* name_of_reference(const DataSets& sets) {
+  return sets.trained ? "the training data of the checkpoint" : "data.train";
+}
+
+void require_same_values(const DataSets& sets) {
+  const ShardIndex &train = sets.reference(), &valid = sets.valid;
   if (train.x.parts == valid.x.parts && train.values.scale == valid.values.scale &&
       train.values.offset == valid.values.offset && train.values.channel_scale == valid.values.channel_scale &&
       train.values.channel_offset == valid.values.channel_offset)
     return;
   fail(Exit::data,
-       "data.valid and data.train store their values with different scale and offset ({:g} and {:g} in data.valid, "
-       "{:g} and {:g} in data.train; every concatenated data set counts). write both in the same way, or set "
-       "data.scale and data.offset",
-       valid.values.scale, valid.values.offset, train.values.scale, train.values.offset);
+       "data.valid and {} store their values with different scale and offset ({:g} and {:g} in data.valid, {:g} and "
+       "{:g} in the other; every concatenated data set counts). write both in the same way, or set data.scale and "
+       "data.offset",
+       name_of_reference(sets), valid.values.scale, valid.values.offset, train.values.scale, train.values.offset);
 }
 
-void require_same_samples(const ShardIndex& train, const ShardIndex& valid) {
+void require_same_samples(const DataSets& sets) {
+  const ShardIndex &train = sets.reference(), &valid = sets.valid;
   if (const std::string other = first_class_mismatch(valid.classes.names, train.classes.names); !other.empty())
-    fail(Exit::data, "in data.valid {} in data.train. pack both from folders or tables with the same classes", other);
+    fail(Exit::data, "in data.valid {} in {}. pack both from folders or tables with the same classes", other,
+         name_of_reference(sets));
   if (train.sample == valid.sample && train.x.dtype == valid.x.dtype && train.y.labels == valid.y.labels &&
       train.y.target == valid.y.target && train.x.channels_first == valid.x.channels_first)
     return;
@@ -55,23 +63,24 @@ void require_same_samples(const ShardIndex& train, const ShardIndex& valid) {
                        index.x.channels_first ? "first" : "last");
   };
   fail(Exit::data,
-       "data.valid holds {}, but data.train holds {}. both must have the same shape, type, layout and kind of targets",
-       describe(valid), describe(train));
+       "data.valid holds {}, but {} holds {}. both must have the same shape, type, layout and kind of targets",
+       describe(valid), name_of_reference(sets), describe(train));
 }
 
 void require_known_labels(const DataSets& sets) {
   const ShardIndex& reference = sets.reference();
   if (sets.has_valid && sets.valid.y.labels && sets.valid.classes.count > reference.classes.count)
     fail(Exit::data,
-         "data.valid contains label {}, but data.train has only {} classes, counted from 0. use data with the same "
-         "classes",
-         sets.valid.classes.count - 1, reference.classes.count);
+         "data.valid contains label {}, but {} has only {} classes, counted from 0. use data with the same classes",
+         sets.valid.classes.count - 1, name_of_reference(sets), reference.classes.count);
 }
 
 // Sets mean and standard deviation of the input, and whether targets are normalized with them.
 void set_normalization(World& world, const DataConfig& c, DataSets& sets) {
   ShardIndex& reference = sets.reference();
   if (needs_statistics(c, reference)) {
+    if (sets.trained)
+      fail(Exit::config, "data.normalize: the network of the checkpoint was trained without. set it to off");
     if (!reference.values.statistics_rejected_reason.empty())
       log::info(fmt::format("mean and std in the files are {}, so they are measured again",
                             reference.values.statistics_rejected_reason));
@@ -82,6 +91,16 @@ void set_normalization(World& world, const DataConfig& c, DataSets& sets) {
   if (sets.has_valid && sets.valid.view.sample == SampleKind::pair) {  // targets are normalized like the input
     sets.valid.values.mean = reference.values.mean;
     sets.valid.values.std = reference.values.std;
+  }
+}
+
+void use_model(const ModelRecord& model, DataSets& sets) {
+  if (!sets.has_train) {
+    sets.trained = training_index(model);
+    sets.trained->view = sets.valid.view;
+  } else if (!model.values.mean.empty() && std::int64_t(model.values.mean.size()) == sets.train.sample[-1]) {
+    sets.train.values.mean = model.values.mean;
+    sets.train.values.std = model.values.std;
   }
 }
 
@@ -97,16 +116,17 @@ LocalCacheOptions remaining_budget(LocalCacheOptions cache, const ShardIndex& tr
 
 }  // namespace
 
-DataSets index_data_sets(World& world, const RunConfig& config, bool training) {
+DataSets index_data_sets(World& world, const RunConfig& config, bool training, const ModelRecord* model) {
   const DataConfig& c = config.data;
   DataSets sets;
-  sets.has_train = !c.train.empty();
+  sets.has_train = !c.train.empty() && (training || !model);
   sets.has_valid = !c.valid.empty() && (config.train.evaluate || !training);
   if (sets.has_train) sets.train = index_shards(world, data_options(c, c.train, false));
   if (sets.has_valid) sets.valid = index_shards(world, data_options(c, c.valid, true));
-  if (sets.has_train && sets.has_valid) {
-    require_same_samples(sets.train, sets.valid);
-    require_same_values(sets.train, sets.valid);
+  if (model) use_model(*model, sets);
+  if (sets.has_valid && &sets.reference() != &sets.valid) {
+    require_same_samples(sets);
+    require_same_values(sets);
   }
   const ShardIndex& reference = sets.reference();
   if (c.on_error == OnError::skip && !reference.y.labels)

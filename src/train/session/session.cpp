@@ -5,6 +5,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/version.hpp"
 #include "millrace/config/keys.hpp"
 #include "train/session/network_spec.hpp"
 
@@ -17,17 +18,34 @@ void require_data(const DataConfig& data, bool training) {
     fail(Exit::config, "data.valid is not set. set it to the HDF5 files to evaluate on");
 }
 
+std::vector<std::string> function_of(const NetworkSpec& spec) {
+  ModelBatch one = spec.batch;
+  one.rows = 1;
+  return describe_function(build_model(spec.model, one, spec.compute, Mode::infer));
+}
+
+void require_function(const Session& s, const ModelRecord& trained) {
+  const std::string difference = function_difference(trained.function, function_of(s.spec));
+  if (difference.empty()) return;
+  fail(Exit::config,
+       "the checkpoint{} holds another network than the configuration and the data give: {}. restore the keys of model "
+       "and data{}",
+       s.use == Session::Use::train ? " in " + s.config.run.dir : "", difference,
+       s.use == Session::Use::train ? ", or set run.dir to a new folder" : "");
+}
+
 }  // namespace
 
-Session::Session(World& w, const RunConfig& c, Use u) : world(w), config(c), use(u) {
+Session::Session(World& w, const RunConfig& c, Use u, const ModelRecord* trained) : world(w), config(c), use(u) {
   const bool training = use == Use::train;
   require_data(config.data, training);
   compute = make_execution_context(world, config, &placement);
   const std::string note = compute.backend->precision_note(dtype_of(config.run.precision));
   if (!note.empty()) log::warn(note);
-  data = index_data_sets(world, config, training);
+  data = index_data_sets(world, config, training, trained);
   batching = make_batching(world, config, training, data);
   spec = network_spec(world, config, training, data, batching);
+  if (trained) require_function(*this, *trained);
   open_sources(world, config, training, data);
 }
 
@@ -117,6 +135,20 @@ NetworkPlan Session::plan(std::int64_t rows) const {
 std::size_t Session::memory_bytes() const {
   const std::size_t free = compute.device->memory_bytes();
   return config.run.memory > 0 ? std::min<std::size_t>(free, config.run.memory) : free;
+}
+
+ModelRecord Session::model_record() const {
+  const ShardIndex& reference = data.reference();
+  return {.version = version,
+          .function = function_of(spec),
+          .sample = reference.sample,
+          .sample_type = reference.x.dtype,
+          .channels_first = reference.x.channels_first,
+          .parts = reference.x.parts,
+          .labels = reference.y.labels,
+          .target = reference.y.target,
+          .classes = reference.classes,
+          .values = reference.values};
 }
 
 std::map<std::string, std::string> Session::provenance() const {

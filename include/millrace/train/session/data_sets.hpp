@@ -2,11 +2,13 @@
 // open_sources() then opens them for reading.
 #pragma once
 #include <memory>
+#include <optional>
 
 #include "millrace/comm/world.hpp"
 #include "millrace/config/run_config.hpp"
 #include "millrace/data/index/shards.hpp"
 #include "millrace/data/read/source.hpp"
+#include "millrace/train/session/model_record.hpp"
 
 namespace millrace {
 
@@ -15,17 +17,19 @@ struct DataSets {
   bool has_valid = false;
   ShardIndex train, valid;
   std::unique_ptr<Source> train_source, valid_source;  // set by open_sources(); train_source only for training
+  std::optional<ShardIndex> trained;  // training_index() of the model that is evaluated, in place of training data
 
   // The data set that classes, mean and standard deviation are taken from: the training data if there is any.
-  const ShardIndex& reference() const { return has_train ? train : valid; }
-  ShardIndex& reference() { return has_train ? train : valid; }
+  const ShardIndex& reference() const { return trained ? *trained : has_train ? train : valid; }
+  ShardIndex& reference() { return trained ? *trained : has_train ? train : valid; }
 };
 
 // Indexes data.train and data.valid. training: the run trains. Then data.valid is indexed only if
 // train.evaluate is on, and with data.augment the decoder applies data.random_resized_crop to data.train. Measures mean
-// and standard deviation if they are needed and neither the configuration nor the files contain them. Collective.
-// Error(config), Error(data): data.train and data.valid do not match each other or the configuration.
-DataSets index_data_sets(World&, const RunConfig&, bool training);
+// and standard deviation if they are needed and neither the configuration nor the files contain them. model: takes
+// them from this model, and does not read data.train for an evaluation; or null. Collective.
+// Error(config), Error(data): data.train and data.valid do not match each other, the model or the configuration.
+DataSets index_data_sets(World&, const RunConfig&, bool training, const ModelRecord* model);
 
 // Opens the reader of the validation data if it was indexed, and of the training data if `training`. Collective.
 void open_sources(World&, const RunConfig&, bool training, DataSets&);

@@ -65,6 +65,7 @@ class Network {
   const Graph& graph() const { return graph_; }
   const ParameterLayout& layout() const { return layout_; }
   const NetworkMemory& needs() const { return needs_; }
+  bool training() const { return !train_.empty(); }  // it has gradients and moments
   StepState& host_state() { return host_state_; }
   // write_step() puts the values of the next step into one of two pinned copies, chosen by the step's parity. The last
   // push_step() from that copy must have ended. push_step() enqueues the transfer of the copy to the device on the

@@ -20,14 +20,17 @@
 #include "millrace/train/session/capture_partition.hpp"
 #include "millrace/train/session/data_sets.hpp"
 #include "millrace/train/session/make_compute.hpp"
+#include "millrace/train/session/model_record.hpp"
 #include "millrace/train/session/network.hpp"
 
 namespace millrace {
 
 struct Session {
   enum class Use { train, evaluate };
-  // Collective. world and config must outlive the Session. Error(config), Error(data).
-  Session(World&, const RunConfig&, Use);
+  // trained: the model whose weights will be loaded, or null. Its normalisation and classes are used; an evaluation
+  // then needs no training data. Collective. world and config must outlive the Session. Error(config), Error(data):
+  // also if the configuration and the data give another function than `trained`.
+  Session(World&, const RunConfig&, Use, const ModelRecord* trained = nullptr);
 
   World& world;
   const RunConfig& config;
@@ -54,6 +57,8 @@ struct Session {
   // The plan of a network with micro-batches of this many rows, including the memory of the loaders. Allocates nothing.
   NetworkPlan plan(std::int64_t rows) const;
   std::size_t memory_bytes() const;  // device memory that this rank may use
+
+  ModelRecord model_record() const;
 
   // The properties that must stay the same for a resumed run to be bitwise equal to an uninterrupted one.
   std::map<std::string, std::string> provenance() const;

@@ -1,0 +1,31 @@
+// ModelRecord: what a checkpoint holds of a model besides its weights. With it, a checkpoint can be evaluated without
+// the training data, and a resumed run cannot become another function of the same weights.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "millrace/data/index/shards.hpp"
+
+namespace millrace {
+
+struct ModelRecord {
+  std::string version;                // of the millrace that wrote it
+  std::vector<std::string> function;  // describe_function(), with normalisation
+  // The training data. values.mean and values.std are those that the network was trained with, measured or stored.
+  Shape sample;
+  DType sample_type = DType::u8;
+  bool channels_first = false;
+  std::vector<ConcatenatedPart> parts;
+  bool labels = true;
+  Shape target;
+  Classes classes;
+  ValueConversion values;
+};
+
+// An index without files that describes the training data of a model.
+ShardIndex training_index(const ModelRecord&);
+
+// How two functions differ, in words, or "": "'conv1 = ...' then, 'conv1 = ...' now".
+std::string function_difference(const std::vector<std::string>& then, const std::vector<std::string>& now);
+
+}  // namespace millrace

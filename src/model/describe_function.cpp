@@ -1,0 +1,84 @@
+#include <fmt/format.h>
+
+#include "millrace/model/graph.hpp"
+
+namespace millrace {
+namespace {
+
+std::string numbers(const std::vector<float>& values) { return fmt::format("{:.9g}", fmt::join(values, " ")); }
+std::string numbers(const std::vector<std::int64_t>& values) { return fmt::format("{}", fmt::join(values, " ")); }
+
+Shape of_one_row(Shape shape) {
+  shape.dims[0] = 1;
+  return shape;
+}
+
+std::string text_of(const Window& w) {
+  const auto axes = [&](const std::array<std::int64_t, 3>& a) {
+    return fmt::format("{}", fmt::join(a.begin(), a.begin() + w.rank, "x"));
+  };
+  return fmt::format("{} stride={} pad={} dilation={}", axes(w.kernel), axes(w.stride), axes(w.pad), axes(w.dilation));
+}
+
+std::string text_of(const ConvSpec& s) {
+  return fmt::format("{} {} groups={} bias={}", s.out_channels, text_of(s.window), s.groups, s.bias ? "on" : "off");
+}
+std::string text_of(const LinearSpec& s) {
+  return fmt::format("{} bias={}{}", s.out_features, s.bias ? "on" : "off",
+                     s.activation == Activation::none ? "" : fmt::format(" {}", name_of(s.activation)));
+}
+std::string text_of(const BatchNormSpec& s) { return fmt::format("epsilon={:g}", s.epsilon); }
+std::string text_of(const PoolSpec& s) {
+  if (s.kind == PoolSpec::Kind::global) return "global average";
+  return fmt::format("{} {}", s.kind == PoolSpec::Kind::max ? "max" : "average", text_of(s.window));
+}
+std::string text_of(const ActivationSpec& s) { return name_of(s.kind); }
+std::string text_of(const AddSpec&) { return ""; }
+std::string text_of(const DropoutSpec&) { return ""; }
+std::string text_of(const EmbeddingSpec& s) { return fmt::format("{} vocabulary={}", s.width, s.vocabulary); }
+std::string text_of(const CrossEntropySpec&) { return ""; }
+std::string text_of(const MseSpec&) { return ""; }
+std::string text_of(const InputSpec& s) {
+  std::string out;
+  const auto add = [&](const char* name, const auto& values) {
+    if (!values.empty()) out += fmt::format("{}{}={}", out.empty() ? "" : ", ", name, numbers(values));
+  };
+  add("channels", s.channels);
+  add("subvolume", s.subvolume);
+  if (s.channel_scale.empty())
+    add("scale", std::vector<float>{s.scale});
+  else
+    add("scale", s.channel_scale);
+  if (s.channel_offset.empty())
+    add("offset", std::vector<float>{s.offset});
+  else
+    add("offset", s.channel_offset);
+  if (s.transform != Transform::none) out += fmt::format(", {}", name_of(s.transform));
+  add("mean", s.mean);
+  add("std", s.std);
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> describe_function(const Graph& graph) {
+  std::vector<std::string> names;  // by value
+  for (const Value& v : graph.values) names.push_back(v.name);
+  std::vector<std::string> out;
+  for (const Node& node : graph.nodes) {
+    if (std::holds_alternative<DropoutSpec>(node.spec)) {
+      names[std::size_t(node.dst)] = names[std::size_t(node.src[0])];
+      continue;
+    }
+    std::string sources;
+    for (const int src : node.src)
+      if (src != Graph::ids) sources += (sources.empty() ? "" : ", ") + names[std::size_t(src)];
+    const std::string settings = std::visit([](const auto& spec) { return text_of(spec); }, node.spec);
+    const Shape shape = of_one_row(graph.values[std::size_t(node.dst < 0 ? node.src[0] : node.dst)].shape);
+    out.push_back(fmt::format("{} = {}({}){}{} -> {}", node.name, name_of(node.spec), sources,
+                              settings.empty() ? "" : " ", settings, shape.str()));
+  }
+  return out;
+}
+
+}  // namespace millrace

@@ -1,0 +1,104 @@
+// The functions of CheckpointStore that concern the folder: which checkpoints there are, and which are deleted.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/files.hpp"
+#include "millrace/base/log.hpp"
+#include "train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/checkpoint_file.hpp"
+#include "train/checkpoint/run_state.hpp"
+
+namespace millrace {
+
+namespace fs = std::filesystem;
+
+// The file name that the note on the best checkpoint holds; "": there is no note.
+static std::string noted_best(const fs::path& folder) {
+  std::error_code ignored;
+  std::string best;
+  if (fs::exists(folder / "best", ignored)) best = read_file(folder / "best");
+  while (!best.empty() && best.back() == '\n') best.pop_back();
+  return best;
+}
+
+std::string CheckpointStore::file_name(std::int64_t step) { return fmt::format("step-{:08}.h5", step); }
+
+std::vector<fs::path> CheckpointStore::list(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    long long step = 0;
+    char rest = 0;
+    const std::string name = entry.path().filename().string();
+    if (std::sscanf(name.c_str(), "step-%lld.h%c", &step, &rest) == 2 && name == file_name(step))
+      found.push_back(entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+CheckpointModel CheckpointStore::model(World& world, const fs::path& file) {
+  std::string problem, record, config;
+  if (world.rank() == 0) try {
+      const CheckpointModel read = read_checkpoint_model(file);
+      if (read.record) record = to_json(*read.record);
+      config = read.config;
+    } catch (const Error& e) {
+      problem = e.what();
+    }
+  world.agree(Exit::data, problem);
+  record = world.broadcast_string(record);
+  CheckpointModel out{file, std::nullopt, world.broadcast_string(config)};
+  if (!record.empty()) out.record = model_record_from_json(record);
+  return out;
+}
+
+std::optional<CheckpointModel> CheckpointStore::newest_model(World& world, const fs::path& folder) {
+  std::string found;
+  if (world.rank() == 0) {
+    const auto files = list(folder);
+    for (auto file = files.rbegin(); file != files.rend() && found.empty(); ++file) try {
+        read_checkpoint_model(*file);
+        found = file->string();
+      } catch (const Error&) {  // load_newest() warns of it
+      }
+  }
+  found = world.broadcast_string(found);
+  if (found.empty()) return std::nullopt;
+  return model(world, found);
+}
+
+fs::path CheckpointStore::best(World& world, const fs::path& folder) {
+  std::string name, problem;
+  if (world.rank() == 0) try {
+      name = noted_best(folder);
+      if (name.empty() || !fs::exists(folder / name))
+        problem = fmt::format("no best checkpoint is noted in {}. use --checkpoint newest or a path", folder.string());
+    } catch (const Error& e) {
+      problem = e.what();
+    }
+  world.agree(Exit::data, problem);
+  return folder / world.broadcast_string(name);
+}
+
+void CheckpointStore::prune(const RunState& run) const {
+  const fs::path best_note = folder_ / "best";
+  std::error_code ignored;
+  std::string best = noted_best(folder_);
+  if (run.best_step == run.step) {
+    best = file_name(run.step);
+    try {
+      write_file_atomically(best_note, best + "\n");
+    } catch (const Error& e) {  // only a warning, because the checkpoint itself has been written
+      log::warn(e.what());
+    }
+  }
+  const auto files = list(folder_);
+  for (std::size_t i = 0; i + std::size_t(keep_) < files.size(); ++i)
+    if (files[i].filename() != best) fs::remove(files[i], ignored);
+}
+
+}  // namespace millrace

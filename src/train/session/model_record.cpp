@@ -1,0 +1,30 @@
+#include "millrace/train/session/model_record.hpp"
+
+#include <fmt/core.h>
+
+namespace millrace {
+
+ShardIndex training_index(const ModelRecord& r) {
+  ShardIndex out;
+  out.sample = r.sample;
+  out.x.dtype = r.sample_type;
+  out.x.channels_first = r.channels_first;
+  out.x.parts = r.parts;
+  out.y.labels = r.labels;
+  out.y.target = r.target;
+  out.classes = r.classes;
+  out.values = r.values;
+  return out;
+}
+
+std::string function_difference(const std::vector<std::string>& then, const std::vector<std::string>& now) {
+  if (then == now) return "";
+  std::size_t line = 0;
+  while (line < then.size() && line < now.size() && then[line] == now[line]) ++line;
+  const auto text = [line](const std::vector<std::string>& lines) {
+    return line < lines.size() ? "'" + lines[line] + "'" : std::string("nothing");
+  };
+  return fmt::format("{} then, {} now", text(then), text(now));
+}
+
+}  // namespace millrace
