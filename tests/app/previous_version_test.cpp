@@ -1,5 +1,5 @@
-// The program reads shards, checkpoints and run folders of an earlier version. tests/fixtures/2026-11 was written
-// before the configuration keys were renamed.
+// The program reads shards, checkpoints and run folders of earlier versions. tests/fixtures/2026-11 was written before
+// the configuration keys were renamed, tests/fixtures/2026-11-25 before checkpoints held the model.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -78,6 +78,15 @@ TEST_F(PreviousVersion, ACheckpointIsEvaluated) {
   const std::string out = output(eval_command, with_config());
   EXPECT_TRUE(contains(out, "1.0589")) << out;
   EXPECT_TRUE(contains(out, "41.67 %")) << out;
+}
+
+// Of format 2, in which the parameters of model.layers were called by the number of their line.
+TEST_F(PreviousVersion, LayersWithTheNamesOfThatVersionAreFound) {
+  const std::string file = std::string(MILLRACE_SOURCE_DIR) + "/tests/fixtures/2026-11-25/step-00000008.h5";
+  EXPECT_TRUE(contains(output(inspect_command, {file}), "/parameters/4.conv.weight"));
+  const std::string out = output(eval_command, {file, "--run.device", "cpu"});
+  EXPECT_TRUE(contains(out, "1.0858")) << out;
+  EXPECT_TRUE(contains(out, "40.00 %")) << out;
 }
 
 TEST_F(PreviousVersion, ShardsAndCheckpointsAreInspected) {
