@@ -62,14 +62,23 @@ void add_run_keys(Keys& k) {
                  "fp16 are slow on a CPU without hardware support"));
   k.push_back(switch_key(MR_FIELD(run.deterministic),
                          "the same ranks, threads and libraries give bitwise equal results; may cost speed on CUDA"));
+  k.push_back(choice_key(MR_FIELD(run.reproducible),
+                         Choices<Reproducible>{{"setup", Reproducible::setup}, {"strict", Reproducible::strict}},
+                         "what the bits of the results may depend on. setup: ranks, threads and micro-batches "
+                         "(run.deterministic); strict, on the CPU: only the micro-batch size, an eighth of the global "
+                         "batch if train.micro_batch = auto. Gradients are then summed exactly, which needs 16 bytes "
+                         "for each parameter, and a rank computes with one thread"));
   add_limits(k);
 }
 
 void add_checkpoint_keys(Keys& k) {
-  k.push_back(text_key(MR_FIELD(checkpoint.every), "500, 2e, 10m or none",
-                       "steps (500), epochs (2e) or time (10m) between checkpoints, or none. One is always written at "
-                       "the end and when the run is stopped"));
+  k.push_back(text_key(MR_FIELD(checkpoint.every), "500, 2e, 10m, auto or none",
+                       "steps (500), epochs (2e) or time (10m) between checkpoints; auto: the interval that loses the "
+                       "least time, by the measured cost of a checkpoint and checkpoint.mtbf (Daly 2006); or none. One "
+                       "is always written at the end and when the run is stopped"));
   check_checkpoint_interval(k.back());
+  k.push_back(duration_key(MR_FIELD(checkpoint.mtbf), at_least(60),
+                           "checkpoint.every = auto: mean time between failures of one host"));
   k.push_back(number_key(MR_FIELD(checkpoint.keep), at_least(1),
                          "number of newest checkpoints that are kept; the best one is kept in addition"));
   k.push_back(choice_key(

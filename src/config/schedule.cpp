@@ -40,7 +40,8 @@ double Schedule::learning_rate(std::int64_t step) const {
 
 CheckpointInterval CheckpointInterval::parse(const std::string& text) {
   CheckpointInterval out;
-  if (text == "none") return out;
+  out.automatic = text == "auto";
+  if (text == "none" || out.automatic) return out;
   double value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   const std::string unit(end, text.data() + text.size());
@@ -58,8 +59,8 @@ CheckpointInterval CheckpointInterval::parse(const std::string& text) {
       return out;
     }
   }
-  fail(Exit::config, "checkpoint.every: '{}' is not an interval{}. steps (500), epochs (2e), time (10m) or none", text,
-       problem == std::errc() && value == 0 ? " (write none for never)" : "");
+  fail(Exit::config, "checkpoint.every: '{}' is not an interval{}. steps (500), epochs (2e), time (10m), auto or none",
+       text, problem == std::errc() && value == 0 ? " (write none for never)" : "");
 }
 
 }  // namespace millrace

@@ -47,6 +47,7 @@ Evaluation Evaluator::run() {
     return share[index++];
   };
   network_.complete_weights();
+  loss_ = {};
   StepState& state = network_.host_state();
   const StepState before = state;
   state.loss_sum = 0;
@@ -59,12 +60,17 @@ Evaluation Evaluator::run() {
     while (const Batch* batch = loader.next()) {
       unread += batch->skipped;
       forward(*batch);
+      if (!s_.strict()) continue;
+      loss_.add(network_.device_state().loss_sum);
+      network_.device_state().loss_sum = 0;
     }
   }
   network_.copy_state_to_host(0);
   const StepState sums = network_.read_state(0);
   state = before;
-  double totals[5] = {sums.loss_sum, double(sums.top1), double(sums.top5), double(sums.counted), double(unread)};
+  const std::array<double, 3> loss = s_.strict() ? loss_.parts : std::array{sums.loss_sum, 0.0, 0.0};
+  double totals[7] = {loss[0], double(sums.top1), double(sums.top5), double(sums.counted), double(unread), loss[1],
+                      loss[2]};
   s_.compute.collective->all_reduce_scalars(totals);
   Evaluation out;
   out.labels = s_.data.valid.y.labels;
@@ -75,7 +81,7 @@ Evaluation Evaluator::run() {
          "evaluation: {} of the {} samples of data.valid could not be read, more than data.skip_limit = {:g} of them. "
          "repair the files that the warnings name, or raise data.skip_limit",
          out.unread, s_.data.valid.rows, s_.config.data.skip_limit);
-  out.loss = totals[0] / totals[3];
+  out.loss = (totals[0] + (totals[5] + totals[6])) / totals[3];
   out.top1 = totals[1] / totals[3];
   out.top5 = totals[2] / totals[3];
   return out;

@@ -7,6 +7,7 @@
 
 #include "millrace/train/session/network.hpp"
 #include "millrace/train/session/session.hpp"
+#include "millrace/train/step/exact_sum.hpp"
 #include "train/session/evaluation.hpp"
 
 namespace millrace {
@@ -24,6 +25,7 @@ class Evaluator {
   Network& network_;
   LoaderOptions options_;
   DeviceSlots slots_;
+  ExactDouble loss_;  // with run.reproducible = strict
   // By number of rows and device slot.
   std::map<std::pair<std::int64_t, const DeviceSlots::Slot*>, std::unique_ptr<CapturedStep>> captured_;
 };

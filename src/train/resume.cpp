@@ -102,8 +102,11 @@ void resume_from(const RunState& run, Session& s) {
            run.step_in_epoch, run.epoch);
     s.batching.epochs.origin = {run.step, run.epoch, run.samples};
   }
+  const auto was = then.find("reproducible");
+  const bool strict = s.strict() && was != then.end() && was->second == "strict";
   for (const auto& [key, value] : s.provenance())
-    if (const auto it = then.find(key); it != then.end() && it->second != value)
+    if (const auto it = then.find(key);
+        it != then.end() && it->second != value && !(strict && (key == "ranks" || key == "threads")))
       log::warn(
           fmt::format("resuming with different {} ({} then, {} now): the results will not be bitwise equal to those of "
                       "an uninterrupted run",

@@ -34,7 +34,7 @@ bool StopRequest::requested(double step_seconds, double checkpoint_seconds) {
     reason_ = "file " + file_.string();
     return true;
   }
-  if (end_.time_since_epoch().count() != 0) {
+  if (limited()) {
     const double left = std::chrono::duration<double>(end_ - std::chrono::system_clock::now()).count();
     if (left < margin_ + 2 * checkpoint_seconds + step_seconds) {
       reason_ = "end of the job's time";

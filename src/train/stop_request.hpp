@@ -16,6 +16,7 @@ class StopRequest {
   StopRequest(const RunOptions&, std::filesystem::path run_dir, bool polls_file);
   // Durations of a step and of a checkpoint: the job must have enough time left for them.
   bool requested(double step_seconds, double checkpoint_seconds);
+  bool limited() const { return end_.time_since_epoch().count() != 0; }  // the end of the job is known
   const std::string& reason() const { return reason_; }
 
  private:

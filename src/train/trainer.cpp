@@ -37,9 +37,9 @@ Trainer::Impl::Impl(World& world, const RunConfig& config, Timeline::Clock::time
       device_monitor(s),
       account_builder(s),
       network(s.compute, s.spec, plan_within_memory(s)),
-      interval(CheckpointInterval::parse(config.checkpoint.every)),
       store(world, s.compute, dir / "checkpoints", config.checkpoint.keep),
       stop(config.run, dir, world.rank() == 0),
+      clock(config.checkpoint, world.node_count(), stop.limited()),
       progress(world.rank() == 0, on_terminal(), config.log.every),
       lag(steps_in_flight(*s.compute.device)) {
   init_loss_scale(s, network);
@@ -89,17 +89,17 @@ Exit Trainer::Impl::loop() {
     enqueue_one();
     // At a boundary the host collects all steps before it enqueues the next: at the end of an epoch, before a
     // checkpoint, and at the end of a traced window.
-    const bool boundary = s.batching.epochs.step_in_epoch(issued) == 0 || issued == total || checkpoint_due(issued) ||
-                          device_monitor.window_ends();
+    const bool boundary = s.batching.epochs.step_in_epoch(issued) == 0 || issued == total ||
+                          clock.due_after(issued, s.batching.epochs) || device_monitor.window_ends();
     while (run.step < issued - (boundary || stopping ? 0 : lag)) collect_one(&stopping, &requested);
     if (stopping || requested)
       while (run.step < issued) collect_one(&stopping, &requested);
     if (run.step < issued) continue;
     const bool last_step = run.step == total;
     bool best = false;
-    if (s.data.has_valid && (run.step_in_epoch == 0 || last_step)) best = evaluate_now() && !interval.never();
+    if (s.data.has_valid && (run.step_in_epoch == 0 || last_step)) best = evaluate_now() && !clock.never();
     const bool needed = best || stopping || last_step;
-    if (checkpoint_due(run.step) || requested || needed) checkpoint(needed);
+    if (clock.due_after(run.step, s.batching.epochs) || requested || needed) checkpoint(needed);
   }
   if (store.saving()) saved(store.finish());
   return run.step < total ? Exit::stopped : Exit::ok;
@@ -112,12 +112,9 @@ void Trainer::Impl::enqueue_one() {
 }
 
 void Trainer::Impl::collect_one(bool* stopping, bool* wants_checkpoint) {
-  const std::chrono::duration<double> since_checkpoint = std::chrono::steady_clock::now() - last_checkpoint;
-  const bool due =
-      interval.seconds > 0 && s.world.rank() == 0 && since_checkpoint.count() >= interval.seconds && !store.saving();
+  const bool due = s.world.rank() == 0 && clock.due_at() && !store.saving();
   const std::int64_t step = run.step;
-  const StepResult result =
-      runner->collect(step, {stop.requested(last.seconds, checkpoint_seconds), due, store.busy()});
+  const StepResult result = runner->collect(step, {stop.requested(last.seconds, clock.duration()), due, store.busy()});
   device_monitor.after_collect();
   advance(result);
   if (tracer) tracer->collected(step, *runner);
@@ -139,6 +136,7 @@ void Trainer::Impl::advance(const StepResult& result) {
   for (int p = 0; p < phase_count; ++p)
     if (Phase(p) != Phase::other) timeline.add(Phase(p), last.phase_seconds[std::size_t(p)]);
   train_seconds += last.seconds;
+  clock.step(last.seconds);
   trained_samples += last.samples - run.samples;
   ++trained_steps;
   run.step = result.step;
@@ -157,14 +155,6 @@ void Trainer::Impl::check_finite(const StepResult& result) {
                           consecutive_overflows, describe_gradient(s.world, *s.compute.device, network)));
   count_unread();
   if ((result.found_inf || (result.counted && !std::isfinite(last.loss))) && result.at_floor) diverged();
-}
-
-bool Trainer::Impl::checkpoint_due(std::int64_t after_step) const {
-  if (interval.steps > 0) return after_step % interval.steps == 0;
-  if (interval.epochs <= 0) return false;
-  const double per = double(s.batching.epochs.steps_per_epoch()) * interval.epochs;
-  const double done = double(s.batching.epochs.even(after_step));
-  return std::floor(done / per) > std::floor((done - 1) / per);
 }
 
 void Trainer::Impl::start_feeding() {

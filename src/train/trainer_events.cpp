@@ -27,21 +27,23 @@ void Trainer::Impl::checkpoint(bool needed) {
   if (run.model.empty()) run.model = to_json(s.model_record());
   run.provenance["shares"] = s.batching.load_balancer->str(run.step);
   run.config = s.config.text;
-  last_checkpoint = began;
   save_needed = needed;
   saved_step = run.step;
+  std::string problem;
   try {
-    if (const std::string problem = store.begin(network, run); !problem.empty()) saved(problem);
+    problem = store.begin(network, run);
   } catch (const Error& e) {
     finish("replicas_differ", e.code());
     throw;
   }
+  clock.began(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(), began);
+  if (!problem.empty()) saved(problem);
   trace_phase(Phase::checkpoint, began);
 }
 
 void Trainer::Impl::saved(const std::string& problem) {
   unsaved = problem;
-  checkpoint_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - last_checkpoint).count();
+  if (const std::string chosen = clock.ended(); !chosen.empty()) progress.line(chosen);
   if (unsaved.empty()) account_builder.checkpoint(save_needed);
   if (unsaved.empty() && run_logger) run_logger->checkpoint(saved_step);
   if (!unsaved.empty() && saved_step < s.total_steps())

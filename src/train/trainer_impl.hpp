@@ -13,6 +13,7 @@
 #include "millrace/train/session/session.hpp"
 #include "millrace/train/step/step.hpp"
 #include "train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint_clock.hpp"
 #include "train/evaluate.hpp"
 #include "train/logging/account_builder.hpp"
 #include "train/logging/device_monitor.hpp"
@@ -34,9 +35,9 @@ struct Trainer::Impl {
   AccountBuilder account_builder;
   Network network;
   std::optional<Schedule> schedule;
-  CheckpointInterval interval;
   CheckpointStore store;
   StopRequest stop;
+  CheckpointClock clock;
   Progress progress;
   Launch start;             // of this process; known to rank 0
   RunState run;             // as of the last collected step
@@ -50,15 +51,13 @@ struct Trainer::Impl {
   StepMetrics last;                      // of the last collected step
   std::optional<Evaluation> validation;  // the last one
   double train_seconds = 0;
-  double checkpoint_seconds = 0;  // from the start of the last save to its end
-  std::int64_t saved_step = 0;    // of the save in progress
-  bool save_needed = false;       // as passed to checkpoint()
-  std::string unsaved;            // why the newest checkpoint could not be written; empty if it was written
+  std::int64_t saved_step = 0;  // of the save in progress
+  bool save_needed = false;     // as passed to checkpoint()
+  std::string unsaved;          // why the newest checkpoint could not be written; empty if it was written
   std::int64_t trained_samples = 0;
   std::int64_t trained_steps = 0;
   std::int64_t consecutive_overflows = 0;
   BottleneckMetrics metrics;  // known at the end
-  std::chrono::steady_clock::time_point last_checkpoint = std::chrono::steady_clock::now();
 
   Impl(World& world, const RunConfig& config, Timeline::Clock::time_point begun);
 
@@ -75,8 +74,6 @@ struct Trainer::Impl {
   void collect_one(bool* stopping, bool* wants_checkpoint);
   void advance(const StepResult& result);       // updates counters, the account and the load balancer
   void check_finite(const StepResult& result);  // ends the run if it has diverged or too many samples were unreadable
-  bool checkpoint_due(std::int64_t after_step) const;
-
   // Begins to write a checkpoint. needed: it does not depend on checkpoint.every (see RankAccount).
   void checkpoint(bool needed);
   void saved(const std::string& problem);  // at the end of a save

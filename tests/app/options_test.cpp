@@ -81,7 +81,7 @@ TEST(Options, BadValuesNameFileLineAndKey) {
   for (const std::string never : {"0", "0e", "0m", "0.0"})
     EXPECT_EQ(refusal("[checkpoint]\nevery = " + never + "\n"),
               "a.cfg:2: checkpoint.every: '" + never +
-                  "' is not an interval (write none for never). steps (500), epochs (2e), time (10m) or none");
+                  "' is not an interval (write none for never). steps (500), epochs (2e), time (10m), auto or none");
   EXPECT_EQ(refusal("[run]\nseed = -1\n"), "a.cfg:2: run.seed: '-1' is not a whole number");
   EXPECT_EQ(refusal("[optim]\nlr = nan\n"), "a.cfg:2: optim.lr: 'nan' is not a number");
   EXPECT_EQ(refusal("[optim]\nlr =\n"), "a.cfg:2: optim.lr: a value is missing");

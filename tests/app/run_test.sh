@@ -129,6 +129,17 @@ case_samples() {
 }
 losses() { paste <(metrics "$1" samples) <(metrics "$1" loss) | LC_ALL=C awk '{ printf "%d %.12f\n", $1, $2 }' >"$1.losses"; }
 
+# With run.reproducible = strict, runs on one host and on several are equal bit for bit.
+case_strict() {
+  local ranks
+  set -- --run.reproducible strict --train.micro_batch 3
+  expect_exit 0 train 1 run1 "$@"
+  for ranks in 2 3; do
+    expect_exit 0 env MILLRACE_TEST_RANKS_PER_HOST=1 "$mpiexec" --bind-to none -n $ranks "$millrace" train -c net.cfg --run.dir run$ranks "$@"
+    expect_same_run run1 run$ranks
+  done
+}
+
 # scaling predicts the duration of a step on other numbers of ranks from a finished run. If information
 # about the links is missing, the error message asks for it.
 case_scaling() {

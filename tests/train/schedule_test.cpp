@@ -51,7 +51,9 @@ TEST(CheckpointInterval, ReadsStepsEpochsAndTime) {
   EXPECT_EQ(CheckpointInterval::parse("500").steps, 500);
   EXPECT_EQ(CheckpointInterval::parse("1.5e").epochs, 1.5);
   EXPECT_EQ(CheckpointInterval::parse("10m").seconds, 600);
-  EXPECT_EQ(CheckpointInterval::parse("none").steps, 0);
+  EXPECT_TRUE(CheckpointInterval::parse("none").never());
+  EXPECT_TRUE(CheckpointInterval::parse("auto").automatic);
+  EXPECT_FALSE(CheckpointInterval::parse("auto").never());
   for (const char* text : {"often", "-3", "0", "0e", "0s", "inf", "1e300", ""})
     EXPECT_THROW(CheckpointInterval::parse(text), Error) << text;
 }

@@ -18,12 +18,13 @@ class Schedule {
   double base_, warmup_steps_, steps_per_epoch_, total_steps_;
 };
 
-// The value of checkpoint.every. At most one of the three is above 0.
+// The value of checkpoint.every. At most one of the four is set.
 struct CheckpointInterval {
   std::int64_t steps = 0;
   double epochs = 0, seconds = 0;
-  bool never() const { return steps == 0 && epochs == 0 && seconds == 0; }
-  static CheckpointInterval parse(const std::string&);  // "500", "2e", "10m" or "none"; Error(config) otherwise
+  bool automatic = false;  // chosen during the run
+  bool never() const { return steps == 0 && epochs == 0 && seconds == 0 && !automatic; }
+  static CheckpointInterval parse(const std::string&);  // "500", "2e", "10m", "auto" or "none"; Error(config) otherwise
 };
 
 }  // namespace millrace

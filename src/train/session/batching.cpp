@@ -12,6 +12,8 @@ namespace {
 
 // The load balancer moves whole micro-batches between ranks, so each rank needs several.
 constexpr std::int64_t micro_batches_for_balance = 8;
+// run.reproducible = strict: as many ranks can share a step.
+constexpr std::int64_t strict_micro_batches = 8;
 
 std::int64_t default_micro_batch(const World& world, const TrainOptions& c, std::int64_t global_batch) {
   const std::int64_t even = (global_batch + world.size() - 1) / world.size();
@@ -19,11 +21,16 @@ std::int64_t default_micro_batch(const World& world, const TrainOptions& c, std:
   return balanced ? std::max<std::int64_t>(1, even / micro_batches_for_balance) : even;
 }
 
-void set_batch_sizes(World& world, const TrainOptions& c, const DataSets& data, Batching& out) {
+void set_batch_sizes(World& world, const RunConfig& config, const DataSets& data, Batching& out) {
+  const TrainOptions& c = config.train;
   if (c.global_batch < 1) fail(Exit::config, "train.global_batch: {} is below 1", c.global_batch);
   out.global_batch = data.has_train ? std::min(c.global_batch, data.train.rows) : c.global_batch;
-  out.micro_batch =
-      c.micro_batch > 0 ? std::min(c.micro_batch, out.global_batch) : default_micro_batch(world, c, out.global_batch);
+  const bool strict = config.run.reproducible == Reproducible::strict;
+  if (c.micro_batch > 0)
+    out.micro_batch = std::min(c.micro_batch, out.global_batch);
+  else
+    out.micro_batch = strict ? (out.global_batch + strict_micro_batches - 1) / strict_micro_batches
+                             : default_micro_batch(world, c, out.global_batch);
   if ((out.global_batch + out.micro_batch - 1) / out.micro_batch < world.size())
     log::warn(
         fmt::format("train.global_batch = {} gives fewer micro-batches of {} samples than there are ranks ({}), so "
@@ -52,7 +59,7 @@ void set_train_order(const RunConfig& config, const ShardIndex& train, Batching&
 
 Batching make_batching(World& world, const RunConfig& config, bool training, const DataSets& data) {
   Batching out;
-  set_batch_sizes(world, config.train, data, out);
+  set_batch_sizes(world, config, data, out);
   if (training) {
     set_train_order(config, data.train, out);
     out.epochs = {data.train.rows, out.global_batch, {}};

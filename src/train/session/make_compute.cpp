@@ -31,7 +31,11 @@ DType dtype_of(Precision p) {
 
 ExecutionContext make_execution_context(World& world, const RunConfig& config, Placement* placement) {
   ExecutionOptions options;
-  options.placement = plan_placement(world, config.run.threads, std::max(0, config.data.workers));
+  // Libraries split sums by the number of threads, so it must not vary.
+  const bool strict = config.run.reproducible == Reproducible::strict;
+  options.placement = plan_placement(world, strict ? 1 : config.run.threads, std::max(0, config.data.workers));
+  if (strict && config.run.threads > 1)
+    log::warn("run.threads: with run.reproducible = strict a rank computes with one thread. start more ranks instead");
   options.deterministic = config.run.deterministic;
   options.collective.timeout_seconds = config.comm.timeout;
   options.collective.progress = config.comm.progress;

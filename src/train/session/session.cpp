@@ -18,6 +18,13 @@ void require_data(const DataConfig& data, bool training) {
     fail(Exit::config, "data.valid is not set. set it to the HDF5 files to evaluate on");
 }
 
+void require_strict(const Session& s) {
+  if (!s.compute.device->shares_host_memory())
+    fail(Exit::config, "run.reproducible: strict works on the CPU only. set run.device = cpu");
+  if (s.config.comm.grad_dtype != DType::f32)
+    fail(Exit::config, "comm.grad_dtype: run.reproducible = strict sums exactly. set it to none");
+}
+
 std::vector<std::string> function_of(const NetworkSpec& spec) {
   ModelBatch one = spec.batch;
   one.rows = 1;
@@ -40,6 +47,7 @@ Session::Session(World& w, const RunConfig& c, Use u, const ModelRecord* trained
   const bool training = use == Use::train;
   require_data(config.data, training);
   compute = make_execution_context(world, config, &placement);
+  if (strict()) require_strict(*this);
   const std::string note = compute.backend->precision_note(dtype_of(config.run.precision));
   if (!note.empty()) log::warn(note);
   data = index_data_sets(world, config, training, trained);
@@ -96,7 +104,7 @@ CapturePartition Session::capture_partition(std::int64_t rows) const {
 }
 
 ReducerSpec Session::reducer_spec(std::int64_t gradient_count) const {
-  return {gradient_count, spec.buckets, spec.grad_dtype, config.comm.overlap, world.size() == 1};
+  return {gradient_count, spec.buckets, spec.grad_dtype, config.comm.overlap, world.size() == 1 || strict()};
 }
 
 bool Session::progress_thread() const { return uses_progress_thread(world, config.comm.progress); }
@@ -128,6 +136,8 @@ NetworkPlan Session::plan(std::int64_t rows) const {
     trial.eval_rows = row_counts(data.valid, rows * world.size(), loader_options().device_slots);
   NetworkPlan out = plan_network(*compute.backend, trial);
   out.needs.loaders = loaders;
+  if (strict() && use == Use::train)
+    out.needs.gradients += 2 * sizeof(double) * std::size_t(out.layout.count + out.layout.stats_count);
   out.needs.checkpoint_copy = checkpoint_copy_bytes(*this, out);
   return out;
 }
@@ -154,7 +164,8 @@ ModelRecord Session::model_record() const {
 std::map<std::string, std::string> Session::provenance() const {
   std::string order = config.data.shuffle == Shuffle::off ? "as stored" : "global";
   if (batching.blocks) order = batching.blocks->str();
-  return {{"ranks", std::to_string(world.size())},
+  return {{"reproducible", value_text(config, "run.reproducible")},
+          {"ranks", std::to_string(world.size())},
           {"threads", std::to_string(placement.compute_threads)},
           {"device", compute.device->describe()},
           {"precision", name_of(spec.compute)},

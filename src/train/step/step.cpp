@@ -37,6 +37,15 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
   if (s.config.test.compute_delay > 0 && !s.compute.device->shares_host_memory())
     fail(Exit::config, "test.compute_delay needs the CPU (a GPU does not wait for the host). set run.device = cpu");
   group_.work.reserve(std::size_t(capture_partition_.largest()));
+  if (!s.strict()) return;
+  const ParameterLayout& layout = network.layout();
+  exact_ = std::make_unique<ExactSums>(ExactSum(*s.compute.collective, layout.count),
+                                       ExactSum(*s.compute.collective, layout.stats_count), ExactDouble{});
+  if (const std::int64_t all = s.batching.train_order->micro_batches(0); all > max_exact_terms)
+    fail(Exit::config,
+         "run.reproducible: strict sums at most {} micro-batches of a step, but there are {}. raise "
+         "train.micro_batch",
+         max_exact_terms, all);
 }
 
 StepTimerSpec StepRunner::timer_spec() const {
@@ -114,6 +123,11 @@ void StepRunner::run_captured(int group, int groups, std::int64_t rows) {
 
 void StepRunner::run(const Group& g) {
   if (g.begins_step()) network_.push_step(g.parity);
+  if (g.begins_step() && exact_) {
+    exact_->gradient.clear();
+    exact_->statistics.clear();
+    exact_->loss = {};
+  }
   if (g.ends_step()) reducer_.set_ready_timestamps(timer_.reducer_milestones(g.parity));
   if (g.count == 0) run_without_rows(g);
   for (int k = g.first; k < g.first + int(g.work.size()); ++k) forward_backward(g, k);
@@ -129,7 +143,8 @@ void StepRunner::forward_backward(const Group& g, int k) {
   const bool last = k + 1 == g.count;
   WeightAllGather* all_gather = first ? network_.weight_all_gather() : nullptr;
   ParamReadyHook* weights_hook = all_gather;
-  GradReadyHook* gradient_hook = last ? &reducer_ : nullptr;
+  GradReadyHook* gradient_hook = last && !exact_ ? &reducer_ : nullptr;
+  const bool overwrites = first || exact_;
   std::optional<SimulatedCompute> simulated;  // tests only
   if (const double seconds = s_.config.test.compute_delay * double(work.batch.item.rows); seconds > 0)
     simulated.emplace(seconds, network_.layout().count).insert(weights_hook, gradient_hook);
@@ -141,13 +156,14 @@ void StepRunner::forward_backward(const Group& g, int k) {
     all_gather->begin(timer_.all_gather_waits(g.parity));
   else if (work.repack)
     work.program->repack_weights();
-  work.program->forward(work.batch.x, work.batch.y, work.batch.ids, first, weights_hook,
+  work.program->forward(work.batch.x, work.batch.y, work.batch.ids, overwrites, weights_hook,
                         first ? timer_.input_pass(g.parity) : TimestampSeries{});
   if (all_gather) all_gather->finish();
   if (simulated) simulated->forward();
   timer_.record(g.parity, k, forward_done);
-  if (last) all_reduce_statistics();
-  work.program->backward(first, gradient_hook);
+  if (last && !exact_) all_reduce_statistics();
+  work.program->backward(overwrites, gradient_hook);
+  if (exact_) add_exactly();
   work.batch.record_consumed();  // on the compute stream: the copy stream may now refill the slot
   timer_.record(g.parity, k, backward_done);
 }
@@ -159,6 +175,7 @@ void StepRunner::run_without_rows(const Group& g) {
     all_gather->finish();
   }
   timer_.skip_input_pass(g.parity);
+  if (exact_) return;
   network_.clear_statistics();
   all_reduce_statistics();
   reducer_.contribute_zeros();
@@ -170,9 +187,29 @@ void StepRunner::all_reduce_statistics() {
     s_.compute.collective->all_reduce_async(network_.stats, 0, count, DType::f32, stats_tag);
 }
 
+void StepRunner::add_exactly() {
+  StepState& state = network_.device_state();
+  exact_->gradient.add(static_cast<const float*>(network_.gradient.data));
+  exact_->statistics.add(static_cast<const float*>(network_.stats.data));
+  exact_->loss.add(state.loss_sum);
+  state.loss_sum = 0;
+}
+
+void StepRunner::reduce_exactly() {
+  if (s_.world.size() > 1) {
+    exact_->gradient.all_reduce_async(exact_tag);
+    exact_->statistics.all_reduce_async(stats_tag);
+    s_.compute.collective->finish();
+  }
+  exact_->gradient.round_to(static_cast<float*>(network_.gradient.data));
+  exact_->statistics.round_to(static_cast<float*>(network_.stats.data));
+  reducer_.on_gradient_ready(0, network_.layout().count);
+}
+
 void StepRunner::end_of_step(const Group& g) {
   {
     const ScopedLabel label(*s_.compute.device, "end of the gradient all-reduce");
+    if (exact_) reduce_exactly();
     reducer_.finish();
     damage_gradient(enqueued_[std::size_t(g.parity)]);
   }
@@ -205,8 +242,16 @@ StepResult StepRunner::collect(std::int64_t step, const StepFlags& flags) {
 }
 
 StepResult StepRunner::agree(const StepState& state, const EnqueuedStep& enqueued, const StepFlags& flags) {
-  const std::array own{state.loss_sum,           double(state.counted), double(flags.stop),
-                       double(flags.checkpoint), double(flags.saving),  double(enqueued.unread)};
+  // With exact_ the loss is in three parts, which have the same sum in any order.
+  const std::array<double, 3> loss = exact_ ? exact_->loss.parts : std::array{state.loss_sum, 0.0, 0.0};
+  const std::array own{loss[0],
+                       double(state.counted),
+                       double(flags.stop),
+                       double(flags.checkpoint),
+                       double(flags.saving),
+                       double(enqueued.unread),
+                       loss[1],
+                       loss[2]};
   const auto norm = equal_bits_contribution(state.found_inf ? ~0u : std::bit_cast<std::uint32_t>(state.grad_norm));
   std::array<double, own.size() + equal_bits_terms> sums;
   std::copy(norm.begin(), norm.end(), std::copy(own.begin(), own.end(), sums.begin()));
@@ -227,7 +272,7 @@ StepResult StepRunner::agree(const StepState& state, const EnqueuedStep& enqueue
   m.step = enqueued.number;
   m.epoch = enqueued.epoch;
   m.samples = enqueued.samples;
-  m.loss = sums[0] / sums[1];
+  m.loss = (sums[0] + (sums[6] + sums[7])) / sums[1];
   m.unread_samples = std::int64_t(sums[5]);
   m.lr = enqueued.learning_rate;
   m.grad_norm = state.grad_norm;

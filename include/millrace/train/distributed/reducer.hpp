@@ -20,7 +20,7 @@ struct ReducerSpec {
   BucketSpec buckets;
   DType grad_dtype = DType::f32;  // data type during the all-reduce: f32, bf16 or f16
   bool overlap = true;            // false: all all-reduces start in finish()
-  bool single_rank = false;       // one rank: there is nothing to reduce
+  bool single_rank = false;       // there is nothing to reduce: one rank, or the sums are already made
 };
 
 class Reducer : public GradReadyHook {

@@ -67,6 +67,8 @@ class Network {
   const NetworkMemory& needs() const { return needs_; }
   bool training() const { return !train_.empty(); }  // it has gradients and moments
   StepState& host_state() { return host_state_; }
+  // The state that the device works on. Only on a device that shares the host's memory.
+  StepState& device_state() { return *state_.as<StepState>(); }
   // write_step() puts the values of the next step into one of two pinned copies, chosen by the step's parity. The last
   // push_step() from that copy must have ended. push_step() enqueues the transfer of the copy to the device on the
   // compute stream, and may be part of a captured step.

@@ -53,6 +53,7 @@ struct Session {
   ReducerSpec reducer_spec(std::int64_t gradient_count) const;
   // Whether a dedicated thread drives the communication on the CPU while the step computes.
   bool progress_thread() const;
+  bool strict() const { return config.run.reproducible == Reproducible::strict; }
 
   // The plan of a network with micro-batches of this many rows, including the memory of the loaders. Allocates nothing.
   NetworkPlan plan(std::int64_t rows) const;

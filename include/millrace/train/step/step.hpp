@@ -20,6 +20,7 @@
 #include "millrace/train/distributed/reducer.hpp"
 #include "millrace/train/session/network.hpp"
 #include "millrace/train/session/session.hpp"
+#include "millrace/train/step/exact_sum.hpp"
 #include "millrace/train/step/step_timer.hpp"
 
 namespace millrace {
@@ -93,6 +94,8 @@ class StepRunner {
   void forward_backward(const Group&, int micro_batch);
   void run_without_rows(const Group&);
   void all_reduce_statistics();
+  void add_exactly();     // the results of a micro-batch
+  void reduce_exactly();  // the results of the step
   void damage_gradient(const EnqueuedStep&);
   void end_of_step(const Group&);  // waits for the gradient's all-reduces, then the optimizer
 
@@ -106,6 +109,12 @@ class StepRunner {
   StepTimer timer_;
   CapturePartition capture_partition_;
   bool optimizes_ = true;
+  // Only with run.reproducible = strict. Each micro-batch then overwrites gradient, statistics and loss.
+  struct ExactSums {
+    ExactSum gradient, statistics;
+    ExactDouble loss;
+  };
+  std::unique_ptr<ExactSums> exact_;
   std::array<EnqueuedStep, 2> enqueued_;  // by parity
   std::vector<MicroBatch> share_;         // this rank's micro-batches of the step that is being enqueued
   Group group_;
