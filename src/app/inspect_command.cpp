@@ -11,6 +11,7 @@
 #include "millrace/config/keys.hpp"
 #include "millrace/data/cache/describe_copies.hpp"
 #include "millrace/data/index/class_names.hpp"
+#include "millrace/data/index/row_checksums.hpp"
 #include "millrace/data/index/shards.hpp"
 #include "millrace/data/load/block_order.hpp"
 #include "millrace/data/open/open_source.hpp"
@@ -64,6 +65,19 @@ bool is_checkpoint(const std::string& path) {
   return io::File::open(path).get_string("/", "format").value_or("").starts_with("millrace-checkpoint");
 }
 
+// Compares the checksums of all rows. Appends to the text, and to the problems if rows are damaged.
+void verify(const std::string& path, std::string& text, std::vector<std::string>& problems) {
+  const VerifiedRows found = verify_rows(path);
+  if (found.rows == 0)
+    problems.push_back(fmt::format("{} holds no checksums of its rows. write it again with millrace pack", path));
+  else if (found.damaged == 0)
+    text += fmt::format("  intact: the checksums of all {} rows agree\n", found.rows);
+  else
+    problems.push_back(
+        fmt::format("{} is damaged: {} of {} rows have another checksum, the first is row {}. pack it again", path,
+                    found.damaged, found.rows, found.first));
+}
+
 std::string describe_data_file(const std::string& path) {
   const auto file = io::File::open(path);
   std::string out = path + "\n" + attributes(file, "/");
@@ -83,7 +97,7 @@ struct Inspection {
 };
 
 // A file that cannot be read does not prevent the description of the others.
-Inspection describe_files(const std::vector<std::string>& patterns) {
+Inspection describe_files(const std::vector<std::string>& patterns, bool verifies) {
   Inspection found;
   std::vector<std::string> paths, problems;
   for (const auto& pattern : patterns) {
@@ -100,6 +114,7 @@ Inspection describe_files(const std::vector<std::string>& patterns) {
         if (!damage.empty()) problems.push_back(damage);
       } else {
         found.text += describe_data_file(path);
+        if (verifies) verify(path, found.text, problems);
         found.has_data = true;
       }
     } catch (const Error& error) {
@@ -107,7 +122,8 @@ Inspection describe_files(const std::vector<std::string>& patterns) {
       problems.push_back(error.what());
     }
   if (paths.size() > 1 && !problems.empty())
-    found.problem = fmt::format("{} of {} files cannot be read: ", problems.size(), paths.size());
+    found.problem = fmt::format("{} of {} files {}: ", problems.size(), paths.size(),
+                                verifies ? "are not intact" : "cannot be read");
   for (std::size_t i = 0; i < problems.size(); ++i) found.problem += (i ? "; " : "") + problems[i];
   return found;
 }
@@ -160,6 +176,11 @@ const std::vector<Flag>& flags() {
          .value = "auto|channels_last|channels_first|no_channels",
          .help = "position of a sample's channels, like data.layout",
          .default_value = "auto"},
+        {.name = "verify",
+         .value = "",
+         .help = "shards: read all rows and compare their checksums, which millrace pack stores; checkpoints are "
+                 "always verified",
+         .arity = Flag::Arity::nothing},
         {.name = "cache",
          .value = "folder",
          .help = "also describe the copies that data.cache has made in this folder"},
@@ -198,7 +219,7 @@ Exit inspect_command(World& world, const Arguments& arguments) {
   const Layout layout = parse_layout(parsed.get("layout", "auto"));
   Inspection found;
   if (world.rank() == 0) try {
-      found = describe_files(parsed.positional);
+      found = describe_files(parsed.positional, parsed.has("verify"));
     } catch (const Error& error) {
       found.problem = error.what();
     }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "data/encoded_set.hpp"
+#include "millrace/data/index/row_checksums.hpp"
 #include "millrace/data/pack/pack.hpp"
 #include "millrace/io/hdf5.hpp"
 
@@ -56,6 +57,11 @@ TEST(Encoded, EncodedShardsCanBePackedAsPixels) {
     return std::pair(x, y);
   };
   EXPECT_EQ(rows_of(*found), rows_of(*expected));
+  for (const auto& entry : std::filesystem::directory_iterator(set.folder.path / "kept")) {
+    const VerifiedRows verified = verify_rows(entry.path().string());
+    EXPECT_GT(verified.rows, 0);
+    EXPECT_EQ(verified.damaged, 0);
+  }
   shards.layout = Layout::channels_first;
   EXPECT_NE(message_of([&] { make_importer(shards); }, Exit::config).find("remove --layout"), std::string::npos);
 }

@@ -9,6 +9,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/message_of.hpp"
+#include "millrace/data/index/row_checksums.hpp"
 
 namespace millrace {
 namespace {
@@ -75,6 +76,8 @@ std::uint64_t write_chunked_shard(World& world, const std::filesystem::path& pat
           io::File file = io::File::append(path);
           for (std::int64_t c = chunk; c < end; ++c) file.write_chunk("/x", c, stored[std::size_t(c - chunk)]);
           file.write_rows("/y", row, row_count, shard.y_dtype, y.data());
+          const auto sums = row_checksums(x.data(), shard.x_bytes, y.data(), shard.y_bytes, row_count);
+          file.write_rows(row_checksums_name, row, row_count, DType::i32, sums.data());
           written += file.bytes_written();
           file.close();
         });

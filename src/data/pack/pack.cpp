@@ -19,6 +19,7 @@
 #include "millrace/base/permutation.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/data/index/class_names.hpp"
+#include "millrace/data/index/row_checksums.hpp"
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace {
@@ -224,7 +225,10 @@ class Packer {
       std::int64_t count = problem.empty() ? std::min(last, from + round) - from : 0;
       keep_first(message_of([&] { read(begin + from, count, x_.data(), y_.data()); }));
       if (!problem.empty()) count = 0;
-      for (const Column& c : {Column{"/x", in_.x_dtype(), x_.data()}, {"/y", in_.y_dtype(), y_.data()}})
+      const std::vector<std::int32_t> sums = row_checksums(x_.data(), x_bytes_, y_.data(), y_bytes_, count);
+      for (const Column& c : {Column{"/x", in_.x_dtype(), x_.data()},
+                              {"/y", in_.y_dtype(), y_.data()},
+                              {row_checksums_name, DType::i32, reinterpret_cast<const char*>(sums.data())}})
         keep_first(message_of([&] {
           file.write_rows(c.name, from, count, c.dtype, c.data, io::File::Transfer::collective);
           if (c.data == x_.data()) report_.io_mode = file.last_io_mode();
@@ -247,6 +251,7 @@ class Packer {
     else
       file.create_dataset("/x", in_.x_dtype(), extents(in_.sample()));
     file.create_dataset("/y", in_.y_dtype(), extents(in_.target().count() == 1 ? Shape{} : in_.target()));
+    file.create_dataset(row_checksums_name, DType::i32, {rows});
     file.set("/", "format", std::string("millrace-1"));
     file.set("/", "layout", std::string(in_.channels_first() ? "channels_first" : "channels_last"));
     file.set("/", "scale", scale_);

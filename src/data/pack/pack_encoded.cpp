@@ -15,6 +15,7 @@
 #include "millrace/base/units.hpp"
 #include "millrace/data/decode/image.hpp"
 #include "millrace/data/index/class_names.hpp"
+#include "millrace/data/index/row_checksums.hpp"
 #include "millrace/data/read/encoded_rows.hpp"
 
 namespace millrace {
@@ -105,23 +106,27 @@ class EncodedPacker {
     const std::int64_t last = first_row(begin, end, world_.rank() + 1);
     std::string images;
     std::vector<std::int64_t> offsets;
-    std::vector<std::int32_t> labels;
+    std::vector<std::int32_t> labels, sums;
     for (std::int64_t more = 1; more > 0;) {
       images.clear();
       offsets.clear();
       labels.clear();
+      sums.clear();
       const std::int64_t from = row, byte = ends_[std::size_t(from)] - ends_[std::size_t(begin)];
       keep_first(message_of([&] {
         for (; row < last && (row == from || std::int64_t(images.size()) < buffer_bytes); ++row) {
           labels.push_back(images_.files[std::size_t(row)].label);
           offsets.push_back(byte + std::int64_t(images.size()));
-          images += content(row);
+          const std::string image = content(row);
+          sums.push_back(row_checksum(image.data(), image.size(), &labels.back(), sizeof labels.back()));
+          images += image;
         }
       }));
       if (!problem.empty()) {
         images.clear();
         offsets.clear();
         labels.clear();
+        sums.clear();
         row = last;
       }
       if (problem.empty() && row == end && from < end) offsets.push_back(byte + std::int64_t(images.size()));
@@ -133,6 +138,7 @@ class EncodedPacker {
       report_.io_mode = file.last_io_mode();
       put("/" + offsets_name("x"), from - begin, DType::i64, offsets.size(), offsets.data());
       put("/y", from - begin, DType::i32, labels.size(), labels.data());
+      put(row_checksums_name, from - begin, DType::i32, sums.size(), sums.data());
       more = last - row;
       world_.all_reduce(std::span<std::int64_t>(&more, 1), World::Reduce::max);
     }
@@ -163,6 +169,7 @@ class EncodedPacker {
     file.create_dataset("/x", DType::u8, {ends_[std::size_t(end)] - ends_[std::size_t(begin)]});
     file.create_dataset("/" + offsets_name("x"), DType::i64, {end - begin + 1});
     file.create_dataset("/y", DType::i32, {end - begin});
+    file.create_dataset(row_checksums_name, DType::i32, {end - begin});
     file.set("/", "format", std::string("millrace-1"));
     file.set("/", "layout", std::string("channels_last"));
     file.set("/", "scale", 1 / 255.0);

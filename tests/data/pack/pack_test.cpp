@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 
 #include "data/files.hpp"
+#include "millrace/data/index/row_checksums.hpp"
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/data/read/source.hpp"
 #include "millrace/data/scan/index_shards.hpp"
+#include "millrace/io/hdf5.hpp"
 
 namespace millrace {
 namespace {
@@ -66,7 +69,7 @@ TEST(Pack, PacksEveryRowOnceInTheShuffledOrderOfTheSeed) {
                                     .seed = std::uint64_t(seed)});
     EXPECT_EQ(report.files.size(), 4u);
     EXPECT_EQ(report.rows, 100);
-    EXPECT_EQ(report.bytes, 100u * (24 + 8));
+    EXPECT_EQ(report.bytes, 100u * (24 + 8 + 4));
     EXPECT_EQ(report.own_bytes, report.bytes);
     const ShardIndex d = index_shards(*world, {.paths = {folder / fmt::format("{}/train-*.h5", orders.size())}});
     ASSERT_EQ(d.rows, 100);
@@ -231,6 +234,45 @@ TEST(Pack, DataAreContiguousAndAligned) {
   EXPECT_EQ(d.shards[0].hdf5_only_reason, "");
   EXPECT_EQ(d.shards[0].x_offset % 4096, 0u);
   EXPECT_EQ(d.shards[0].y_offset % 4096, 0u);
+}
+
+// Changes one byte of the file.
+void flip(const std::string& path, std::int64_t at) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  char byte = 0;
+  file.seekg(at).get(byte);
+  file.seekp(at).put(char(byte ^ 4));
+}
+
+TEST(Pack, ChangedSamplesAndLabelsAreFoundByTheirChecksums) {
+  std::vector<std::string> codecs = codecs_of_this_build();
+  codecs.emplace_back();
+  for (const std::string& codec : codecs)
+    for (const int ranks : {1, 3}) {
+      SCOPED_TRACE(fmt::format("codec '{}', {} ranks", codec, ranks));
+      const TemporaryFolder folder;
+      PackOptions options{.out = folder.path / "out"};
+      if (!codec.empty()) options.codec = io::make_encoder(codec, std::nullopt);
+      options.chunk_rows = codec.empty() ? 0 : 4;
+      run_thread_world(ranks, [&](World& world) {
+        test::Rows in;
+        in.count = 50;
+        pack(world, in, options);
+      });
+      const std::string path = folder / "out/train-00000.h5";
+      const VerifiedRows whole = verify_rows(path);
+      EXPECT_EQ(whole.rows, 50);
+      EXPECT_EQ(whole.damaged, 0);
+      const auto offset_of = [&](const char* name) { return *io::File::open(path).info(name).offset; };
+      flip(path, std::int64_t(offset_of("/y")) + 7 * 8);
+      EXPECT_EQ(verify_rows(path).damaged, 1);
+      EXPECT_EQ(verify_rows(path).first, 7);
+      if (codec.empty()) {
+        flip(path, std::int64_t(offset_of("/x")) + 5 * 24 + 3);
+        EXPECT_EQ(verify_rows(path).damaged, 2);
+        EXPECT_EQ(verify_rows(path).first, 5);
+      }
+    }
 }
 
 }  // namespace

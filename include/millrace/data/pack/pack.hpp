@@ -39,8 +39,8 @@ struct PackReport {
 
 // Collective. Attributes of the root group: format ("millrace-1"), layout ("channels_last" | "channels_first"),
 // classes, class_names, scale, offset (if not 0); of x: mean and std (per channel, of transform(value * scale +
-// offset)), transform. Shards are written under .tmp names and renamed when all are complete; a full disk leaves no
-// shard behind.
+// offset)), transform. The data set row_crc32c has the checksums of the rows (row_checksums.hpp). Shards are written
+// under .tmp names and renamed when all are complete; a full disk leaves no shard behind.
 PackReport pack(World&, const Importer&, const PackOptions&);
 
 // Collective. Packs a folder of images by class without decoding them: x is uint8 [bytes]; x_offsets is int64 [rows +
