@@ -105,6 +105,11 @@ case_data() {
   expect_says 0 'samples 12x10x3 uint8, channels first \(.*, 3 classes' "$millrace" inspect images
   expect_says 0 'samples 3x12x10 uint8, channels last ' "$millrace" inspect images --layout channels_last
   expect_line 'x\.mean = '
+  # A changed byte is found by the checksums of the rows, which three ranks wrote.
+  expect_exit 0 mpi 3 "$millrace" pack --x images.npy --y labels.npy --out checked
+  expect_says 0 'intact: the checksums of all 60 rows agree' "$millrace" inspect --verify checked
+  printf '\1\2\3' | dd of=checked/train-00000.h5 bs=1 seek=5000 conv=notrunc status=none
+  expect_says 3 'checked/train-00000\.h5 is damaged: 1 of 60 rows .* first is row 2\.' "$millrace" inspect --verify checked
   expect_says 2 'nchw.*auto\|channels_last\|channels_first' "$millrace" inspect images --layout nchw
   expect_says 3 'firsts/none\.h5' "$millrace" inspect firsts/none.h5
   cat >net.cfg <<'CFG'

@@ -249,6 +249,8 @@ TEST(Pack, ChangedSamplesAndLabelsAreFoundByTheirChecksums) {
   codecs.emplace_back();
   for (const std::string& codec : codecs)
     for (const int ranks : {1, 3}) {
+      if (codec.empty() && ranks > 1)
+        continue;  // contiguous shards of several ranks need MPI; app.cli.readers has some
       SCOPED_TRACE(fmt::format("codec '{}', {} ranks", codec, ranks));
       const TemporaryFolder folder;
       PackOptions options{.out = folder.path / "out"};
