@@ -128,7 +128,8 @@ void add_optim_keys(Keys& k) {
                          "bitwise the same"));
   k.push_back(
       number_key(MR_FIELD(optim.clip), at_least(0), "above 0: scale gradients down to at most this global norm"));
-  k.push_back(number_key(MR_FIELD(optim.loss_scale), above(0), "fp16: initial value of the dynamic loss scale"));
+  k.push_back(number_key(MR_FIELD(optim.loss_scale), above(0),
+                         "fp16, also of comm.grad_dtype: initial value of the dynamic loss scale"));
   k.push_back(number_key(MR_FIELD(optim.scale_interval), at_least(1),
                          "fp16: steps without overflow after which the loss scale is doubled"));
 }

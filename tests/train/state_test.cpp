@@ -98,5 +98,22 @@ TEST(EqualityOfTensors, AnOverflowAtTheSmallestScaleEndsTheRun) {
   test::expect_error(Exit::diverged, "step 3", [&] { test::run(c, 2, 8); });
 }
 
+// The parts of the ranks are smaller than the smallest fp16 number, unless they are scaled before they are rounded.
+TEST(EqualityOfTensors, SmallGradientsSurviveTheAllReduceInFp16) {
+  RunConfig c = test::small_run(false);
+  c.data.mean = {0, 0, 0};
+  c.data.std = {1e7, 1e7, 1e7};
+  c.optim.weight_decay = 0;
+  const char* gradient = "/moment1/conv1.weight";  // of SGD after the first step
+  const Tensors exact = after(c, 1, 2, 8);
+  c.comm.grad_dtype = DType::f16;
+  const Tensors rounded = after(c, 1, 2, 8);
+  double largest = 0;
+  for (const float g : exact.at(gradient)) largest = std::max(largest, double(std::abs(g)));
+  EXPECT_LT(largest, 6e-8);
+  EXPECT_GT(largest, 0);
+  expect_near({{gradient, exact.at(gradient)}}, {{gradient, rounded.at(gradient)}}, 1e-2, "fp16");
+}
+
 }  // namespace
 }  // namespace millrace

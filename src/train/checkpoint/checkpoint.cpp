@@ -178,10 +178,14 @@ std::string CheckpointStore::complete(const std::vector<std::uint32_t>& checksum
   try {
     seal_checkpoint_file(aside_, tensors_.tensors, checksums, run_);
     rename_durably(aside_, folder_ / file_name(run_.step));
-    write_file_atomically(folder_ / "latest", file_name(run_.step) + "\n");
-    prune(run_);
   } catch (const std::exception& e) {
     return e.what();
+  }
+  try {  // the checkpoint has been written, whatever happens now
+    note_latest();
+    prune(run_);
+  } catch (const std::exception& e) {
+    log::warn(e.what());
   }
   return "";
 }

@@ -83,6 +83,7 @@ class CheckpointStore {
   void copy_pieces();
   std::string combine();  // collective; starts the last thread on rank 0
   std::string complete(const std::vector<std::uint32_t>& checksums) const;  // on rank 0
+  void note_latest() const;
   // Notes which checkpoint is the best, and deletes all others except the newest `keep`.
   void prune(const RunState&) const;
 

@@ -84,17 +84,23 @@ fs::path CheckpointStore::best(World& world, const fs::path& folder) {
   return folder / world.broadcast_string(name);
 }
 
+// Writes a note about a checkpoint. A failure is only a warning, because the checkpoint itself has been written.
+static void write_note(const fs::path& note, const std::string& name) {
+  try {
+    write_file_atomically(note, name + "\n");
+  } catch (const Error& e) {
+    log::warn(e.what());
+  }
+}
+
+void CheckpointStore::note_latest() const { write_note(folder_ / "latest", file_name(run_.step)); }
+
 void CheckpointStore::prune(const RunState& run) const {
-  const fs::path best_note = folder_ / "best";
   std::error_code ignored;
   std::string best = noted_best(folder_);
   if (run.best_step == run.step) {
     best = file_name(run.step);
-    try {
-      write_file_atomically(best_note, best + "\n");
-    } catch (const Error& e) {  // only a warning, because the checkpoint itself has been written
-      log::warn(e.what());
-    }
+    write_note(folder_ / "best", best);
   }
   const auto files = list(folder_);
   for (std::size_t i = 0; i + std::size_t(keep_) < files.size(); ++i)

@@ -18,7 +18,9 @@ int steps_in_flight(const Device& device) { return device.shares_host_memory() ?
 
 void init_loss_scale(const Session& s, Network& network) {
   StepState& state = network.host_state();
-  if (s.spec.compute == DType::f16) {
+  // Gradients that are summed in fp16 need the scale too: they are divided by the global batch, and a rank's part is
+  // smaller still, so that many would fall below the smallest fp16 number.
+  if (s.spec.compute == DType::f16 || s.spec.grad_dtype == DType::f16) {
     state.scale_on = 1;
     state.loss_scale = float(s.config.optim.loss_scale);
   }
