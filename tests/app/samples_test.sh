@@ -11,6 +11,12 @@ config=$root/inputs/$3.cfg
 
 # train_input RANKS RUN_FOLDER OPTION...: trains with the configuration of the case in inputs/.
 train_input() { run_on "$1" train -c "$config" --run.dir "${@:2}"; }
+# expect_same_eval RUN: the newest checkpoint alone, without training data, gives the validation loss of the run.
+expect_same_eval() {
+  cp "$(newest_checkpoint "$1")" model.h5
+  expect_exit 0 run_on 2 eval model.h5 --data.train gone.h5
+  expect_line "validation loss $(LC_ALL=C printf %.4f "$(summary "$1" valid_loss)")"
+}
 
 case_hyperspectral() {
   [ -e "$real/hyperspectral/JasperRidge2_R198.mat" ] || skip "no scene in $real/hyperspectral"
@@ -25,6 +31,7 @@ with h5py.File("data/hyperspectral/jasper-ridge.h5", "w") as f:
     f["y"] = (shares.argmax(0) + 1).reshape(100, 100, order="F").astype("u1")
 PY
   expect_exit 0 train_input 2 run --train.epochs 3
+  expect_same_eval run
   # The largest class has 3493 of the 10,000 pixels. Held-out pixels are not neighbours of training pixels.
   expect_number "accuracy" "$(summary run valid_accuracy)" ">" 0.85
   expect_exit 0 "$millrace" plan -c "$config"
@@ -38,6 +45,7 @@ case_text() {
   [ -e "$text" ] || skip "no text in $real/text"
   expect_exit 0 run_on 2 pack --x "$text" --tokens uint8 --context 2047 --valid-fraction 0.1 --out data/text
   expect_exit 0 train_input 2 run --train.steps 300 --data.stride 3
+  expect_same_eval run
   # The entropy of single letters, in nats: the loss of a model that only knows how frequent each letter is.
   entropy=$(od -An -v -tu1 -w1 "$text" | awk '{ ++n[$1] } END { for (t in n) h -= n[t] / NR * log(n[t] / NR); print h }')
   expect_number "loss" "$(summary run valid_loss)" "<" "$(awk -v h="$entropy" 'BEGIN { print h - 0.6 }')"
@@ -70,6 +78,7 @@ case_forecast() {
       if (NR > 3) change += ($i - x[NR - 2, i]) ^ 2 } }
     END { n = 32 * (NR - 1); print change / (32 * (NR - 3)) / (squares / n - (sum / n) ^ 2) }' future.csv)
   expect_number "loss" "$(summary run valid_loss)" "<" "$(awk -v p="$persistence" 'BEGIN { print p / 10 }')"
+  expect_same_eval run
   # A run that stopped in the middle of an epoch continues with the same pairs. Another lead is refused.
   set -- --train.epochs 1 --optim.schedule constant --optim.warmup 0
   expect_exit 0 train_input 1 whole "$@"
