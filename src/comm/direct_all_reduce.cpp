@@ -10,8 +10,6 @@ namespace millrace {
 namespace {
 
 constexpr std::size_t message_bytes = 60 << 10;  // including the header, less than the eager limit of 64 KiB
-// In bytes. For shorter slices, the number of messages determines the time, not their size.
-constexpr std::size_t min_slice = 16 << 10;
 enum Tag { slice_tag, result_tag };
 
 }  // namespace
@@ -23,9 +21,10 @@ DirectAllReduce::DirectAllReduce(MPI_Comm comm) : comm_(comm) {
 }
 
 // Slices begin at multiples of 16 elements.
-DirectAllReduce::Range DirectAllReduce::slice(int rank, std::size_t count) const {
-  const auto cut = [&](int i) { return i == size_ ? count : count * std::size_t(i) / std::size_t(size_) / 16 * 16; };
-  return {cut(rank), cut(rank + 1)};
+void DirectAllReduce::cut_evenly(std::size_t count) {
+  cuts_.clear();
+  for (std::size_t i = 0; i < std::size_t(size_); ++i) cuts_.push_back(count * i / std::size_t(size_) / 16 * 16);
+  cuts_.push_back(count);
 }
 
 void DirectAllReduce::send(const char* from, Range r, int to, int tag) {
@@ -57,27 +56,41 @@ void DirectAllReduce::sum(float* data, std::size_t count, DType wire) {
     MR_MPI(MPI_Allreduce(MPI_IN_PLACE, data, int(count), MPI_FLOAT, MPI_SUM, comm_));
     return;
   }
-  prepare(data, count, wire);
+  cut_evenly(count);
+  prepare(data, wire);
+  if (wire != DType::f32 && sums_.size() < count * element_) sums_.resize(count * element_);
   char* const results = wire == DType::f32 ? reinterpret_cast<char*>(data) : sums_.data();
-  post_receives(count, results);
-  send_slices(count);
-  reduce_own_slice(data, count, wire, results);
+  post_receives();
+  post_result_receives(results);
+  send_slices();
+  reduce_own_slice(data, wire, results);
   wait(results_, 0, results_.size());
   wait(sends_, 0, sends_.size());
   if (wire == DType::f32) return;
   void* const all[] = {results};
   for (int r = 0; r < size_; ++r)
-    if (const Range s = slice(r, count); r != rank_) reduce_peers_to_float(all, s.begin, s.end, wire, data + s.begin);
+    if (const Range s = slice(r); r != rank_) reduce_peers_to_float(all, s.begin, s.end, wire, data + s.begin);
 }
 
-void DirectAllReduce::prepare(float* data, std::size_t count, DType wire) {
-  const Range own = slice(rank_, count);
+void DirectAllReduce::reduce_scatter(float* data, const std::vector<std::size_t>& cuts, DType wire) {
+  element_ = size_of(wire);
+  if (size_ == 1) return;
+  cuts_ = cuts;
+  prepare(data, wire);
+  post_receives();
+  send_slices();
+  reduce_own_slice(data, wire, nullptr);
+  wait(sends_, 0, sends_.size());
+}
+
+void DirectAllReduce::prepare(float* data, DType wire) {
+  const Range own = slice(rank_);
+  const std::size_t count = cuts_.back();
   const auto grow = [](std::vector<char>& v, std::size_t bytes) {
     if (v.size() < bytes) v.resize(bytes);
   };
   grow(send_buffer_, count * element_);
   grow(receive_buffer_, std::size_t(size_ - 1) * own.size() * element_);
-  if (wire != DType::f32) grow(sums_, count * element_);
   sends_.clear();
   slices_.clear();
   results_.clear();
@@ -95,25 +108,29 @@ void DirectAllReduce::prepare(float* data, std::size_t count, DType wire) {
 }
 
 // Every rank starts with another partner, so that the ranks do not all send to the same one.
-void DirectAllReduce::post_receives(std::size_t count, char* results) {
-  each_message({0, slice(rank_, count).size()}, [&](Range r) {
+void DirectAllReduce::post_receives() {
+  each_message({0, slice(rank_).size()}, [&](Range r) {
     for (int i = 1; i < size_; ++i) {
       const int from = (rank_ + size_ - i) % size_;
       receive(static_cast<char*>(parts_[std::size_t(from)]), r, from, slice_tag, slices_);
     }
   });
+}
+
+void DirectAllReduce::post_result_receives(char* results) {
   for (int i = 1; i < size_; ++i) {
     const int from = (rank_ + size_ - i) % size_;
-    each_message(slice(from, count), [&](Range r) { receive(results, r, from, result_tag, results_); });
+    each_message(slice(from), [&](Range r) { receive(results, r, from, result_tag, results_); });
   }
 }
 
-void DirectAllReduce::send_slices(std::size_t count) {
-  const std::size_t longest = slice(size_ - 1, count).size();
+void DirectAllReduce::send_slices() {
+  std::size_t longest = 0;
+  for (int r = 0; r < size_; ++r) longest = std::max(longest, slice(r).size());
   for (std::size_t at = 0; at < longest; at += message_elements())
     for (int i = 1; i < size_; ++i) {
       const int to = (rank_ + i) % size_;
-      const Range theirs = slice(to, count);
+      const Range theirs = slice(to);
       if (theirs.begin + at < theirs.end)
         send(send_buffer_.data(), {theirs.begin + at, std::min(theirs.begin + at + message_elements(), theirs.end)}, to,
              slice_tag);
@@ -121,8 +138,8 @@ void DirectAllReduce::send_slices(std::size_t count) {
 }
 
 // Reduces the elements of a message as soon as they have arrived from all ranks, and sends the result at once.
-void DirectAllReduce::reduce_own_slice(float* data, std::size_t count, DType wire, char* results) {
-  const Range own = slice(rank_, count);
+void DirectAllReduce::reduce_own_slice(float* data, DType wire, char* results) {
+  const Range own = slice(rank_);
   const std::size_t others = std::size_t(size_ - 1);
   std::size_t arrived = 0;
   each_message({0, own.size()}, [&](Range r) {
@@ -130,6 +147,7 @@ void DirectAllReduce::reduce_own_slice(float* data, std::size_t count, DType wir
     arrived += others;
     float* const sum = data + own.begin + r.begin;
     reduce_peers_to_float(parts_, r.begin, r.end, wire, sum);
+    if (!results) return;
     const Range there{own.begin + r.begin, own.begin + r.end};
     void* to[] = {results};
     if (wire != DType::f32) write_from_float(sum, to, there.begin, there.end, wire);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <optional>
 
 #include "comm/direct_all_reduce.hpp"
@@ -16,6 +17,8 @@ struct Comm {
   }
 };
 
+static_assert(SharedMemory::min_ordered_slice == DirectAllReduce::min_slice);
+
 class MpiMemory : public SharedMemory {
  public:
   MpiMemory(World& world, bool private_memory) : size_(world.size()), private_(private_memory) {
@@ -30,6 +33,7 @@ class MpiMemory : public SharedMemory {
     local = private_ ? 0 : world.local_rank();
     MR_MPI(MPI_Comm_split(all_.handle, local < slice_owners ? local : MPI_UNDEFINED, world.rank(), &across_.handle));
     if (across_.handle != MPI_COMM_NULL) exchange_.emplace(across_.handle);
+    find_places(world);
     for (const Comm* c : {&all_, &values_, &local_, &across_})
       if (c->handle != MPI_COMM_NULL) MR_MPI(MPI_Comm_set_errhandler(c->handle, MPI_ERRORS_RETURN));
   }
@@ -81,6 +85,10 @@ class MpiMemory : public SharedMemory {
       MR_MPI(MPI_Allreduce(MPI_IN_PLACE, data, int(count), MPI_DOUBLE, MPI_SUM, across_.handle));
   }
 
+  void reduce_scatter_between_hosts(float* data, const std::vector<std::size_t>& cuts, DType wire) override {
+    if (exchange_) exchange_->reduce_scatter(data, cuts, wire);
+  }
+
   bool barrier_passed(Barrier kind) override {
     MPI_Request& request = requests_[kind == Barrier::values];
     if (request == MPI_REQUEST_NULL) MR_MPI(MPI_Ibarrier((kind == Barrier::values ? values_ : all_).handle, &request));
@@ -107,6 +115,22 @@ class MpiMemory : public SharedMemory {
   }
 
  private:
+  // The hosts are numbered as the ranks of across_, which are in the order of their world ranks.
+  void find_places(World& world) {
+    if (one_host) return;
+    const int mine[] = {private_ ? world.rank() : world.node(), local};
+    std::vector<int> all(2 * std::size_t(size_));
+    MR_MPI(MPI_Allgather(mine, 2, MPI_INT, all.data(), 2, MPI_INT, all_.handle));
+    places.resize(std::size_t(size_));
+    std::map<int, int> numbers;  // of the hosts, by node
+    for (std::size_t r = 0; r < places.size(); ++r)
+      if (all[2 * r + 1] == local) numbers.emplace(all[2 * r], int(numbers.size()));
+    hosts = int(numbers.size());
+    for (std::size_t r = 0; r < places.size(); ++r)
+      places[r] = {local < slice_owners ? numbers.at(all[2 * r]) : 0, all[2 * r + 1]};
+    own_host = places[std::size_t(world.rank())].host;
+  }
+
   int size_;
   bool private_;
   Comm all_, values_, local_, across_;

@@ -28,10 +28,56 @@ void Executor::run(const Operation& op) {
     void* mine[] = {region.mine};
     return reduce_peers(region.peers, mine, own, own + part, op.dtype);
   }
+  if (op.span.op == CollectiveOp::reduce_scatter && scatters(op))
+    return reduce_scatter_between_hosts(region, op.begin, part, op.dtype);
   // In chunks: what one rank writes is still in the shared caches when another rank reads it.
-  const std::size_t chunk = std::max<std::size_t>(4096, chunk_bytes_ / element);
+  const std::size_t chunk = chunk_elements(op.dtype);
   for (std::size_t at = op.begin; at < op.begin + op.count; at += chunk)
     reduce_chunk(region, at, std::min(at + chunk, op.begin + op.count), op.dtype);
+}
+
+std::size_t Executor::chunk_elements(DType dtype) const {
+  return std::max<std::size_t>(4096, chunk_bytes_ / size_of(dtype));
+}
+
+// Whether a reduce-scatter between hosts gives the bits of an all-reduce, whose short slices are added in an order that
+// only MPI knows. Otherwise it is done as an all-reduce, so that optim.zero changes no bits.
+bool Executor::scatters(const Operation& op) const {
+  const SharedMemory& memory = *op.region->memory;
+  const std::size_t chunk = chunk_elements(op.dtype), rest = op.count % chunk, shortest = rest > 0 ? rest : chunk;
+  const std::size_t slice = std::max<std::size_t>(64, shortest / std::size_t(memory.slice_owners)) - 64;
+  return op.dtype != DType::f64 &&
+         slice * size_of(op.dtype) / std::size_t(memory.hosts) >= SharedMemory::min_ordered_slice;
+}
+
+// Local rank j of a host sums slice j of the parts of all ranks over its host, in the order of the hosts that the parts
+// belong to. After the exchange it has the sums over all hosts of the parts of its own host, and writes them there.
+void Executor::reduce_scatter_between_hosts(const MappedRegion& region, std::size_t begin, std::size_t part,
+                                            DType dtype) {
+  SharedMemory& memory = *region.memory;
+  if (memory.local >= memory.slice_owners) return;
+  const std::size_t slice_owners = std::size_t(memory.slice_owners), j = std::size_t(memory.local), line = 64;
+  const auto cut = [&](std::size_t i) { return i == slice_owners ? part : part * i / slice_owners / line * line; };
+  const std::size_t first = begin + cut(j), length = cut(j + 1) - cut(j);
+  scratch_.resize(std::max(scratch_.size(), length * size_));
+  cuts_.assign(1, 0);
+  std::size_t at = 0;
+  for (int host = 0; host < memory.hosts; ++host) {
+    for (std::size_t r = 0; r < size_; ++r) {
+      if (memory.places[r].host != host) continue;
+      reduce_peers_to_float(region.peers, first + r * part, first + r * part + length, dtype, scratch_.data() + at);
+      at += length;
+    }
+    cuts_.push_back(at);
+  }
+  memory.reduce_scatter_between_hosts(scratch_.data(), cuts_, dtype);
+  at = cuts_[std::size_t(memory.own_host)];
+  for (std::size_t r = 0; r < size_; ++r) {
+    if (memory.places[r].host != memory.own_host) continue;
+    void* target[] = {region.peers[std::size_t(memory.places[r].local)]};
+    write_from_float(scratch_.data() + at, target, first + r * part, first + r * part + length, dtype);
+    at += length;
+  }
 }
 
 // Reduces this rank's slice of [begin, end). Slices begin at multiples of 64 elements after `begin`.

@@ -43,8 +43,12 @@ class Executor {
 
  private:
   void reduce_chunk(const MappedRegion&, std::size_t begin, std::size_t end, DType);
+  std::size_t chunk_elements(DType) const;
+  bool scatters(const Operation&) const;
+  void reduce_scatter_between_hosts(const MappedRegion&, std::size_t begin, std::size_t part, DType);
   std::size_t rank_, size_, chunk_bytes_;
   std::vector<float> scratch_;
+  std::vector<std::size_t> cuts_;  // a member, so that the step loop does not allocate
 };
 
 }  // namespace millrace

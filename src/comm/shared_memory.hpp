@@ -47,10 +47,22 @@ class SharedMemory {
   // Sums `count` floats (or doubles) in place over the ranks with the same local number on all hosts. The result has
   // the same bits on all of them. wire: the element type of the messages.
   virtual void all_reduce_between_hosts(float* data, std::size_t count, DType wire) = 0;
+  // From this many bytes per host on, all_reduce_between_hosts() adds floats in the order of the hosts.
+  static constexpr std::size_t min_ordered_slice = 16 << 10;
   virtual void all_reduce_between_hosts(double* data, std::size_t count) = 0;
+  // The same sums, but each host gets only its own part of the data: part h, in the order of Place::host, is
+  // [cuts[h], cuts[h + 1]). Not rounded to `wire`.
+  virtual void reduce_scatter_between_hosts(float* data, const std::vector<std::size_t>& cuts, DType wire) = 0;
   virtual void all_gather_in_place(void* data, std::size_t bytes_per_rank) = 0;  // over all ranks
   // Returns the values of all ranks, in rank order.
   virtual std::vector<double> gather_values(const double* mine, std::size_t count) = 0;
+  // Where each rank's memory is: on which host, and at which position among the ranks of the host. With private memory,
+  // each rank counts as a host. Only if not one_host.
+  struct Place {
+    int host = 0, local = 0;
+  };
+  std::vector<Place> places;  // by rank
+  int hosts = 1, own_host = 0;
   int local = 0;         // this rank's position among the ranks whose memory is mapped
   int slice_owners = 1;  // number of local ranks that own a slice: the smallest number of ranks on any host
   bool one_host = true;  // all ranks share memory: no messages are needed

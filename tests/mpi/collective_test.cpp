@@ -53,6 +53,8 @@ TEST(Collective, ReduceScatterThenAllGatherEqualsTheSum) {
     const auto collective =
         make_host_collective(test_world(), with(CollectiveOptions::Progress::thread, private_memory));
     check_scatter_gather(test_world(), *collective);
+    check_scatter_like_sum<float>(test_world(), *collective, DType::f32);
+    check_scatter_like_sum<bf16>(test_world(), *collective, DType::bf16);
     check_waits(test_world(), *collective);
   }
 }
@@ -65,6 +67,8 @@ TEST(Collective, AllReduceOfDevicesThroughHostMemoryEqualsTheSumInRankOrder) {
     check_all(test_world(), *collective);
     check_pipeline(test_world(), *collective);
     check_scatter_gather(test_world(), *collective);
+    check_scatter_like_sum<float>(test_world(), *collective, DType::f32);
+    check_scatter_like_sum<bf16>(test_world(), *collective, DType::bf16);
   }
 }
 

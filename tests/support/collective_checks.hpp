@@ -136,6 +136,25 @@ inline void check_scatter_gather(World& world, Collective& collective) {
   EXPECT_EQ(spans[1].op, CollectiveOp::all_gather);
 }
 
+// A reduce-scatter gives each rank the bits that an all-reduce gives it, for short and long parts and all types.
+template <class T>
+void check_scatter_like_sum(World& world, Collective& collective, DType dtype) {
+  for (const std::size_t part : {64, 1000, 100'000, 700'001}) {
+    const std::size_t begin = 64, count = part * std::size_t(world.size()), all = begin + count;
+    const SharedRegion sums = collective.allocate(all * sizeof(T)), parts = collective.allocate(all * sizeof(T));
+    for (const SharedRegion& region : {sums, parts})
+      for (std::size_t i = 0; i < all; ++i)  // values whose float sum depends on the order
+        static_cast<T*>(region.data)[i] = T(value_of(world.rank(), i) * (world.rank() % 2 ? 1e-3f : 1.1f));
+    collective.all_reduce_async(sums, begin, count, dtype, 1);
+    collective.reduce_scatter_async(parts, begin, count, dtype, 2);
+    collective.finish();
+    const std::size_t own = (begin + part * std::size_t(world.rank())) * sizeof(T);
+    EXPECT_EQ(std::memcmp(static_cast<char*>(sums.data) + own, static_cast<char*>(parts.data) + own, part * sizeof(T)),
+              0)
+        << name_of(dtype) << ", parts of " << part;
+  }
+}
+
 // Several all-gathers begin together. Each result is used right after its wait(), while later ones are still running.
 inline void check_waits(World& world, Collective& collective) {
   constexpr std::size_t buckets = 6, part = 500;
