@@ -90,7 +90,14 @@ Evaluation Evaluator::run() {
 static CheckpointModel find_checkpoint(World& world, const CheckpointChoice& choice) {
   const auto folder = std::filesystem::path(choice.run_dir) / "checkpoints";
   if (choice.which == "best") return CheckpointStore::model(world, CheckpointStore::best(world, folder));
-  if (choice.which != "newest") return CheckpointStore::model(world, choice.which);
+  if (choice.which != "newest") {
+    std::string problem;
+    std::error_code none;
+    if (world.rank() == 0 && !std::filesystem::exists(choice.which, none))
+      problem = fmt::format("no checkpoint is called {}. use newest, best or the path of a file", choice.which);
+    world.agree(Exit::data, problem);
+    return CheckpointStore::model(world, choice.which);
+  }
   if (auto found = CheckpointStore::newest_model(world, folder)) return *found;
   fail(Exit::data, "no intact checkpoint in {}. train first, or pass --checkpoint FILE", folder.string());
 }

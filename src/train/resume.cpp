@@ -68,7 +68,8 @@ std::string changed_keys(const std::string& then, const std::string& now, bool (
 }  // namespace
 
 void require_same_function(const CheckpointModel& model, const RunConfig& config) {
-  if (model.record) return;  // Session compares the functions themselves
+  // Otherwise Session compares the functions themselves.
+  if (model.record && has_comparable_function(*model.record)) return;
   if (const std::string keys = changed_keys(model.config, config.text, changes_function); !keys.empty())
     fail(Exit::config, "{} holds another network: {}. restore these keys, or set run.dir to a new folder",
          model.path.string(), keys);

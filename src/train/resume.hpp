@@ -5,8 +5,8 @@
 
 namespace millrace {
 
-// For checkpoints without a ModelRecord. Error(config): a key that changes what the network computes has another value
-// than in the checkpoint.
+// For checkpoints whose function cannot be compared, because their format or text is older. Error(config): a key that
+// changes what the network computes has another value than in the checkpoint.
 void require_same_function(const CheckpointModel&, const RunConfig&);
 
 // Sets the origin of the session's epochs. Error(config) on every rank: the global batch, the data set, the kind of

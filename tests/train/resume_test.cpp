@@ -1,10 +1,13 @@
 // Which settings may change when a run is resumed, and which checkpoint counts as the best.
+#include "train/resume.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 
 #include "millrace/base/files.hpp"
+#include "millrace/config/options.hpp"
 #include "millrace/train/checkpoint/describe_checkpoint.hpp"
 #include "millrace/train/session/epochs.hpp"
 #include "support/expect_error.hpp"
@@ -160,6 +163,23 @@ TEST(Resume, AnotherFunctionIsRefusedAndNothingIsWritten) {
   run.config.model.layers.insert(run.config.model.layers.begin() + at, "dropout 0.1");
   run.train();
   EXPECT_EQ(run.lines().size(), 9u);
+}
+
+// Checkpoints whose lines of the function are of another version are compared by their configuration.
+TEST(Resume, AnOlderTextOfTheFunctionIsComparedByTheKeys) {
+  RunConfig config = test::small_run(true);
+  config.text = print_config(config);
+  CheckpointModel model{"step.h5", ModelRecord{}, config.text};
+  require_same_function(model, config);
+  config.optim.lr = 7;
+  config.text = print_config(config);
+  require_same_function(model, config);
+  config.model.layers[1] = "tanh";
+  config.text = print_config(config);
+  test::expect_error(Exit::config, "step.h5 holds another network: model.layers (",
+                     [&] { require_same_function(model, config); });
+  model.record->function_version = function_text_version;
+  require_same_function(model, config);  // Session compares them
 }
 
 TEST(Resume, NormalisationStaysThatOfTheCheckpoint) {

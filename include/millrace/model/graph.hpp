@@ -112,6 +112,8 @@ class GraphBuilder {
 // are the same function of the same weights. Row counts, precision and what only training uses (dropout,
 // augmentation, label smoothing) are left out. For graphs before any rewrite.
 std::vector<std::string> describe_function(const Graph&);
+// Checkpoints hold these lines. Raise the version when the lines of an unchanged function change.
+constexpr int function_text_version = 1;
 
 // Graph rewrites, applied in this order.
 // From level 1: merges batch norm + (add) + relu into one node, and linear + activation into one. Level 0: no change.

@@ -106,6 +106,7 @@ std::string to_json(const ModelRecord& r) {
   json parts = json::array();
   for (const ConcatenatedPart& part : r.parts) parts.push_back({{"name", part.name}, {"count", part.count}});
   return json_text(json{{"version", r.version},
+                        {"function_version", r.function_version},
                         {"function", r.function},
                         {"sample", extents(r.sample)},
                         {"sample_type", name_of(r.sample_type)},
@@ -122,6 +123,7 @@ ModelRecord model_record_from_json(const std::string& text) {
   const json j = json::parse(text);
   ModelRecord r;
   r.version = j.at("version");
+  r.function_version = j.at("function_version");
   r.function = j.at("function").get<std::vector<std::string>>();
   r.sample = shape_from(j.at("sample"));
   r.sample_type = parse_dtype(j.at("sample_type").get<std::string>());

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "millrace/model/graph.hpp"
+
 namespace millrace {
 
 ShardIndex training_index(const ModelRecord& r) {
@@ -16,6 +18,8 @@ ShardIndex training_index(const ModelRecord& r) {
   out.values = r.values;
   return out;
 }
+
+bool has_comparable_function(const ModelRecord& r) { return r.function_version == function_text_version; }
 
 std::string function_difference(const std::vector<std::string>& then, const std::vector<std::string>& now) {
   if (then == now) return "";

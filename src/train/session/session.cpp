@@ -32,6 +32,7 @@ std::vector<std::string> function_of(const NetworkSpec& spec) {
 }
 
 void require_function(const Session& s, const ModelRecord& trained) {
+  if (!has_comparable_function(trained)) return;
   const std::string difference = function_difference(trained.function, function_of(s.spec));
   if (difference.empty()) return;
   fail(Exit::config,
@@ -150,6 +151,7 @@ std::size_t Session::memory_bytes() const {
 ModelRecord Session::model_record() const {
   const ShardIndex& reference = data.reference();
   return {.version = version,
+          .function_version = function_text_version,
           .function = function_of(spec),
           .sample = reference.sample,
           .sample_type = reference.x.dtype,

@@ -10,6 +10,7 @@ namespace millrace {
 
 struct ModelRecord {
   std::string version;                // of the millrace that wrote it
+  int function_version = 0;           // function_text_version of that millrace
   std::vector<std::string> function;  // describe_function(), with normalisation
   // The training data. values.mean and values.std are those that the network was trained with, measured or stored.
   Shape sample;
@@ -24,6 +25,9 @@ struct ModelRecord {
 
 // An index without files that describes the training data of a model.
 ShardIndex training_index(const ModelRecord&);
+
+// Whether the lines of the function can be compared with those of this version.
+bool has_comparable_function(const ModelRecord&);
 
 // How two functions differ, in words, or "": "'conv1 = ...' then, 'conv1 = ...' now".
 std::string function_difference(const std::vector<std::string>& then, const std::vector<std::string>& now);
