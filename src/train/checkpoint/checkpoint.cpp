@@ -10,7 +10,7 @@
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
 #include "train/checkpoint/checkpoint_file.hpp"
-#include "train/checkpoint/host_tensors.hpp"
+#include "train/checkpoint/load_tensors.hpp"
 #include "train/checkpoint/replicas.hpp"
 #include "train/checkpoint/run_state.hpp"
 
@@ -42,22 +42,6 @@ std::string first_problem(World& world, const std::string& own) {
     return e.what();
   }
   return "";
-}
-
-// Rank 0 reads the file, and all ranks get its tensors. Collective.
-ReadResult read_checkpoint(World& world, ExecutionContext& compute, Network& network, const fs::path& path) {
-  HostTensors tensors(world, compute, network);
-  ReadResult out;
-  if (world.rank() == 0) out = read_checkpoint_file(path, tensors);
-  auto unreadable = std::int64_t(out.unreadable);
-  world.broadcast(&unreadable, sizeof unreadable, 0);
-  out.unreadable = Unreadable(unreadable);
-  out.problem = world.broadcast_string(out.problem);
-  if (out.unreadable != Unreadable::no) return out;
-  tensors.broadcast();
-  out.run = run_state_from_json(world.broadcast_string(world.rank() == 0 ? to_json(out.run) : ""));
-  tensors.copy_to_device();
-  return out;
 }
 
 }  // namespace
@@ -210,7 +194,7 @@ std::optional<RunState> CheckpointStore::load_newest(Network& network) {
   while (!names.empty()) {
     const std::string name = names.substr(0, names.find('\n'));
     names.erase(0, name.size() + 1);
-    const ReadResult read = read_checkpoint(world_, compute_, network, folder_ / name);
+    const ReadResult read = load_tensors(world_, compute_, network, folder_ / name);
     if (read.unreadable == Unreadable::no) return read.run;
     if (read.unreadable == Unreadable::other_model) fail(Exit::config, "{}", read.problem);
     log::warn(fmt::format("checkpoint {} is damaged ({}). trying the previous one", name, read.problem));
@@ -220,7 +204,7 @@ std::optional<RunState> CheckpointStore::load_newest(Network& network) {
 }
 
 RunState CheckpointStore::load(Network& network, const fs::path& path) {
-  const ReadResult read = read_checkpoint(world_, compute_, network, path);
+  const ReadResult read = load_tensors(world_, compute_, network, path);
   if (read.unreadable != Unreadable::no) fail(Exit::data, "{}", read.problem);
   return read.run;
 }

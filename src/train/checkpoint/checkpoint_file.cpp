@@ -104,22 +104,6 @@ std::string verified_state(const io::File& file, const fs::path& path) {
        path.string(), name, why);
 }
 
-// Where the file holds the tensor.
-std::string stored_name(const io::File& file, const NamedTensor& t) {
-  const std::string older = "/" + t.older_name;
-  return !t.older_name.empty() && format_of(file) < 3 && file.has(older) ? older : "/" + t.name;
-}
-
-void read_tensor(const io::File& file, const fs::path& path, const NamedTensor& t, const std::string& name,
-                 float* data) {
-  const bool exists = file.has(name);
-  if (!exists || file.info(name).shape != extents(t.shape))
-    refuse_tensor(path, t.name, exists ? "has another shape" : "is missing");
-  file.read_rows(name, 0, t.shape[0], DType::f32, data);
-  if (std::int64_t(crc32(data, std::size_t(t.bytes()))) != file.get_int(name, "crc32"))
-    fail(Exit::data, "{}: the checksum of {} is wrong", path.string(), t.name);
-}
-
 }  // namespace
 
 std::vector<std::int64_t> create_checkpoint_file(const fs::path& path, const std::vector<NamedTensor>& tensors,
@@ -162,29 +146,35 @@ void seal_checkpoint_file(const fs::path& path, const std::vector<NamedTensor>& 
   fsync_file(path);
 }
 
-ReadResult read_checkpoint_file(const fs::path& path, HostTensors& tensors) {
-  ReadResult out;
-  try {
-    const io::File file = io::File::open(path);
-    const std::string state = verified_state(file, path);
-    std::set<std::string> used;
-    for (const NamedTensor& t : tensors.all().tensors) {
-      const std::string name = stored_name(file, t);
-      read_tensor(file, path, t, name, tensors.data(t));
-      used.insert(name);
-    }
-    for (const std::string& name : file.datasets())
-      if (!used.contains(name) && name != model_name && (tensors.training() || !name.starts_with("/moment")))
-        refuse_tensor(path, name.substr(1), "is not part of it now");
-    out.run = run_state_from_json(state);
-  } catch (const Error& e) {
-    out.unreadable = e.code() == Exit::config ? Unreadable::other_model : Unreadable::damaged;
-    out.problem = e.what();
-  } catch (const std::exception& e) {
-    out.unreadable = Unreadable::damaged;
-    out.problem = e.what();
+CheckpointReader::CheckpointReader(const fs::path& path, const std::vector<NamedTensor>& tensors, bool training)
+    : path_(path), file_(io::File::open(path)) {
+  const std::string state = verified_state(file_, path);
+  std::set<std::string> used;
+  for (const NamedTensor& t : tensors) {
+    const std::string name = name_of(t);
+    const bool exists = file_.has(name);
+    if (!exists || file_.info(name).shape != extents(t.shape))
+      refuse_tensor(path, t.name, exists ? "has another shape" : "is missing");
+    used.insert(name);
   }
-  return out;
+  for (const std::string& name : file_.datasets())
+    if (!used.contains(name) && name != model_name && (training || !name.starts_with("/moment")))
+      refuse_tensor(path, name.substr(1), "is not part of it now");
+  run_ = run_state_from_json(state);
+}
+
+std::string CheckpointReader::name_of(const NamedTensor& t) const {
+  const std::string older = "/" + t.older_name;
+  return !t.older_name.empty() && format_of(file_) < 3 && file_.has(older) ? older : "/" + t.name;
+}
+
+void CheckpointReader::read(const NamedTensor& t, std::int64_t row, std::int64_t rows, float* out) {
+  const std::string name = name_of(t);
+  file_.read_rows(name, row, rows, DType::f32, out);
+  const std::size_t bytes = std::size_t(rows * t.shape.row_count()) * sizeof(float);
+  checksum_ = crc32(out, bytes, row == 0 ? 0 : checksum_);
+  if (row + rows == t.shape[0] && std::int64_t(checksum_) != file_.get_int(name, "crc32"))
+    fail(Exit::data, "{}: the checksum of {} is wrong", path_.string(), t.name);
 }
 
 // The model in words: its data, and one line for each operation.

@@ -11,8 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "millrace/io/hdf5.hpp"
 #include "train/checkpoint/checkpoint.hpp"
-#include "train/checkpoint/host_tensors.hpp"
+#include "train/checkpoint/checkpoint_tensors.hpp"
 
 namespace millrace {
 
@@ -25,16 +26,25 @@ std::vector<std::int64_t> create_checkpoint_file(const std::filesystem::path&, c
 void seal_checkpoint_file(const std::filesystem::path&, const std::vector<NamedTensor>&,
                           const std::vector<std::uint32_t>& checksums, const RunState&);
 
-// Why a checkpoint cannot be read.
-enum class Unreadable { no, damaged, other_model };
-struct ReadResult {
-  RunState run;
-  Unreadable unreadable = Unreadable::no;
-  std::string problem;  // an error message with the path
+// Reads the tensors of a file one after the other. The constructor verifies the metadata. Error(data): the file is
+// damaged or not a checkpoint. Error(config): its tensors are not those of the network; without training, it may also
+// have the moments of an optimizer.
+class CheckpointReader {
+ public:
+  CheckpointReader(const std::filesystem::path&, const std::vector<NamedTensor>&, bool training);
+  const RunState& run() const { return run_; }
+  // Reads the rows [row, row + rows) of a tensor. All rows must be read in order; the last call compares the checksum.
+  // Error(data): it is wrong.
+  void read(const NamedTensor&, std::int64_t row, std::int64_t rows, float* out);
+
+ private:
+  std::string name_of(const NamedTensor&) const;  // in the file
+  std::filesystem::path path_;
+  io::File file_;
+  RunState run_;
+  std::uint32_t checksum_ = 0;  // of the rows read so far
 };
-// Reads the file into the tensors and verifies all checksums. All tensors of the file must be used; without training,
-// the optimizer's moments need not be.
-ReadResult read_checkpoint_file(const std::filesystem::path&, HostTensors&);
+
 // Error(data): the metadata of the file is damaged, or it is not a checkpoint.
 CheckpointModel read_checkpoint_model(const std::filesystem::path&);
 
