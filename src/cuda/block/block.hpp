@@ -9,6 +9,11 @@
 //     MR_DEVICE_INLINE void operator()(Block& block) const { ... block.thread() ... block.sync() ... block.sum(x) ... }
 //   };
 //   launch(stream, blocks, threads, shared_bytes, Scale{values});
+//   launch<1024, 1>(...);  // up to 1024 threads, of which one block must fit on a multiprocessor
+//
+// The compiler gives a thread as many registers as let min_blocks blocks of max_threads threads be resident, by default
+// 64 of the 65,536 (4 blocks of 256). With fewer, a kernel keeps values in slow memory; with more, fewer threads hide
+// the latency of loads.
 //
 // A Block has
 //   thread(), threads()   index of this thread in the block; threads of the block, a multiple of 32
@@ -26,7 +31,8 @@ struct CUstream_st;
 
 namespace millrace::cuda {
 
-using StreamHandle = CUstream_st*;  // cudaStream_t
+using StreamHandle = CUstream_st*;                      // cudaStream_t
+constexpr int launch_threads = 256, launch_blocks = 4;  // defaults of launch<max_threads, min_blocks>()
 
 // What an operation needs to launch kernels. Operations keep a copy.
 struct LaunchContext {

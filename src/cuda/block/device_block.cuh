@@ -45,20 +45,21 @@ struct DeviceBlock {
   }
 };
 
-template <class Body>
-__global__ void __launch_bounds__(1024) block_kernel(const __grid_constant__ Body body) {
+template <int max_threads, int min_blocks, class Body>
+__global__ void __launch_bounds__(max_threads, min_blocks) block_kernel(const __grid_constant__ Body body) {
   DeviceBlock block;
   body(block);
 }
 
-template <class Body>
+template <int max_threads = launch_threads, int min_blocks = launch_blocks, class Body>
 void launch(StreamHandle stream, std::int64_t blocks, int threads, std::size_t shared_bytes, const Body& body) {
   if (blocks <= 0) return;
+  MR_CHECK(threads <= max_threads, "a kernel for at most {} threads is launched with {}", max_threads, threads);
+  const auto kernel = block_kernel<max_threads, min_blocks, Body>;
   if (shared_bytes > 48u << 10)
-    MR_CUDA(cudaFuncSetAttribute(block_kernel<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)));
+    MR_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)));
   void* arguments[] = {const_cast<Body*>(&body)};
-  check(cudaLaunchKernel(block_kernel<Body>, dim3(unsigned(blocks)), dim3(unsigned(threads)), arguments, shared_bytes,
-                         stream),
+  check(cudaLaunchKernel(kernel, dim3(unsigned(blocks)), dim3(unsigned(threads)), arguments, shared_bytes, stream),
         "launch of a kernel");
 }
 

@@ -71,6 +71,19 @@ template <int n, class T>
 MR_DEVICE_INLINE void store(T* to, const float (&from)[n]) {
   Pack<T, n> pack;
   for (int i = 0; i < n; ++i) pack.v[i] = narrow<T>(from[i]);
+#ifdef __CUDACC__
+  // A plain assignment becomes several narrow stores where the elements are computed one by one, as in batch norm.
+  // tests/cuda/ptx_test.sh looks for the wide stores.
+  if constexpr (sizeof pack % sizeof(uint4) == 0) {
+    union {
+      Pack<T, n> pack;
+      uint4 words[sizeof(Pack<T, n>) / sizeof(uint4)];
+    } bits{pack};
+    for (std::size_t i = 0; i < sizeof pack / sizeof(uint4); ++i)
+      __stwb(reinterpret_cast<uint4*>(to) + i, bits.words[i]);
+    return;
+  }
+#endif
   *reinterpret_cast<Pack<T, n>*>(to) = pack;
 }
 

@@ -4,6 +4,8 @@
 #include <functional>
 #include <vector>
 
+#include "millrace/base/error.hpp"
+
 namespace millrace::cuda {
 
 class HostBlock {
@@ -48,8 +50,9 @@ class HostBlock {
   std::vector<double> shared_, exchange_;  // shared_ starts uninitialised, as on a GPU: it is filled with garbage
 };
 
-template <class Body>
+template <int max_threads = launch_threads, int = launch_blocks, class Body>
 void launch(StreamHandle, std::int64_t blocks, int threads, std::size_t shared_bytes, const Body& body) {
+  MR_CHECK(threads <= max_threads, "a kernel for at most {} threads is launched with {}", max_threads, threads);
   for (std::int64_t b = 0; b < blocks; ++b) {
     HostBlock block(b, blocks, threads, shared_bytes);
     block.run([&] { body(block); });

@@ -20,7 +20,7 @@ namespace {
 using namespace batch_norm;
 
 constexpr int tile_max = 32, threads_max = 256;
-constexpr int sum_blocks = 4, apply_blocks = 8;  // blocks for each multiprocessor; all sum_blocks are resident
+constexpr int sum_blocks = 4, apply_blocks = 4;  // blocks for each multiprocessor, all of which are resident
 
 Layout layout_of(std::int64_t count, std::int64_t channels) {
   Layout l{};
@@ -122,8 +122,8 @@ class BatchNorm : public Op {
   }
   template <class Body>
   void launch_finish(const Body& body) const {
-    launch(context_.stream, (l_.channels + finish_channels - 1) / finish_channels, finish_threads_,
-           finish_bytes(finish_threads_), body);
+    launch<1024, 1>(context_.stream, (l_.channels + finish_channels - 1) / finish_channels, finish_threads_,
+                    finish_bytes(finish_threads_), body);
   }
 
   template <class T>

@@ -120,8 +120,8 @@ class Input : public Op {
   template <class From, class T>
   void resized_crop(const OpArgs& args, T* dst, const From& src) const {
     const RowLaunch shape = row_launch(extents_.height * extents_.width);
-    launch(context_.stream, spec_.src[0] * shape.blocks_per_row, shape.threads, 0,
-           ResizedCropNormalize<From, T>{augmented_rows(args, dst, src, shape)});
+    launch<each_threads, 2>(context_.stream, spec_.src[0] * shape.blocks_per_row, shape.threads, 0,
+                            ResizedCropNormalize<From, T>{augmented_rows(args, dst, src, shape)});
   }
 
   template <class From, class T>
@@ -129,9 +129,9 @@ class Input : public Op {
     constexpr int n = pack_size<T>;
     const std::int64_t row_count = spec_.dst().row_count();
     const RowLaunch shape = row_launch((row_count + n - 1) / n);
-    launch(context_.stream, spec_.src[0] * shape.blocks_per_row, shape.threads, 0,
-           CropFlipNormalize<From, T>{augmented_rows(args, dst, src, shape), stored_,
-                                      row_count % n == 0 && aligned(dst, n)});
+    launch<each_threads, 2>(context_.stream, spec_.src[0] * shape.blocks_per_row, shape.threads, 0,
+                            CropFlipNormalize<From, T>{augmented_rows(args, dst, src, shape), stored_,
+                                                       row_count % n == 0 && aligned(dst, n)});
   }
 
   InputSpec spec_;
