@@ -43,7 +43,7 @@ class Optimizer : public OptimizerOp {
       return;
     }
     if (phase == 1)
-      launch(
+      launch<1024, 1>(
           context_.stream, 1, 1024, 0,
           PrepareStep{sums, all_, args.state, step_scalars_.as<StepScalars>(), spec_.clip, spec_.beta1, spec_.beta2});
     if (phase == 1 && lamb) {
