@@ -13,7 +13,9 @@
 #include <new>
 
 #include "millrace/base/log.hpp"
+#include "millrace/comm/position_exchange.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace::app {
 namespace {
@@ -22,6 +24,7 @@ using namespace std::chrono_literals;
 
 std::unique_ptr<World> world;
 std::unique_ptr<World> failure_world;  // a duplicate, for the exchange of failures
+std::unique_ptr<PositionExchange> positions;
 constexpr auto gather_timeout = 1s;    // a rank that has not reported by then counts as not failed
 
 // Nothing here allocates, because memory may be exhausted. The message belongs to the exception, which stays alive.
@@ -85,6 +88,8 @@ volatile std::sig_atomic_t alarm_code;
   static std::atomic<bool> ending{false};
   if (ending.exchange(true))
     for (;;) ::pause();  // another thread of this rank is ending the program
+  if (!watchdog::claim_report())
+    for (;;) ::pause();  // the watchdog is ending the program
   const Failure failure = current_failure();
   std::future<std::vector<std::string>> all;  // never destroyed: that would wait for the other ranks
   try {
@@ -127,12 +132,17 @@ void install_crash_handler() {
 World& end_all_ranks_on_failure(std::unique_ptr<World> given) {
   world = std::move(given);
   failure_world = world->duplicate();
+  positions = std::make_unique<PositionExchange>(*world);
+  watchdog::set_abort([] { world->abort(int(Exit::comm)); });
   std::set_terminate(on_terminate);
   install_crash_handler();
   return *world;
 }
 
 void release_world() {
+  const watchdog::PartScope part(watchdog::Part::end);
+  positions.reset();
+  watchdog::set_abort(nullptr);
   failure_world.reset();
   world.reset();
 }

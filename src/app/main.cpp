@@ -7,11 +7,13 @@
 #include "app/commands.hpp"
 #include "app/failure.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/comm/placement.hpp"
+#include "millrace/base/units.hpp"
+#include "millrace/comm/collective.hpp"
 #include "millrace/config/options.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "millrace/system/cores.hpp"
 #include "millrace/system/signals.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 
 using namespace millrace;
 using namespace millrace::app;
@@ -44,6 +46,18 @@ std::string overview() {
 int answer(const std::string& text, FILE* where = stdout, Exit code = Exit::ok) {
   if (is_first_by_launcher()) std::fputs(text.c_str(), where);
   return int(code);
+}
+
+// The timeout of the watchdog until the configuration is known: that of the command line, or the default.
+double timeout_of(int argc, char** argv) {
+  const std::string key = "--comm.timeout";
+  for (int i = 2; i < argc; ++i) try {
+      const std::string word = argv[i];
+      if (word == key && i + 1 < argc) return parse_seconds(argv[i + 1]);
+      if (word.starts_with(key + "=")) return parse_seconds(word.substr(key.size() + 1));
+    } catch (const Error&) {
+    }
+  return CollectiveOptions{}.timeout_seconds;
 }
 
 const Command* find_command(const std::string& name) {
@@ -81,6 +95,7 @@ int main(int argc, char** argv) {
   if (command->without_mpi && !is_first_by_launcher()) return int(Exit::ok);  // under mpirun, one process does the work
   install_stop_signals();
   receive_stop_signals_in_thread();
+  if (!command->without_mpi) watchdog::start(timeout_of(argc, argv));
   std::unique_ptr<World> started;
   try {
     io::initialize_hdf5();
@@ -90,6 +105,7 @@ int main(int argc, char** argv) {
   }
   World& world = end_all_ranks_on_failure(std::move(started));
   log::set_rank(world.rank(), world.size(), world.host());
+  const watchdog::PartScope part(watchdog::Part::setup);
   const Exit code = command->run(world, Arguments(argv + 2, argv + argc));
   release_world();
   return int(code);

@@ -14,6 +14,7 @@
 #include "millrace/base/units.hpp"
 #include "millrace/comm/placement.hpp"
 #include "millrace/system/cores.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace {
 namespace {
@@ -28,8 +29,8 @@ HostCollective::HostCollective(World& world, const CollectiveOptions& options)
       alone_(world.size() == 1),
       executor_(world.rank(), world.size(), options.chunk_bytes) {
   if (alone_) return;
+  if (watchdog::running()) options_.timeout_seconds = 1e9;  // it sees more than the counters tell
   map_shared_memory();
-  if (!memory_->one_host) all_ranks_ = make_progress_board(world);
   spans_.reserve(4096);
   threaded_ = uses_progress_thread(world, options.progress);
   if (threaded_ || !memory_->one_host) start_worker();
@@ -135,7 +136,6 @@ void HostCollective::begin(CollectiveOp op, const SharedRegion& r, std::size_t b
     queue_.push_back({&region, begin, count, dtype, {tag, count * size_of(dtype), steady_seconds(), 0, 0, false, op}});
   }
   mine_->begun.store(++begun_, std::memory_order_release);
-  post();
   newest_[tag] = begun_;
   if (threaded_) work_.notify_one();
   if (worker_.joinable()) return;
@@ -143,6 +143,7 @@ void HostCollective::begin(CollectiveOp op, const SharedRegion& r, std::size_t b
 }
 
 void HostCollective::reduce_scalars(std::span<double> values) {
+  const watchdog::WaitScope waits(watchdog::Wait::all_reduce);
   if (memory_->one_host)
     reduce_scalars_on_host(values);
   else
@@ -150,7 +151,6 @@ void HostCollective::reduce_scalars(std::span<double> values) {
 }
 
 void HostCollective::reduce_scalars_between_hosts(std::span<double> values) {
-  post();
   Backoff backoff(options_.timeout_seconds);
   while (!memory_->barrier_passed(Barrier::values))
     if (!backoff.wait()) fail_far("the all-reduce of a step's scalars");

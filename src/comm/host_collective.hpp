@@ -24,7 +24,6 @@
 #include "comm/operation.hpp"
 #include "comm/shared_memory.hpp"
 #include "millrace/comm/collective.hpp"
-#include "millrace/comm/progress_board.hpp"
 
 namespace millrace {
 
@@ -56,10 +55,9 @@ class HostCollective : public Collective {
 
   void map_shared_memory();
   void begin(CollectiveOp op, const SharedRegion& r, std::size_t begin, std::size_t count, DType dtype, int tag);
-  // Tells the other hosts that this rank has started one more operation.
-  void post();
   bool all_reached(Counter counter, std::uint64_t value) const;
-  // Throw an Error(comm) that names the late ranks. fail_late: a rank of this host was late. fail_far: any rank.
+  // Throw an Error(comm). fail_late: a rank of this host was late, and is named. fail_far: any rank. With the watchdog of
+  // the run they are not reached: it ends the run.
   [[noreturn]] void fail_waiting(const std::string& what, const std::string& who) const;
   [[noreturn]] void fail_late(const std::string& what, Counter counter, std::uint64_t value) const;
   [[noreturn]] void fail_far(const std::string& what) const;
@@ -88,8 +86,6 @@ class HostCollective : public Collective {
   std::vector<RankCounters*> boards_;       // counters of near_ranks_
   RankCounters* mine_ = nullptr;
   std::vector<int> near_ranks_;               // ranks whose counters this rank can read
-  std::unique_ptr<ProgressBoard> all_ranks_;  // progress of the ranks of all hosts; null on a single host
-  std::atomic<std::uint64_t> posted_ = 0;     // the last number posted to all_ranks_
   std::vector<void*> owned_;                  // regions, if there is only one rank
   bool threaded_ = false;
   bool reported_private_memory_ = false;

@@ -7,6 +7,7 @@
 #include "comm/backoff.hpp"
 #include "comm/host_collective.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace {
 namespace {
@@ -30,10 +31,6 @@ std::string name_of(const Operation& op) {
 
 }  // namespace
 
-void HostCollective::post() {
-  if (all_ranks_) all_ranks_->post(++posted_);
-}
-
 bool HostCollective::all_reached(Counter counter, std::uint64_t value) const {
   return std::all_of(boards_.begin(), boards_.end(),
                      [&](const RankCounters* b) { return (b->*counter).load(std::memory_order_acquire) >= value; });
@@ -45,10 +42,6 @@ void HostCollective::fail_waiting(const std::string& what, const std::string& wh
 }
 
 void HostCollective::fail_late(const std::string& what, Counter counter, std::uint64_t value) const {
-  if (all_ranks_) {  // the late rank of this host may itself wait for a rank of another host
-    const auto status = all_ranks_->query_ranks(posted_, 0.5);
-    if (!status.late.empty() || !status.unresponsive.empty()) fail_waiting(what, all_ranks_->describe(status));
-  }
   std::vector<int> late;
   for (std::size_t r = 0; r < boards_.size(); ++r)
     if ((boards_[r]->*counter).load() < value) late.push_back(near_ranks_[r]);
@@ -56,7 +49,7 @@ void HostCollective::fail_late(const std::string& what, Counter counter, std::ui
 }
 
 void HostCollective::fail_far(const std::string& what) const {
-  fail_waiting(what, all_ranks_ ? all_ranks_->describe(all_ranks_->query_ranks(posted_, 0.5)) : "waiting inside MPI");
+  fail_waiting(what, "waiting inside MPI");
 }
 
 bool HostCollective::await(const Operation& op) {
@@ -76,6 +69,7 @@ bool HostCollective::await(const Operation& op) {
 }
 
 void HostCollective::complete(std::uint64_t number) {
+  const watchdog::WaitScope waits(watchdog::Wait::all_reduce);
   if (worker_.joinable())
     await_worker(number);
   else

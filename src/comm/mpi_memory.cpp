@@ -6,9 +6,13 @@
 #include "comm/direct_all_reduce.hpp"
 #include "comm/shared_memory.hpp"
 #include "millrace/comm/mpi_check.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace {
 namespace {
+
+using watchdog::Wait;
+using watchdog::WaitScope;
 
 struct Comm {
   MPI_Comm handle = MPI_COMM_NULL;
@@ -22,6 +26,7 @@ static_assert(SharedMemory::min_ordered_slice == DirectAllReduce::min_slice);
 class MpiMemory : public SharedMemory {
  public:
   MpiMemory(World& world, bool private_memory) : size_(world.size()), private_(private_memory) {
+    const WaitScope waits(Wait::communicator);
     const MPI_Comm all = *static_cast<const MPI_Comm*>(world.mpi_comm());
     MR_MPI(MPI_Comm_dup(all, &all_.handle));
     MR_MPI(MPI_Comm_dup(all, &values_.handle));
@@ -39,6 +44,7 @@ class MpiMemory : public SharedMemory {
   }
 
   ~MpiMemory() override {
+    const WaitScope waits(Wait::shared_memory);
     for (MPI_Win& window : windows_) MPI_Win_free(&window);
   }
 
@@ -56,6 +62,7 @@ class MpiMemory : public SharedMemory {
       region.peers = {region.mine};
       return region;
     }
+    const WaitScope waits(Wait::shared_memory);
     MPI_Win window;
     MPI_Info info;
     MR_MPI(MPI_Info_create(&info));

@@ -9,9 +9,13 @@
 #include "millrace/base/log.hpp"
 #include "millrace/comm/mpi_check.hpp"
 #include "millrace/comm/world.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace {
 namespace {
+
+using watchdog::Wait;
+using watchdog::WaitScope;
 
 bool on_path(const char* program) {
   const char* path = std::getenv("PATH");
@@ -51,6 +55,7 @@ class MpiWorld : public World {
     int length = 0;
     MR_MPI(MPI_Get_processor_name(name, &length));
     host_ = name;
+    const WaitScope waits(Wait::communicator);
     MPI_Comm local;
     MR_MPI(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &local));
     MR_MPI(MPI_Comm_rank(local, &local_rank_));
@@ -68,6 +73,7 @@ class MpiWorld : public World {
   }
 
   ~MpiWorld() override {
+    const WaitScope waits(owns_mpi_ ? Wait::finalize : Wait::communicator);
     if (owns_mpi_)
       MPI_Finalize();
     else
@@ -81,15 +87,20 @@ class MpiWorld : public World {
   int node() const override { return node_; }
   int node_count() const override { return node_count_; }
   const std::string& host() const override { return host_; }
-  void barrier() override { MR_MPI(MPI_Barrier(comm_)); }
+  void barrier() override {
+    const WaitScope waits(Wait::barrier);
+    MR_MPI(MPI_Barrier(comm_));
+  }
   void broadcast(void* data, std::size_t bytes, int root) override {
     constexpr std::size_t most = std::size_t(1) << 30;  // MPI counts are ints
-    for (std::size_t at = 0; at < bytes; at += most)
+    const WaitScope waits(Wait::broadcast);
+    for (std::size_t at = 0; at < bytes; at += most, watchdog::beat())
       MR_MPI(MPI_Bcast(static_cast<char*>(data) + at, int(std::min(most, bytes - at)), MPI_BYTE, root, comm_));
   }
   void all_reduce(std::span<double> v, Reduce op) override { reduce(v.data(), v.size(), MPI_DOUBLE, op); }
   void all_reduce(std::span<std::int64_t> v, Reduce op) override { reduce(v.data(), v.size(), MPI_INT64_T, op); }
   std::vector<std::string> gather(const std::string& mine) override {
+    const WaitScope waits(Wait::all_gather);
     std::vector<int> lengths(static_cast<std::size_t>(size_)), offsets(lengths);
     int length = int(mine.size()), total = 0;
     MR_MPI(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm_));
@@ -111,6 +122,7 @@ class MpiWorld : public World {
   }
   const void* mpi_comm() const override { return &comm_; }
   std::unique_ptr<World> duplicate() override {
+    const WaitScope waits(Wait::communicator);
     MPI_Comm copy;
     MR_MPI(MPI_Comm_dup(comm_, &copy));
     return std::make_unique<MpiWorld>(copy, false);
@@ -131,6 +143,7 @@ class MpiWorld : public World {
 
   void reduce(void* data, std::size_t count, MPI_Datatype type, Reduce op) {
     if (size_ == 1 || count == 0) return;
+    const WaitScope waits(Wait::all_reduce);
     const MPI_Op which = op == Reduce::sum ? MPI_SUM : op == Reduce::min ? MPI_MIN : MPI_MAX;
     MR_MPI(MPI_Allreduce(MPI_IN_PLACE, data, int(count), type, which, comm_));
   }
@@ -146,6 +159,7 @@ class MpiWorld : public World {
 std::unique_ptr<World> mpi_world(int* argc, char*** argv) {
   allow_start_without_ssh();
   int provided = 0;
+  const WaitScope waits(Wait::mpi_init);
   if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
     fail(Exit::comm, "MPI cannot be initialized (MPI_Init_thread failed)");
   auto world = std::make_unique<MpiWorld>(MPI_COMM_WORLD, true);

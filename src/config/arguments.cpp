@@ -7,6 +7,7 @@
 
 #include "millrace/base/files.hpp"
 #include "millrace/config/keys.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace {
 namespace {
@@ -153,7 +154,9 @@ RunConfig load_config(World& world, const ParsedArguments& parsed, const std::ve
     files.push_back({path, world.broadcast_string(text)});
   }
   files.insert(files.end(), more.begin(), more.end());
-  return resolve_config(files, parsed.keys);
+  RunConfig config = resolve_config(files, parsed.keys);
+  watchdog::set_timeout(config.comm.timeout);
+  return config;
 }
 
 }  // namespace millrace

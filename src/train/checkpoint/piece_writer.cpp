@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "millrace/base/files.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace {
 namespace {
@@ -20,6 +21,7 @@ constexpr std::size_t block_bytes = 1 << 20;
 int write_piece(int fd, const BufferedPiece& piece, std::uint32_t& checksum) {
   for (std::size_t block = 0; block < piece.bytes; block += block_bytes) {
     const std::size_t end = std::min(piece.bytes, block + block_bytes);
+    watchdog::beat();
     checksum = crc32(piece.data + block, end - block, checksum);
     for (std::size_t at = block; at < end;) {
       const ssize_t n = ::pwrite(fd, piece.data + at, end - at, off_t(piece.offset + at));
@@ -37,6 +39,8 @@ WrittenPieces write_pieces(const std::filesystem::path& path, const std::vector<
   WrittenPieces out;
   out.checksums.assign(pieces.size(), 0);
   if (pieces.empty()) return out;
+  const watchdog::PartScope part(watchdog::Part::checkpoint);
+  const watchdog::WaitScope waits(watchdog::Wait::file);
   const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
   int error = fd < 0 ? errno : 0;
   for (std::size_t p = 0; p < pieces.size() && error == 0; ++p) error = write_piece(fd, pieces[p], out.checksums[p]);

@@ -1,0 +1,53 @@
+// The position of a process in memory that other processes of the host can map. It is a memfd: it has no name that could
+// be left behind, and needs no room in /dev/shm. Others open it as /proc/PID/fd/N.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "millrace/watchdog/position.hpp"
+
+namespace millrace::watchdog {
+
+// Who reports the end of the run, on this host.
+enum class Claim : std::uint32_t { none, failure, watchdog };
+
+// Zero-filled memory is a valid initial state.
+struct SharedPosition {
+  std::atomic<std::int32_t> rank, node;
+  std::atomic<std::int64_t> step_plus_1;
+  std::atomic<Part> part;
+  std::atomic<Wait> wait;
+  std::atomic<std::uint64_t> waits;  // for other ranks
+  std::atomic<std::uint64_t> beats;  // of the main thread: any change is progress
+  // Written by the watchdog's thread.
+  std::atomic<std::uint64_t> ticks;  // it runs
+  std::atomic<float> quiet, file_quiet;
+  std::atomic<Part> file_part;
+  std::atomic<Claim> claim;  // of the whole host, in the position of its lowest rank
+  char host[64];
+};
+static_assert(sizeof(SharedPosition) <= 4096);
+
+Position copy_of(const SharedPosition&, int pid);
+
+// A mapping of a position, and the file behind it.
+struct MappedPosition {
+  std::shared_ptr<SharedPosition> at;  // null: it cannot be mapped
+  int file = -1;
+  int pid = 0;
+};
+MappedPosition make_position();                 // of this process; in private memory if there is no memfd
+MappedPosition open_position(int pid, int file);
+
+// The processes of the same job on this host that can be seen: for the time before MPI tells. `position` is null for a
+// process that has not come to make_position().
+struct JobProcess {
+  int rank = 0;
+  MappedPosition position;
+};
+std::vector<JobProcess> find_job();
+int job_ranks_of_host();  // how many there should be; 0: unknown
+
+}  // namespace millrace::watchdog

@@ -1,0 +1,308 @@
+#include "millrace/watchdog/watchdog.hpp"
+
+#include <fmt/core.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <ctime>
+#include <future>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "millrace/base/clock.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/files.hpp"
+#include "millrace/base/log.hpp"
+#include "watchdog/counted_time.hpp"
+#include "watchdog/judge.hpp"
+#include "watchdog/own_position.hpp"
+
+namespace millrace::watchdog {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto interval = 250ms;
+constexpr double longest_tick = 0.5;  // seconds: what a pause of the watchdog counts as
+constexpr double still_runs = 2;      // a rank whose watchdog has been silent for less time leads its host
+constexpr auto head_start = 2s;       // the first host reports alone, unless it takes longer
+constexpr auto for_record = 1s;       // the file system may be stuck
+constexpr auto for_abort = 1s;
+
+// A rank of this host, as this process sees it.
+struct WatchedPeer {
+  MappedPosition position;
+  int rank = 0;
+  std::uint64_t ticks = 0;
+  double silent = 0;
+};
+
+// News of another host.
+struct RemoteHost {
+  std::vector<Position> positions;
+  double age = 0;
+};
+
+struct State {
+  OwnPosition own;
+  std::atomic<double> timeout;
+  std::mutex mutex;  // guards the members below
+  std::vector<WatchedPeer> peers;
+  bool peers_known = false;            // by MPI; before, they are looked for
+  double next_search = 0.5;            // in seconds of quiet
+  std::map<int, RemoteHost> remote;    // by node
+  int hosts = 1;
+  std::filesystem::path folder;
+  std::function<void()> abort;
+
+  explicit State(double t) : timeout(t) {}
+};
+
+State* state = nullptr;  // never destroyed: the thread runs until the process ends
+
+std::string utc_now() {
+  const std::time_t t = std::time(nullptr);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&t));
+  return text;
+}
+
+// The functions below need the lock.
+
+Position view_of(const WatchedPeer& peer) {
+  Position out;
+  if (peer.position.at) {
+    out = copy_of(*peer.position.at, peer.position.pid);
+  } else {
+    ::gethostname(out.host, sizeof out.host - 1);
+    out.pid = peer.position.pid;
+  }
+  out.rank = peer.rank;
+  out.silent = peer.silent;
+  return out;
+}
+
+std::vector<Position> near_positions() {
+  if (state->peers.empty()) return {copy_of(*state->own.shared.at, ::getpid())};
+  std::vector<Position> out;
+  for (const WatchedPeer& peer : state->peers) out.push_back(view_of(peer));
+  return out;
+}
+
+std::vector<Position> known_positions() {
+  auto out = near_positions();
+  for (const auto& [node, host] : state->remote)
+    for (Position p : host.positions) {
+      p.silent += host.age;
+      if (for_ranks(p.wait)) p.quiet += host.age;
+      out.push_back(p);
+    }
+  std::sort(out.begin(), out.end(), [](const Position& a, const Position& b) { return a.rank < b.rank; });
+  return out;
+}
+
+bool leads() {
+  for (const WatchedPeer& peer : state->peers) {
+    if (peer.position.pid == ::getpid()) return true;
+    if (peer.position.at && peer.silent < still_runs) return false;
+  }
+  return true;
+}
+
+std::atomic<Claim>& claim_of_host() {
+  for (const WatchedPeer& peer : state->peers)
+    if (peer.position.at) return peer.position.at->claim;
+  return state->own.shared.at->claim;
+}
+
+// Looks for the ranks of this host while MPI starts.
+void search_peers(double passed) {
+  const double quiet = state->own.shared.at->quiet;
+  if (state->peers_known || !for_ranks(state->own.shared.at->wait) || quiet < state->next_search) return;
+  state->next_search = quiet + std::min(30., std::max(0.5, quiet));
+  for (JobProcess& one : find_job()) {
+    const auto known = std::find_if(state->peers.begin(), state->peers.end(), [&](auto& p) { return p.rank == one.rank; });
+    if (known == state->peers.end()) {
+      state->peers.push_back({std::move(one.position), one.rank, 0, passed});
+    } else if (!known->position.at) {
+      known->position = std::move(one.position);
+    }
+  }
+  std::sort(state->peers.begin(), state->peers.end(), [](auto& a, auto& b) { return a.rank < b.rank; });
+  state->peers_known = std::size_t(job_ranks_of_host()) == state->peers.size() &&
+                       std::all_of(state->peers.begin(), state->peers.end(), [](auto& p) { return p.position.at != nullptr; });
+}
+
+void observe(double passed) {
+  for (WatchedPeer& peer : state->peers) {
+    const std::uint64_t ticks = peer.position.at ? peer.position.at->ticks.load() : 0;
+    peer.silent = ticks != peer.ticks ? 0 : peer.silent + passed;
+    peer.ticks = ticks;
+  }
+  for (auto& [node, host] : state->remote) host.age += passed;
+}
+
+std::optional<Verdict> verdict() {
+  auto found = judge(known_positions(), state->timeout);
+  const bool partial = state->remote.size() + 1 < std::size_t(state->hosts);
+  if (found && partial && (found->cause == Cause::behind || found->cause == Cause::unknown)) return std::nullopt;
+  return found;
+}
+
+// Runs f in a thread and waits for it, but not longer than `most`.
+template <class F>
+void try_for(std::chrono::milliseconds most, F f) {
+  auto done = std::make_shared<std::promise<void>>();
+  auto future = done->get_future();
+  std::thread([f = std::move(f), done] {
+    try {
+      f();
+    } catch (...) {  // the run ends in any case
+    }
+    done->set_value();
+  }).detach();
+  future.wait_for(most);
+}
+
+[[noreturn]] void end_quietly(const std::vector<Position>& blamed) {
+  for (const Position& p : blamed)
+    if (p.node == state->own.shared.at->node && p.silent >= still_runs && p.pid != ::getpid()) ::kill(p.pid, SIGKILL);
+  ::_exit(int(Exit::comm));
+}
+
+[[noreturn]] void end(const Verdict& v, const std::vector<Position>& all, bool first_host) {
+  if (!first_host) std::this_thread::sleep_for(head_start);
+  const std::string line = describe(v);
+  log::error(line);
+  if (!state->folder.empty())
+    try_for(for_record, [path = state->folder / "flight.json", text = flight_record(line, all, utc_now())] {
+      write_file_atomically(path, text);
+    });
+  if (state->abort) try_for(for_abort, state->abort);
+  end_quietly(v.blamed);
+}
+
+// Whether no host before this one can report.
+bool is_first_host(const Verdict& v, const std::vector<Position>& all) {
+  for (const Position& p : all)
+    if (p.node < state->own.shared.at->node && p.silent < still_runs &&
+        std::none_of(v.blamed.begin(), v.blamed.end(), [&](const Position& b) { return b.rank == p.rank; }))
+      return false;
+  return true;
+}
+
+void tick(double passed) {
+  state->own.tick(passed);
+  const std::lock_guard lock(state->mutex);
+  search_peers(passed);
+  observe(passed);
+  if (claim_of_host() == Claim::watchdog) {  // another rank reports
+    std::this_thread::sleep_for(head_start + for_record + for_abort);
+    end_quietly({});
+  }
+  if (!leads()) return;
+  const auto found = verdict();
+  if (!found) return;
+  Claim free = Claim::none;
+  if (!claim_of_host().compare_exchange_strong(free, Claim::watchdog)) {  // a rank is failing
+    std::this_thread::sleep_for(head_start);
+    end_quietly(found->blamed);
+  }
+  const auto all = known_positions();
+  end(*found, all, is_first_host(*found, all));
+}
+
+void run() {
+  sigset_t all;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  for (TickClock clock(longest_tick, steady_seconds());;) {
+    std::this_thread::sleep_for(interval);
+    tick(clock.tick(steady_seconds()));
+  }
+}
+
+}  // namespace
+
+void start(double timeout) {
+  auto made = std::make_unique<State>(timeout);
+  if (!made->own.shared.at) return;
+  state = made.release();
+  own_position = &state->own;
+  std::thread(run).detach();
+}
+
+bool running() { return state != nullptr; }
+
+void set_timeout(double seconds) {
+  if (state) state->timeout = seconds;
+}
+
+double timeout() { return state ? state->timeout.load() : 0; }
+
+void set_folder(const std::filesystem::path& folder) {
+  if (!state) return;
+  const std::lock_guard lock(state->mutex);
+  state->folder = folder;
+}
+
+void set_abort(std::function<void()> abort) {
+  if (!state) return;
+  const std::lock_guard lock(state->mutex);
+  state->abort = std::move(abort);
+}
+
+bool set_peers(const std::vector<Peer>& of_this_host) {
+  if (!state) return false;
+  std::vector<WatchedPeer> peers;
+  for (const Peer& peer : of_this_host) {
+    WatchedPeer one{open_position(peer.pid, peer.file), peer.rank};
+    if (peer.pid == ::getpid()) one.position = state->own.shared;
+    if (one.position.at) peers.push_back(std::move(one));
+  }
+  const bool all = peers.size() == of_this_host.size();
+  const std::lock_guard lock(state->mutex);
+  state->peers = std::move(peers);
+  state->peers_known = true;
+  return all;
+}
+
+std::vector<Position> positions_of_host() {
+  if (!state) return {};
+  const std::lock_guard lock(state->mutex);
+  return near_positions();
+}
+
+bool leads_host() {
+  if (!state) return false;
+  const std::lock_guard lock(state->mutex);
+  return leads();
+}
+
+void set_hosts(int count) {
+  if (!state) return;
+  const std::lock_guard lock(state->mutex);
+  state->hosts = count;
+  state->remote.clear();
+}
+
+void hear_from(const std::vector<Position>& of_host) {
+  if (!state || of_host.empty()) return;
+  const std::lock_guard lock(state->mutex);
+  state->remote[of_host.front().node] = {of_host, 0};
+}
+
+bool claim_report() {
+  if (!state) return true;
+  const std::unique_lock lock(state->mutex, std::try_to_lock);
+  if (!lock) return true;
+  Claim free = Claim::none;
+  return claim_of_host().compare_exchange_strong(free, Claim::failure) || free == Claim::failure;
+}
+
+}  // namespace millrace::watchdog
