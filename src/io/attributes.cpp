@@ -61,7 +61,7 @@ std::string read_string(const Attribute& a, const std::string& at) {
 }  // namespace
 
 void File::set(const std::string& object, const std::string& key, const std::string& value) {
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   const std::string at = place(impl_->path, object, key);
   const Handle type(MR_H5(at, H5Tcopy(H5T_C_S1)), H5Tclose);
   MR_H5(at, H5Tset_size(type, value.size() + 1));
@@ -71,21 +71,21 @@ void File::set(const std::string& object, const std::string& key, const std::str
 }
 
 void File::set(const std::string& object, const std::string& key, double value) {
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   const std::string at = place(impl_->path, object, key);
   const Handle space(MR_H5(at, H5Screate(H5S_SCALAR)), H5Sclose);
   write(impl_->id(), at, object, key, H5T_NATIVE_DOUBLE, space, &value);
 }
 
 void File::set(const std::string& object, const std::string& key, std::int64_t value) {
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   const std::string at = place(impl_->path, object, key);
   const Handle space(MR_H5(at, H5Screate(H5S_SCALAR)), H5Sclose);
   write(impl_->id(), at, object, key, H5T_NATIVE_INT64, space, &value);
 }
 
 void File::set(const std::string& object, const std::string& key, const std::vector<double>& values) {
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   const std::string at = place(impl_->path, object, key);
   const hsize_t count = values.size();
   const Handle space(count ? MR_H5(at, H5Screate_simple(1, &count, nullptr)) : MR_H5(at, H5Screate(H5S_NULL)),
@@ -95,7 +95,7 @@ void File::set(const std::string& object, const std::string& key, const std::vec
 }
 
 std::optional<std::string> File::get_string(const std::string& object, const std::string& key) const {
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   const std::string at = place(impl_->path, object, key);
   const auto a = find(impl_->id(), at, object, key);
   if (!a || H5Tget_class(a->type) != H5T_STRING || a->count != 1) return std::nullopt;
@@ -103,7 +103,7 @@ std::optional<std::string> File::get_string(const std::string& object, const std
 }
 
 std::optional<std::vector<double>> File::get_numbers(const std::string& object, const std::string& key) const {
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   const std::string at = place(impl_->path, object, key);
   const auto a = find(impl_->id(), at, object, key);
   if (!a || (H5Tget_class(a->type) != H5T_INTEGER && H5Tget_class(a->type) != H5T_FLOAT)) return std::nullopt;
@@ -113,7 +113,7 @@ std::optional<std::vector<double>> File::get_numbers(const std::string& object, 
 }
 
 std::optional<std::int64_t> File::get_int(const std::string& object, const std::string& key) const {
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   const std::string at = place(impl_->path, object, key);
   const auto a = find(impl_->id(), at, object, key);
   if (!a || H5Tget_class(a->type) != H5T_INTEGER || a->count != 1) return std::nullopt;

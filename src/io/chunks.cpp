@@ -97,7 +97,7 @@ hsize_t user_block_of(hid_t file, const std::string& path) {
 std::int64_t fast_chunk_listing_limit() { return H5_VERSION_GE(1, 14, 0) ? 2'000'000 : 20'000; }
 
 std::vector<ChunkInfo> File::chunks(const std::string& given) const {
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   const OpenDataset& dataset = impl_->dataset(given);
   const std::string at = impl_->where(absolute(given));
   const Handle dcpl(MR_H5(at, H5Dget_create_plist(dataset.id)), H5Pclose);
@@ -114,7 +114,7 @@ std::vector<ChunkInfo> File::chunks(const std::string& given) const {
 }
 
 ChunkedLayout File::chunked_layout(const std::string& given) const {
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   const OpenDataset& dataset = impl_->dataset(given);
   const std::string at = impl_->where(absolute(given));
   ChunkedLayout out;

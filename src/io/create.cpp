@@ -24,7 +24,7 @@ Handle make(hid_t file, const std::string& name, DType dtype, const std::vector<
 }  // namespace
 
 void File::create_dataset(const std::string& given, DType dtype, const std::vector<std::int64_t>& shape) {
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   const std::string name = absolute(given), at = impl_->where(name);
   const Handle dcpl(MR_H5(at, H5Pcreate(H5P_DATASET_CREATE)), H5Pclose);
   MR_H5(at, H5Pset_layout(dcpl, H5D_CONTIGUOUS));
@@ -34,7 +34,7 @@ void File::create_dataset(const std::string& given, DType dtype, const std::vect
 
 void File::create_chunked(const std::string& given, DType dtype, const std::vector<std::int64_t>& shape,
                           std::int64_t chunk_rows, const FilterSpec& filter) {
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   const std::string name = absolute(given), at = impl_->where(name);
   MR_CHECK(!impl_->parallel() && !shape.empty() && chunk_rows >= 1, "{}", at);
   const Handle dcpl(MR_H5(at, H5Pcreate(H5P_DATASET_CREATE)), H5Pclose);
@@ -46,7 +46,7 @@ void File::create_chunked(const std::string& given, DType dtype, const std::vect
 }
 
 void File::write_chunk(const std::string& given, std::int64_t number, const ByteBuffer& stored) {
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   const OpenDataset& dataset = impl_->dataset(given);
   const std::string at = impl_->where(absolute(given));
   const Handle dcpl(MR_H5(at, H5Dget_create_plist(dataset.id)), H5Pclose);

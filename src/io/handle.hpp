@@ -5,6 +5,8 @@
 #include <mutex>
 #include <utility>
 
+#include "millrace/watchdog/watchdog.hpp"
+
 namespace millrace::io {
 
 // Closes the identifier that it owns. Movable, not copyable. The destructor ignores failures; a caller that needs to
@@ -42,11 +44,13 @@ class Hdf5Lock {
  public:
   // file: the file that HDF5 works on, for current_hdf5_file(); null: that of the enclosing Hdf5Lock. Also switches off
   // HDF5's own printing of errors, which is a setting per thread in thread-safe builds.
-  explicit Hdf5Lock(const char* file = nullptr);
+  // parallel: the call may wait for other ranks.
+  explicit Hdf5Lock(const char* file = nullptr, bool parallel = false);
   ~Hdf5Lock();
   Hdf5Lock(const Hdf5Lock&) = delete;
 
  private:
+  const watchdog::WaitScope waits_;  // also for another thread's call
   std::lock_guard<std::recursive_mutex> lock_;
   const char* outer_;
 };

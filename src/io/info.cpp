@@ -185,14 +185,14 @@ OpenDataset& File::Impl::dataset(const std::string& given) {
 }
 
 std::vector<std::string> File::datasets() const {
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   std::vector<std::string> names;
   MR_H5(impl_->path, H5Ovisit2(impl_->id(), H5_INDEX_NAME, H5_ITER_INC, collect_dataset, &names, H5O_INFO_BASIC));
   return names;
 }
 
 bool File::has(const std::string& name) const {
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   const std::string full = absolute(name);
   const hid_t object = H5Oopen(impl_->id(), full.c_str(), H5P_DEFAULT);
   if (object < 0) {
@@ -218,7 +218,7 @@ std::string file_of(hid_t object) {
 }
 
 DatasetInfo File::info(const std::string& given) const {
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   const OpenDataset& dataset = impl_->dataset(given);
   DatasetInfo info;
   info.name = absolute(given);

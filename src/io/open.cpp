@@ -162,13 +162,14 @@ File File::open_parallel(const std::string& path, World& world) {
   }
   world.agree(Exit::data, problem);
   {
-    const Hdf5Lock entry(path.c_str());
+    const Hdf5Lock entry(path.c_str(), true);
     problem = message_of([&] {
       const Handle fapl = access_properties(path, comm);
       impl->file = Handle(MR_H5(path, H5Fopen(path.c_str(), H5F_ACC_RDONLY, fapl)), H5Fclose);
     });
   }
   world.agree(Exit::data, problem);
+  const watchdog::WaitScope waits(watchdog::Wait::communicator);
   MPI_Comm_dup(comm, &impl->comm);
   return File(std::move(impl));
 }
@@ -185,7 +186,7 @@ File File::create_parallel(const std::string& path, World& world) {
   if (world.rank() == 0) problem = problem_creating(path);
   world.agree(Exit::data, problem);
   {
-    const Hdf5Lock entry(path.c_str());
+    const Hdf5Lock entry(path.c_str(), true);
     problem = message_of([&] {
       const Handle fapl = writing_properties(path, comm);
       impl->file =
@@ -193,17 +194,18 @@ File File::create_parallel(const std::string& path, World& world) {
     });
   }
   world.agree(Exit::data, problem);
+  const watchdog::WaitScope waits(watchdog::Wait::communicator);
   MPI_Comm_dup(comm, &impl->comm);
   return File(std::move(impl));
 }
 
 void File::flush() {
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   impl_->finish_writing();
 }
 
 void File::close() {
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   if (!impl_->file) return;
   std::string problem;
   const auto first = [&](std::string message) {

@@ -94,7 +94,7 @@ void File::Impl::finish_writing() {
 }
 
 File::Impl::~Impl() {
-  const Hdf5Lock entry(path.c_str());
+  const Hdf5Lock entry(path.c_str(), parallel());
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (file && parallel() && writable && !finalized) try {

@@ -193,21 +193,21 @@ void File::Impl::transfer(const std::string& name, const Request& r, Transfer ki
 
 void File::read_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory, void* out,
                      Transfer kind) const {
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   impl_->transfer(dataset, {false, begin, count, memory, static_cast<char*>(out)}, kind);
 }
 
 void File::read_rows(const std::string& dataset, std::span<const std::int64_t> rows, DType memory, void* out,
                      Transfer kind) const {
   static constexpr std::int64_t none = 0;
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   const std::int64_t* first = rows.empty() ? &none : rows.data();
   impl_->transfer(dataset, {false, 0, std::int64_t(rows.size()), memory, static_cast<char*>(out), first}, kind);
 }
 
 void File::write_rows(const std::string& dataset, std::int64_t begin, std::int64_t count, DType memory,
                       const void* data, Transfer kind) {
-  const Hdf5Lock entry(impl_->path.c_str());
+  const Hdf5Lock entry(impl_->path.c_str(), impl_->parallel());
   char* source = const_cast<char*>(static_cast<const char*>(data));  // a write request only reads it
   impl_->transfer(dataset, {true, begin, count, memory, source}, kind);
 }

@@ -7,6 +7,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/train/commands.hpp"
 #include "millrace/train/session/memory_fit.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/resume.hpp"
 #include "train/session/evaluation.hpp"
@@ -33,6 +34,7 @@ void Evaluator::forward(const Batch& batch) {
 }
 
 Evaluation Evaluator::run() {
+  const watchdog::PartScope part(watchdog::Part::evaluation);
   const Sampler& order = *s_.batching.valid_order;
   std::int64_t step = 0;
   std::size_t index = 0;
@@ -57,7 +59,11 @@ Evaluation Evaluator::run() {
   network_.push_step(0);
   {
     Loader loader(*s_.compute.device, *s_.data.valid_source, s_.data.valid, order, options_, items, &slots_);
-    while (const Batch* batch = loader.next()) {
+    const auto next = [&] {
+      const watchdog::WaitScope waits(watchdog::Wait::file);
+      return loader.next();
+    };
+    while (const Batch* batch = next()) {
       unread += batch->skipped;
       forward(*batch);
       if (!s_.strict()) continue;

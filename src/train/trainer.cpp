@@ -9,6 +9,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/config/keys.hpp"
 #include "millrace/train/session/memory_fit.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 #include "train/checkpoint/replicas.hpp"
 #include "train/overflow.hpp"
 #include "train/resume.hpp"
@@ -58,6 +59,7 @@ Trainer::Impl::Impl(World& world, const RunConfig& config, Timeline::Clock::time
 
 Exit Trainer::Impl::run_all() {
   const RunFolderLock lock(s.world, dir);
+  watchdog::set_folder(dir);
   PrometheusFile::require_own(s.world, s.config.log.prometheus);
   resume();
   if (const std::string why = nothing_to_train(); !why.empty()) {
@@ -80,6 +82,7 @@ Exit Trainer::Impl::run_all() {
 }
 
 Exit Trainer::Impl::loop() {
+  const watchdog::PartScope part(watchdog::Part::train);
   bool stopping = false;
   const std::int64_t total = s.total_steps();
   while (run.step < total && !stopping) {
@@ -115,6 +118,7 @@ void Trainer::Impl::collect_one(bool* stopping, bool* wants_checkpoint) {
   const bool due = s.world.rank() == 0 && clock.due_at() && !store.saving();
   const std::int64_t step = run.step;
   const StepResult result = runner->collect(step, {stop.requested(last.seconds, clock.duration()), due, store.busy()});
+  watchdog::step(result.step);
   device_monitor.after_collect();
   advance(result);
   if (tracer) tracer->collected(step, *runner);
@@ -166,6 +170,7 @@ void Trainer::Impl::start_feeding() {
 }
 
 void Trainer::Impl::resume() {
+  const watchdog::PartScope part(watchdog::Part::checkpoint);
   if (s.config.run.resume == Resume::never) {
     if (s.world.rank() == 0) remove_old_run(dir);  // otherwise a later resume would find the checkpoints of the old run
     s.world.barrier();

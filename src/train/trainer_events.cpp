@@ -10,6 +10,7 @@
 #include "millrace/base/units.hpp"
 #include "millrace/config/keys.hpp"
 #include "millrace/train/session/resolved_config.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 #include "train/checkpoint/replicas.hpp"
 #include "train/checkpoint/run_state.hpp"
 #include "train/overflow.hpp"
@@ -19,6 +20,7 @@ namespace millrace {
 
 void Trainer::Impl::checkpoint(bool needed) {
   const Timeline::Scope scope(timeline, Phase::checkpoint);
+  const watchdog::PartScope part(watchdog::Part::checkpoint);
   if (store.saving()) saved(store.finish());
   const auto began = std::chrono::steady_clock::now();
   if (run_logger) run_logger->before_checkpoint();

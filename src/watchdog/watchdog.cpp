@@ -29,7 +29,6 @@ using namespace std::chrono_literals;
 
 constexpr auto interval = 250ms;
 constexpr double longest_tick = 0.5;  // seconds: what a pause of the watchdog counts as
-constexpr double still_runs = 2;      // a rank whose watchdog has been silent for less time leads its host
 constexpr auto head_start = 2s;       // the first host reports alone, unless it takes longer
 constexpr auto for_record = 1s;       // the file system may be stuck
 constexpr auto for_abort = 1s;
@@ -64,6 +63,9 @@ struct State {
 };
 
 State* state = nullptr;  // never destroyed: the thread runs until the process ends
+
+// A rank whose watchdog has been silent for less time leads its host.
+double still_runs() { return std::clamp(state->timeout / 3, 0.75, 2.); }
 
 std::string utc_now() {
   const std::time_t t = std::time(nullptr);
@@ -109,7 +111,7 @@ std::vector<Position> known_positions() {
 bool leads() {
   for (const WatchedPeer& peer : state->peers) {
     if (peer.position.pid == ::getpid()) return true;
-    if (peer.position.at && peer.silent < still_runs) return false;
+    if (peer.position.at && peer.silent < still_runs()) return false;
   }
   return true;
 }
@@ -170,8 +172,11 @@ void try_for(std::chrono::milliseconds most, F f) {
 }
 
 [[noreturn]] void end_quietly(const std::vector<Position>& blamed) {
+  // mpirun kills all ranks, and would take the code of a killed rank as that of the run.
   for (const Position& p : blamed)
-    if (p.node == state->own.shared.at->node && p.silent >= still_runs && p.pid != ::getpid()) ::kill(p.pid, SIGKILL);
+    if (!std::getenv("OMPI_COMM_WORLD_RANK") && p.node == state->own.shared.at->node && p.silent >= still_runs() &&
+        p.pid > 0 && p.pid != ::getpid())
+      ::kill(p.pid, SIGKILL);
   ::_exit(int(Exit::comm));
 }
 
@@ -190,7 +195,7 @@ void try_for(std::chrono::milliseconds most, F f) {
 // Whether no host before this one can report.
 bool is_first_host(const Verdict& v, const std::vector<Position>& all) {
   for (const Position& p : all)
-    if (p.node < state->own.shared.at->node && p.silent < still_runs &&
+    if (p.node < state->own.shared.at->node && p.silent < still_runs() &&
         std::none_of(v.blamed.begin(), v.blamed.end(), [&](const Position& b) { return b.rank == p.rank; }))
       return false;
   return true;

@@ -9,6 +9,7 @@
 #include "data/scan/scan_shards.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/comm/node_memory.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace {
 namespace {
@@ -59,6 +60,7 @@ ShardIndex index_shards(World& world, const DataOptions& options) {
   std::string problem;
   Exit code = Exit::data;
   if (scans) try {
+      const watchdog::WaitScope waits(watchdog::Wait::file);
       found = scan_shards(options);
     } catch (const Error& e) {
       problem = e.what();

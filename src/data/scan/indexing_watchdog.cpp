@@ -10,6 +10,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace {
 
@@ -30,6 +31,7 @@ IndexingWatchdog::~IndexingWatchdog() {
 }
 
 void IndexingWatchdog::at(const std::string& what) {
+  watchdog::beat();
   if (!thread_.joinable()) return;
   const std::lock_guard lock(mutex_);
   what_ = what;

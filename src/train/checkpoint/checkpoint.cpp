@@ -9,6 +9,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 #include "train/checkpoint/checkpoint_file.hpp"
 #include "train/checkpoint/load_tensors.hpp"
 #include "train/checkpoint/replicas.hpp"
@@ -18,6 +19,10 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
+using watchdog::Part;
+using watchdog::PartScope;
+using watchdog::Wait;
+using watchdog::WaitScope;
 
 template <class T>
 bool running(const std::future<T>& future) {
@@ -32,6 +37,12 @@ auto in_background(F f) {
   } catch (const std::system_error&) {
     return std::async(std::launch::deferred, f);
   }
+}
+
+template <class T>
+T wait_for(std::future<T>& future) {
+  const WaitScope waits(Wait::file);
+  return future.get();
 }
 
 // Returns the message of the lowest rank that has one, on all ranks; "" if none has. Collective.
@@ -78,6 +89,7 @@ std::string CheckpointStore::create_file() {
   std::string problem;
   std::vector<std::int64_t> offsets(tensors_.tensors.size(), 0);
   if (world_.rank() == 0) try {
+      const WaitScope waits(Wait::file);
       offsets = create_checkpoint_file(aside_, tensors_.tensors, run_.model);
     } catch (const Error& e) {
       problem = e.what();
@@ -127,6 +139,7 @@ void CheckpointStore::copy_pieces() {
 bool CheckpointStore::busy() const { return running(writing_) || running(sealing_); }
 
 std::optional<std::string> CheckpointStore::advance() {
+  const PartScope part(Part::checkpoint);
   if (stage_ == Stage::none) return "";
   std::string problem;
   if (stage_ == Stage::writing) {
@@ -134,7 +147,7 @@ std::optional<std::string> CheckpointStore::advance() {
     stage_ = Stage::sealing;
     if (problem.empty()) return std::nullopt;
   } else {
-    problem = world_.broadcast_string(world_.rank() == 0 ? sealing_.get() : "");
+    problem = world_.broadcast_string(world_.rank() == 0 ? wait_for(sealing_) : "");
   }
   stage_ = Stage::none;
   std::error_code ignored;
@@ -143,7 +156,7 @@ std::optional<std::string> CheckpointStore::advance() {
 }
 
 std::string CheckpointStore::combine() {
-  const WrittenPieces written = writing_.get();
+  const WrittenPieces written = wait_for(writing_);
   if (std::string problem = first_problem(world_, written.problem); !problem.empty()) return problem;
   std::vector<std::int64_t> of_pieces(pieces_.size(), 0);
   for (std::size_t i = 0; i < own_.size(); ++i) of_pieces[own_[i].piece] = std::int64_t(written.checksums[i]);
@@ -159,6 +172,8 @@ std::string CheckpointStore::combine() {
 }
 
 std::string CheckpointStore::complete(const std::vector<std::uint32_t>& checksums) const {
+  const PartScope part(Part::checkpoint);
+  const WaitScope waits(Wait::file);
   try {
     seal_checkpoint_file(aside_, tensors_.tensors, checksums, run_);
     rename_durably(aside_, folder_ / file_name(run_.step));

@@ -7,6 +7,7 @@
 #include "millrace/data/index/class_names.hpp"
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/data/scan/index_shards.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 #include "train/session/input_options.hpp"
 
 namespace millrace {
@@ -121,6 +122,7 @@ DataSets index_data_sets(World& world, const RunConfig& config, bool training, c
   DataSets sets;
   sets.has_train = !c.train.empty() && (training || !model);
   sets.has_valid = !c.valid.empty() && (config.train.evaluate || !training);
+  const watchdog::PartScope part(watchdog::Part::index);
   if (sets.has_train) sets.train = index_shards(world, data_options(c, c.train, false));
   if (sets.has_valid) sets.valid = index_shards(world, data_options(c, c.valid, true));
   if (model) use_model(*model, sets);
@@ -147,6 +149,7 @@ DataSets index_data_sets(World& world, const RunConfig& config, bool training, c
 }
 
 void open_sources(World& world, const RunConfig& config, bool training, DataSets& sets) {
+  const watchdog::PartScope part(watchdog::Part::open);
   const DataConfig& c = config.data;
   if (training)
     sets.train_source =

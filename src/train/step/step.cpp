@@ -9,6 +9,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/train/distributed/buckets.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 #include "train/step/equal_bits.hpp"
 #include "train/step/simulated_compute.hpp"
 
@@ -99,6 +100,7 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
 // checked later, by the compute stream: see forward_backward().
 void StepRunner::take(int size) {
   group_.work.clear();
+  const watchdog::WaitScope waits(watchdog::Wait::file);
   const auto batches = loader_.take(std::size_t(size));
   MR_CHECK(int(batches.size()) == size, "the loader ended too early");
   for (const Batch& batch : batches) {
