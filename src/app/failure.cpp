@@ -25,7 +25,7 @@ using namespace std::chrono_literals;
 std::unique_ptr<World> world;
 std::unique_ptr<World> failure_world;  // a duplicate, for the exchange of failures
 std::unique_ptr<PositionExchange> positions;
-constexpr auto gather_timeout = 1s;    // a rank that has not reported by then counts as not failed
+constexpr auto gather_timeout = 1s;  // a rank that has not reported by then counts as not failed
 
 // Nothing here allocates, because memory may be exhausted. The message belongs to the exception, which stays alive.
 struct Failure {

@@ -56,8 +56,8 @@ class HostCollective : public Collective {
   void map_shared_memory();
   void begin(CollectiveOp op, const SharedRegion& r, std::size_t begin, std::size_t count, DType dtype, int tag);
   bool all_reached(Counter counter, std::uint64_t value) const;
-  // Throw an Error(comm). fail_late: a rank of this host was late, and is named. fail_far: any rank. With the watchdog of
-  // the run they are not reached: it ends the run.
+  // Throw an Error(comm). fail_late: a rank of this host was late, and is named. fail_far: any rank. With the watchdog
+  // of the run they are not reached: it ends the run.
   [[noreturn]] void fail_waiting(const std::string& what, const std::string& who) const;
   [[noreturn]] void fail_late(const std::string& what, Counter counter, std::uint64_t value) const;
   [[noreturn]] void fail_far(const std::string& what) const;
@@ -85,8 +85,8 @@ class HostCollective : public Collective {
   std::deque<MappedRegion> regions_;        // a deque, because operations hold pointers to its elements
   std::vector<RankCounters*> boards_;       // counters of near_ranks_
   RankCounters* mine_ = nullptr;
-  std::vector<int> near_ranks_;               // ranks whose counters this rank can read
-  std::vector<void*> owned_;                  // regions, if there is only one rank
+  std::vector<int> near_ranks_;  // ranks whose counters this rank can read
+  std::vector<void*> owned_;     // regions, if there is only one rank
   bool threaded_ = false;
   bool reported_private_memory_ = false;
   bool stuck_ = false;  // the worker did not return from MPI

@@ -48,9 +48,7 @@ void HostCollective::fail_late(const std::string& what, Counter counter, std::ui
   fail_waiting(what, fmt::format("late: rank {} on {}", list(late), world_.host()));
 }
 
-void HostCollective::fail_far(const std::string& what) const {
-  fail_waiting(what, "waiting inside MPI");
-}
+void HostCollective::fail_far(const std::string& what) const { fail_waiting(what, "waiting inside MPI"); }
 
 bool HostCollective::await(const Operation& op) {
   Backoff backoff(options_.timeout_seconds);

@@ -78,8 +78,8 @@ struct PositionExchange::Impl {
     Message& m = sent.emplace_back();
     m.to = to;
     m.positions = watchdog::positions_of_host();
-    MR_MPI(MPI_Isend(m.positions.data(), int(m.positions.size() * sizeof(Position)), MPI_BYTE, to, tag, comm,
-                     &m.request));
+    MR_MPI(
+        MPI_Isend(m.positions.data(), int(m.positions.size() * sizeof(Position)), MPI_BYTE, to, tag, comm, &m.request));
   }
 
   bool receive() {
@@ -101,7 +101,7 @@ struct PositionExchange::Impl {
     while (receive()) continue;
     if (steady_seconds() < next || !watchdog::leads_host()) return;
     for (const int judge : judges) send(judge, news);
-    next = steady_seconds() + std::clamp(watchdog::timeout() / 8, 0.1, 5.);
+    next = steady_seconds() + std::clamp(watchdog::timeout() / 8, 0.1, 1.);
   }
 
   void run() {

@@ -55,7 +55,9 @@ thread_local const char* current_file = nullptr;
 }  // namespace
 
 Hdf5Lock::Hdf5Lock(const char* file, bool parallel)
-    : waits_(parallel ? watchdog::Wait::parallel_hdf5 : watchdog::Wait::file), lock_(room_lock()), outer_(current_file) {
+    : waits_(parallel ? watchdog::Wait::parallel_hdf5 : watchdog::Wait::file),
+      lock_(room_lock()),
+      outer_(current_file) {
   if (file) current_file = file;
   // The library must not close itself at exit: HDF5 1.10 crashes there if a file could not be closed (full disk), and
   // with MPI it would run after MPI_Finalize. Files close themselves.

@@ -14,7 +14,7 @@ std::vector<Position> those(const std::vector<Position>& all, Condition conditio
   return out;
 }
 
-double longest(const std::vector<Position>& all, double Position::* seconds) {
+double longest(const std::vector<Position>& all, double Position::*seconds) {
   double out = 0;
   for (const Position& p : all) out = std::max(out, p.*seconds);
   return out;
@@ -44,20 +44,20 @@ const char* name_of(Part part) {
 }
 
 const char* name_of(Wait wait) {
-  constexpr const char* names[] = {"",           "file system",      "MPI_Init",      "barrier",
-                                   "broadcast",  "all-reduce",       "all-gather",    "new communicator",
-                                   "shared memory", "parallel HDF5", "MPI_Finalize"};
+  constexpr const char* names[] = {
+      "",           "file system",      "MPI_Init",      "barrier",       "broadcast",   "all-reduce",
+      "all-gather", "new communicator", "shared memory", "parallel HDF5", "MPI_Finalize"};
   return names[std::size_t(wait)];
 }
 
 std::optional<Verdict> judge(const std::vector<Position>& all, double timeout) {
   const auto silent = those(all, [&](const Position& p) { return p.silent >= timeout; });
   if (!silent.empty()) return Verdict{Cause::silent, silent, longest(silent, &Position::silent)};
-  const auto stuck = those(all, [&](const Position& p) {
-    return p.file_quiet >= timeout || (p.wait == Wait::file && p.quiet >= timeout);
-  });
+  const auto stuck = those(
+      all, [&](const Position& p) { return p.file_quiet >= timeout || (p.wait == Wait::file && p.quiet >= timeout); });
   if (!stuck.empty())
-    return Verdict{Cause::file, stuck, std::max(longest(stuck, &Position::quiet), longest(stuck, &Position::file_quiet))};
+    return Verdict{Cause::file, stuck,
+                   std::max(longest(stuck, &Position::quiet), longest(stuck, &Position::file_quiet))};
   // The wait began after the cause of the delay, by up to one step.
   const bool waiting = std::any_of(all.begin(), all.end(),
                                    [&](const Position& p) { return for_ranks(p.wait) && p.quiet >= timeout / 2; });
@@ -88,7 +88,8 @@ std::string describe(const Verdict& v) {
                          who, seconds);
     case Cause::behind:
       return fmt::format("{} waited {} for ranks that are further on. look at its host and the network", who, seconds);
-    case Cause::unknown: break;
+    case Cause::unknown:
+      break;
   }
   return fmt::format("all ranks waited {} for each other: {}. the network or the file system may be the cause", seconds,
                      who);

@@ -3,6 +3,10 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <cstdlib>
+#include <string>
+
 #include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace::watchdog {
@@ -15,14 +19,30 @@ thread_local bool is_main = false;
 thread_local FileSlot* own_slot = nullptr;
 thread_local Part background_part = Part::setup;
 
+std::string stop_at;  // for tests: the part or wait at whose begin this process stops itself
+
+// MILLRACE_TEST_STOP_AT is "RANK:NAME".
+std::string stop_of_this_rank() {
+  const char* const where = std::getenv("MILLRACE_TEST_STOP_AT");
+  const std::string mine = std::to_string(launcher_rank()) + ":";
+  return where && std::string(where).starts_with(mine) ? where + mine.size() : "";
+}
+
+void stop_for_test(const char* name) {
+  if (!stop_at.empty() && stop_at == name) ::kill(::getpid(), SIGSTOP);
+}
+
 OwnPosition* of_main() { return is_main ? own_position.load(std::memory_order_relaxed) : nullptr; }
 
 }  // namespace
 
 OwnPosition::OwnPosition() : shared(make_position()) {
   is_main = true;
+  stop_at = stop_of_this_rank();
   has_main_clock = ::pthread_getcpuclockid(::pthread_self(), &main_clock) == 0;
-  if (shared.at) ::gethostname(shared.at->host, sizeof shared.at->host - 1);
+  if (!shared.at) return;
+  shared.at->rank = launcher_rank();
+  ::gethostname(shared.at->host, sizeof shared.at->host - 1);
 }
 
 void OwnPosition::tick(double passed) {
@@ -46,6 +66,7 @@ PartScope::PartScope(Part part) : before_(of_main() ? of_main()->shared.at->part
   if (OwnPosition* own = of_main()) {
     own->shared.at->part = part;
     beat();
+    stop_for_test(name_of(part));
   }
 }
 
@@ -65,6 +86,7 @@ WaitScope::WaitScope(Wait wait) {
     before_ = p.wait.exchange(wait);
     // Ranks may take part in a different number of HDF5's calls.
     if (for_ranks(wait) && wait != Wait::parallel_hdf5) ++p.waits;
+    stop_for_test(name_of(wait));
   } else if (wait == Wait::file && !own_slot) {
     for (FileSlot& slot : own->slots)
       if (!slot.used.exchange(true)) {
@@ -106,7 +128,7 @@ Peer self(int rank, int node, const std::string& host) {
   SharedPosition& p = *own->shared.at;
   p.rank = rank;
   p.node = node;
-  host.copy(p.host, sizeof p.host - 1);
+  if (host != p.host) host.copy(p.host, sizeof p.host - 1);
   out.file = own->shared.file;
   return out;
 }

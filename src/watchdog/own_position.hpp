@@ -25,7 +25,7 @@ struct OwnPosition {
   bool has_main_clock = false;
   ProgressMeter meter;
 
-  OwnPosition();              // the calling thread becomes the main thread
+  OwnPosition();             // the calling thread becomes the main thread
   void tick(double passed);  // publishes that the watchdog runs, and the times without progress
 };
 

@@ -1,5 +1,5 @@
-// The position of a process in memory that other processes of the host can map. It is a memfd: it has no name that could
-// be left behind, and needs no room in /dev/shm. Others open it as /proc/PID/fd/N.
+// The position of a process in memory that other processes of the host can map. It is a memfd: it has no name that
+// could be left behind, and needs no room in /dev/shm. Others open it as /proc/PID/fd/N.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -38,7 +38,7 @@ struct MappedPosition {
   int file = -1;
   int pid = 0;
 };
-MappedPosition make_position();                 // of this process; in private memory if there is no memfd
+MappedPosition make_position();  // of this process; in private memory if there is no memfd
 MappedPosition open_position(int pid, int file);
 
 // The processes of the same job on this host that can be seen: for the time before MPI tells. `position` is null for a
@@ -48,6 +48,7 @@ struct JobProcess {
   MappedPosition position;
 };
 std::vector<JobProcess> find_job();
+int launcher_rank();      // this process's, according to its launcher; 0 if that is unknown
 int job_ranks_of_host();  // how many there should be; 0: unknown
 
 }  // namespace millrace::watchdog

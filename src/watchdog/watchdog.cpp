@@ -1,24 +1,19 @@
 #include "millrace/watchdog/watchdog.hpp"
 
-#include <fmt/core.h>
 #include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
-#include <ctime>
-#include <future>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "millrace/base/clock.hpp"
-#include "millrace/base/error.hpp"
-#include "millrace/base/files.hpp"
-#include "millrace/base/log.hpp"
 #include "watchdog/counted_time.hpp"
+#include "watchdog/end_run.hpp"
 #include "watchdog/judge.hpp"
 #include "watchdog/own_position.hpp"
 
@@ -30,8 +25,6 @@ using namespace std::chrono_literals;
 constexpr auto interval = 250ms;
 constexpr double longest_tick = 0.5;  // seconds: what a pause of the watchdog counts as
 constexpr auto head_start = 2s;       // the first host reports alone, unless it takes longer
-constexpr auto for_record = 1s;       // the file system may be stuck
-constexpr auto for_abort = 1s;
 
 // A rank of this host, as this process sees it.
 struct WatchedPeer {
@@ -52,10 +45,10 @@ struct State {
   std::atomic<double> timeout;
   std::mutex mutex;  // guards the members below
   std::vector<WatchedPeer> peers;
-  bool peers_known = false;            // by MPI; before, they are looked for
-  double next_search = 0.5;            // in seconds of quiet
-  std::map<int, RemoteHost> remote;    // by node
-  int hosts = 1;
+  bool peers_known = false;          // by MPI; before, they are looked for
+  double next_search = 0.5;          // in seconds of quiet
+  std::map<int, RemoteHost> remote;  // by node
+  int hosts = 0;                     // 0: not known yet
   std::filesystem::path folder;
   std::function<void()> abort;
 
@@ -66,13 +59,6 @@ State* state = nullptr;  // never destroyed: the thread runs until the process e
 
 // A rank whose watchdog has been silent for less time leads its host.
 double still_runs() { return std::clamp(state->timeout / 3, 0.75, 2.); }
-
-std::string utc_now() {
-  const std::time_t t = std::time(nullptr);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&t));
-  return text;
-}
 
 // The functions below need the lock.
 
@@ -128,7 +114,8 @@ void search_peers(double passed) {
   if (state->peers_known || !for_ranks(state->own.shared.at->wait) || quiet < state->next_search) return;
   state->next_search = quiet + std::min(30., std::max(0.5, quiet));
   for (JobProcess& one : find_job()) {
-    const auto known = std::find_if(state->peers.begin(), state->peers.end(), [&](auto& p) { return p.rank == one.rank; });
+    const auto known =
+        std::find_if(state->peers.begin(), state->peers.end(), [&](auto& p) { return p.rank == one.rank; });
     if (known == state->peers.end()) {
       state->peers.push_back({std::move(one.position), one.rank, 0, passed});
     } else if (!known->position.at) {
@@ -136,8 +123,9 @@ void search_peers(double passed) {
     }
   }
   std::sort(state->peers.begin(), state->peers.end(), [](auto& a, auto& b) { return a.rank < b.rank; });
-  state->peers_known = std::size_t(job_ranks_of_host()) == state->peers.size() &&
-                       std::all_of(state->peers.begin(), state->peers.end(), [](auto& p) { return p.position.at != nullptr; });
+  state->peers_known =
+      std::size_t(job_ranks_of_host()) == state->peers.size() &&
+      std::all_of(state->peers.begin(), state->peers.end(), [](auto& p) { return p.position.at != nullptr; });
 }
 
 void observe(double passed) {
@@ -156,49 +144,23 @@ std::optional<Verdict> verdict() {
   return found;
 }
 
-// Runs f in a thread and waits for it, but not longer than `most`.
-template <class F>
-void try_for(std::chrono::milliseconds most, F f) {
-  auto done = std::make_shared<std::promise<void>>();
-  auto future = done->get_future();
-  std::thread([f = std::move(f), done] {
-    try {
-      f();
-    } catch (...) {  // the run ends in any case
-    }
-    done->set_value();
-  }).detach();
-  future.wait_for(most);
-}
-
-[[noreturn]] void end_quietly(const std::vector<Position>& blamed) {
-  // mpirun kills all ranks, and would take the code of a killed rank as that of the run.
-  for (const Position& p : blamed)
-    if (!std::getenv("OMPI_COMM_WORLD_RANK") && p.node == state->own.shared.at->node && p.silent >= still_runs() &&
-        p.pid > 0 && p.pid != ::getpid())
-      ::kill(p.pid, SIGKILL);
-  ::_exit(int(Exit::comm));
-}
-
-[[noreturn]] void end(const Verdict& v, const std::vector<Position>& all, bool first_host) {
-  if (!first_host) std::this_thread::sleep_for(head_start);
-  const std::string line = describe(v);
-  log::error(line);
-  if (!state->folder.empty())
-    try_for(for_record, [path = state->folder / "flight.json", text = flight_record(line, all, utc_now())] {
-      write_file_atomically(path, text);
-    });
-  if (state->abort) try_for(for_abort, state->abort);
-  end_quietly(v.blamed);
-}
-
 // Whether no host before this one can report.
 bool is_first_host(const Verdict& v, const std::vector<Position>& all) {
+  if (state->hosts == 0) return state->own.shared.at->rank == 0;  // not known yet
   for (const Position& p : all)
     if (p.node < state->own.shared.at->node && p.silent < still_runs() &&
         std::none_of(v.blamed.begin(), v.blamed.end(), [&](const Position& b) { return b.rank == p.rank; }))
       return false;
   return true;
+}
+
+// The stopped ranks of this host.
+std::vector<int> to_kill(const Verdict& v) {
+  std::vector<int> out;
+  for (const Position& p : v.blamed)
+    if (p.node == state->own.shared.at->node && p.silent >= still_runs() && p.pid > 0 && p.pid != ::getpid())
+      out.push_back(p.pid);
+  return out;
 }
 
 void tick(double passed) {
@@ -207,8 +169,8 @@ void tick(double passed) {
   search_peers(passed);
   observe(passed);
   if (claim_of_host() == Claim::watchdog) {  // another rank reports
-    std::this_thread::sleep_for(head_start + for_record + for_abort);
-    end_quietly({});
+    std::this_thread::sleep_for(head_start + 2s);
+    end_silently({});
   }
   if (!leads()) return;
   const auto found = verdict();
@@ -216,10 +178,12 @@ void tick(double passed) {
   Claim free = Claim::none;
   if (!claim_of_host().compare_exchange_strong(free, Claim::watchdog)) {  // a rank is failing
     std::this_thread::sleep_for(head_start);
-    end_quietly(found->blamed);
+    end_silently(to_kill(*found));
   }
   const auto all = known_positions();
-  end(*found, all, is_first_host(*found, all));
+  // Ranks that do not know of each other, and hosts whose first reporter fails, do not all report at once.
+  if (!is_first_host(*found, all)) std::this_thread::sleep_for(head_start + state->own.shared.at->rank % 16 * 60ms);
+  end_run(*found, all, to_kill(*found), state->folder, state->abort);
 }
 
 void run() {
@@ -239,7 +203,12 @@ void start(double timeout) {
   if (!made->own.shared.at) return;
   state = made.release();
   own_position = &state->own;
-  std::thread(run).detach();
+  try {
+    std::thread(run).detach();
+  } catch (const std::system_error&) {  // no thread is free (ulimit -u)
+    own_position = nullptr;
+    state = nullptr;
+  }
 }
 
 bool running() { return state != nullptr; }

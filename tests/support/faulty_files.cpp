@@ -72,6 +72,13 @@ ssize_t read_at(int fd, void* to, std::size_t bytes, off_t offset) {
   return ::syscall(SYS_pread64, fd, to, bytes, offset);
 }
 
+// Writes to a file whose path contains MILLRACE_TEST_STUCK_WRITES never return.
+ssize_t write_at(int fd, const void* from, std::size_t bytes, off_t offset) {
+  static const char* const stuck = std::getenv("MILLRACE_TEST_STUCK_WRITES");
+  if (stuck && path_of(fd).find(stuck) != std::string::npos) sleep_for(-1);
+  return ::syscall(SYS_pwrite64, fd, from, bytes, offset);
+}
+
 int open_at(const char* path, int flags, mode_t mode) {
   if (any) {
     opened(path);
@@ -129,6 +136,12 @@ extern "C" {
 ssize_t pread(int fd, void* to, size_t bytes, off_t offset) { return millrace::test::read_at(fd, to, bytes, offset); }
 ssize_t pread64(int fd, void* to, size_t bytes, off64_t offset) {
   return millrace::test::read_at(fd, to, bytes, offset);
+}
+ssize_t pwrite(int fd, const void* from, size_t bytes, off_t offset) {
+  return millrace::test::write_at(fd, from, bytes, offset);
+}
+ssize_t pwrite64(int fd, const void* from, size_t bytes, off64_t offset) {
+  return millrace::test::write_at(fd, from, bytes, offset);
 }
 int open(const char* path, int flags, ...) {
   va_list rest;

@@ -1,5 +1,6 @@
 // Injects file errors. It replaces pread, open and mmap of a program that is linked with faulty_files.cpp, or that is
-// started with it in LD_PRELOAD and with MILLRACE_TEST_FAULTS set. It does not affect reads of io_uring.
+// started with it in LD_PRELOAD and with MILLRACE_TEST_FAULTS set. It does not affect reads of io_uring. Writes can
+// only be made to hang, with MILLRACE_TEST_STUCK_WRITES.
 #pragma once
 #include <cstdint>
 #include <string>

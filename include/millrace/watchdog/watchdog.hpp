@@ -71,11 +71,11 @@ bool set_peers(const std::vector<Peer>& of_this_host);
 // For the exchange between hosts.
 std::vector<Position> positions_of_host();
 bool leads_host();                                     // this is the lowest rank of its host that runs
-void set_hosts(int count);  // without news of all of them, nothing is concluded from waits
+void set_hosts(int count);                             // without news of all of them, nothing is concluded from waits
 void hear_from(const std::vector<Position>& of_host);  // news of another host
 
-// Another part of the program is about to report a failure of this rank. Returns false if the watchdog of a rank of this
-// host is ending the run: then nothing more should be printed.
+// Another part of the program is about to report a failure of this rank. Returns false if the watchdog of a rank of
+// this host is ending the run: then nothing more should be printed.
 bool claim_report();
 
 }  // namespace millrace::watchdog

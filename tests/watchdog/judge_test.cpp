@@ -1,0 +1,94 @@
+#include "watchdog/judge.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "watchdog/counted_time.hpp"
+
+namespace millrace::watchdog {
+namespace {
+
+constexpr double timeout = 10;
+
+Position at(int rank, Wait wait, double quiet, std::uint64_t waits = 7) {
+  Position p;
+  p.rank = rank;
+  p.part = Part::train;
+  p.wait = wait;
+  p.quiet = quiet;
+  p.waits = waits;
+  p.step = 12;
+  std::strcpy(p.host, "node7");
+  return p;
+}
+
+void expect(const std::vector<Position>& all, Cause cause, const std::vector<int>& ranks) {
+  const auto found = judge(all, timeout);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(int(found->cause), int(cause));
+  std::vector<int> blamed;
+  for (const Position& p : found->blamed) blamed.push_back(p.rank);
+  EXPECT_EQ(blamed, ranks);
+}
+
+TEST(Judge, RanksThatGoOnAreNotBlamed) {
+  EXPECT_FALSE(judge({at(0, Wait::none, 1), at(1, Wait::barrier, 9)}, timeout));
+  // Rank 0 computes, or reads one file after the other: the others wait longer than the timeout.
+  EXPECT_FALSE(judge({at(0, Wait::none, 1), at(1, Wait::barrier, 900), at(2, Wait::barrier, 900)}, timeout));
+  EXPECT_FALSE(judge({at(0, Wait::file, 9), at(1, Wait::broadcast, 900)}, timeout));
+  // It does not compute, but nobody waits for it.
+  EXPECT_FALSE(judge({at(0, Wait::none, 900), at(1, Wait::none, 0)}, timeout));
+}
+
+TEST(Judge, ARankWithoutHeartbeatIsBlamedWhateverTheOthersDo) {
+  auto stopped = at(1, Wait::barrier, 0);
+  stopped.silent = 10;
+  expect({at(0, Wait::barrier, 10), stopped, at(2, Wait::none, 0)}, Cause::silent, {1});
+}
+
+TEST(Judge, ARankThatWaitsForAFileIsBlamed) {
+  expect({at(0, Wait::barrier, 12), at(1, Wait::file, 10)}, Cause::file, {1});
+  auto writes = at(0, Wait::none, 0);
+  writes.file_quiet = 10;
+  writes.file_part = Part::checkpoint;
+  expect({writes, at(1, Wait::none, 0)}, Cause::file, {0});
+  const std::string line = describe(*judge({writes}, timeout));
+  EXPECT_NE(line.find("rank 0 on node7 (checkpoint, file system, after step 12)"), line.npos) << line;
+}
+
+TEST(Judge, AnIdleRankIsBlamedOnceOthersWait) {
+  expect({at(0, Wait::all_reduce, 8), at(1, Wait::none, 10)}, Cause::idle, {1});
+}
+
+TEST(Judge, OfWaitingRanksTheOneBehindIsBlamed) {
+  expect({at(0, Wait::all_reduce, 10, 8), at(1, Wait::barrier, 11, 7), at(2, Wait::all_reduce, 10, 8)}, Cause::behind,
+         {1});
+  expect({at(0, Wait::barrier, 10), at(1, Wait::barrier, 11)}, Cause::unknown, {0, 1});
+}
+
+TEST(Judge, FlightRecordNamesAllRanks) {
+  const std::string text = flight_record("a \"reason\"", {at(0, Wait::barrier, 1), at(1, Wait::none, 2)}, "now");
+  for (const char* part :
+       {R"("reason":"a \"reason\"")", R"("rank":1,"host":"node7")", R"("wait":"barrier")", R"("step":12)"})
+    EXPECT_NE(text.find(part), text.npos) << part << " is not in " << text;
+}
+
+TEST(CountedTime, APauseCountsAsOneTick) {
+  TickClock clock(0.5, 100);
+  EXPECT_DOUBLE_EQ(clock.tick(100.25), 0.25);
+  EXPECT_DOUBLE_EQ(clock.tick(160.25), 0.5);
+  EXPECT_DOUBLE_EQ(clock.tick(160.5), 0.25);
+}
+
+TEST(CountedTime, BeatsAndCpuTimeAreProgress) {
+  ProgressMeter meter;
+  EXPECT_EQ(meter.tick(1, 5, 0, true), 0);
+  EXPECT_EQ(meter.tick(1, 5, 0, true), 1);
+  EXPECT_EQ(meter.tick(1, 5, 0.01, true), 0);
+  EXPECT_EQ(meter.tick(1, 5, 0.02, false), 1);
+  EXPECT_EQ(meter.tick(1, 6, 0.02, false), 0);
+}
+
+}  // namespace
+}  // namespace millrace::watchdog
