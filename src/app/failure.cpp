@@ -145,6 +145,7 @@ void release_world() {
   watchdog::set_abort(nullptr);
   failure_world.reset();
   world.reset();
+  watchdog::stop();
 }
 
 }  // namespace millrace::app

@@ -27,8 +27,10 @@ void add_comm_keys(Keys& k) {
                  Choices<Backend>{{"auto", Backend::automatic}, {"nccl", Backend::nccl}, {"mpi", Backend::mpi}},
                  "on GPUs: library of the all-reduce. mpi copies gradients through host memory and also works for "
                  "ranks that share a GPU; auto: NCCL if each rank has its own GPU"));
-  k.push_back(
-      duration_key(MR_FIELD(comm.timeout), above(0), "a collective that takes longer ends the run with exit code 5"));
+  k.push_back(duration_key(
+      MR_FIELD(comm.timeout), above(0),
+      "a rank that is stopped or stuck in a file system for longer ends the run with exit code 5, as does a "
+      "wait of all ranks"));
 }
 
 void add_cuda_keys(Keys& k) {

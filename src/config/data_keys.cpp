@@ -217,7 +217,7 @@ void add_faults(Keys& k) {
                            "0s: never"));
   k.push_back(duration_key(MR_FIELD(data.read_timeout), at_least(0),
                            "a read that takes longer ends the run with exit code 3; 0s: never. Keep it below "
-                           "comm.timeout, at which waiting ranks end the run without knowing the file"));
+                           "comm.timeout, at which the run ends without knowing the file"));
 }
 
 }  // namespace

@@ -114,6 +114,11 @@ void beat() {
   if (own_slot) own_slot->beats.fetch_add(1, std::memory_order_relaxed);
 }
 
+void file_progress() {
+  OwnPosition* const own = own_position.load(std::memory_order_relaxed);
+  if (own && own->shared.at->wait == Wait::file) own->shared.at->beats.fetch_add(1, std::memory_order_relaxed);
+}
+
 void step(std::int64_t done) {
   if (OwnPosition* own = of_main()) {
     own->shared.at->step_plus_1 = done + 1;

@@ -25,6 +25,7 @@ struct SharedPosition {
   std::atomic<std::uint64_t> ticks;  // it runs
   std::atomic<float> quiet, file_quiet;
   std::atomic<Part> file_part;
+  std::atomic<bool> left;    // the rank has ended as it should
   std::atomic<Claim> claim;  // of the whole host, in the position of its lowest rank
   char host[64];
 };

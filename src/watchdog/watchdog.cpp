@@ -131,7 +131,7 @@ void search_peers(double passed) {
 void observe(double passed) {
   for (WatchedPeer& peer : state->peers) {
     const std::uint64_t ticks = peer.position.at ? peer.position.at->ticks.load() : 0;
-    peer.silent = ticks != peer.ticks ? 0 : peer.silent + passed;
+    peer.silent = ticks != peer.ticks || (peer.position.at && peer.position.at->left) ? 0 : peer.silent + passed;
     peer.ticks = ticks;
   }
   for (auto& [node, host] : state->remote) host.age += passed;
@@ -192,6 +192,7 @@ void run() {
   ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
   for (TickClock clock(longest_tick, steady_seconds());;) {
     std::this_thread::sleep_for(interval);
+    if (state->own.shared.at->left) return;
     tick(clock.tick(steady_seconds()));
   }
 }
@@ -209,6 +210,10 @@ void start(double timeout) {
     own_position = nullptr;
     state = nullptr;
   }
+}
+
+void stop() {
+  if (state) state->own.shared.at->left = true;
 }
 
 bool running() { return state != nullptr; }

@@ -1,7 +1,7 @@
 #!/bin/bash
 # A rank that stops, or waits for a file system, ends the run everywhere: exit 5, one line, a flight record. A pause of
 # all ranks does not.
-# Usage: deadline_test.sh MILLRACE MPIEXEC start|train|hosts|files|pause
+# Usage: deadline_test.sh MILLRACE MPIEXEC start|train|hosts|files|other|pause
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 
@@ -75,6 +75,19 @@ SH
   under=(env "LD_PRELOAD=$faulty_files")
   expect_exit 5 train 1 alone --comm.timeout ${seconds}s
   expect_lines 1 'error: rank 0 on .*\(checkpoint, file system'
+}
+
+# Reads of samples, and the commands pack and eval.
+case_other() {
+  pack_table set --shard-size 24000 --no-shuffle
+  table_config
+  under=(env "LD_PRELOAD=$faulty_files" "MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1,-1")
+  expect_exit 5 train 2 run --comm.timeout ${seconds}s --train.epochs 1
+  expect_lines 1 'error: rank [01] on .*\(training, file system, before the first step.*comm\.timeout'
+  under=()
+  write_table 2000 100 >large.csv
+  MILLRACE_TEST_TIMEOUT=$seconds MILLRACE_TEST_STOP_AT="1:parallel HDF5" expect_exit 5 run_on 2 pack --x large.csv --y-name 101 --out large
+  expect_lines 1 'error: rank 1 on .*parallel HDF5.*no sign of life'
 }
 expect_record_of_file() { expect_line '"rank":1,.*"seconds_in_file":[1-9]' run/flight.json; }
 

@@ -25,6 +25,7 @@ namespace millrace::watchdog {
 // Starts the watchdog of this process. The calling thread is the main thread of the rank. Without a call, every other
 // function does nothing. timeout: seconds.
 void start(double timeout);
+void stop();  // this rank leaves the run: it is no longer judged, and judges no others
 bool running();
 void set_timeout(double seconds);
 double timeout();
@@ -55,6 +56,7 @@ class WaitScope {
   bool slot_ = false;  // this scope took the slot of a background thread
 };
 
+void file_progress();          // a thread read something: the main thread, if it waits for a file, is not stuck
 void beat();                   // this thread made progress
 void step(std::int64_t done);  // this rank has finished this many steps
 

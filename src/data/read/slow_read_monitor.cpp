@@ -12,6 +12,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/data/read/sources.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace {
 SlowReadMonitor::SlowReadMonitor(const ShardIndex& index, const FaultOptions& options)
@@ -77,6 +78,7 @@ void SlowReadMonitor::check(WatchedWorker& w, double passed) {
   for (std::size_t p = 0; p < InFlightReads::count; ++p) {
     const std::uint64_t current_read = w.places->current_read(p);
     if (current_read != w.seen[p] || current_read == 0) {
+      if (current_read != w.seen[p]) watchdog::file_progress();
       w.seen[p] = current_read;
       w.unchanged_seconds[p] = 0;
       continue;
