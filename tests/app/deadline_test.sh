@@ -82,7 +82,10 @@ case_other() {
   pack_table set --shard-size 24000 --no-shuffle
   table_config
   under=(env "LD_PRELOAD=$faulty_files" "MILLRACE_TEST_FAULTS=train-,4096,100000000,0,1,-1")
-  expect_exit 5 train 2 run --comm.timeout ${seconds}s --train.epochs 1
+  expect_exit 5 train 2 run --comm.timeout ${seconds}s
+  expect_lines 1 'error: rank 0 on .*\(index, file system, before the first step.*comm\.timeout'
+  under=(env "LD_PRELOAD=$faulty_files" "MILLRACE_TEST_FAULTS=train-,4096,28000,0,1,-1")
+  expect_exit 5 train 2 run --comm.timeout ${seconds}s
   expect_lines 1 'error: rank [01] on .*\(training, file system, before the first step.*comm\.timeout'
   under=()
   write_table 2000 100 >large.csv
