@@ -146,7 +146,7 @@ std::optional<Verdict> verdict() {
 
 // Whether no host before this one can report.
 bool is_first_host(const Verdict& v, const std::vector<Position>& all) {
-  if (state->hosts == 0) return state->own.shared.at->rank == 0;  // not known yet
+  if (state->hosts == 0) return all.front().rank == 0;  // the hosts are not known yet
   for (const Position& p : all)
     if (p.node < state->own.shared.at->node && p.silent < still_runs() &&
         std::none_of(v.blamed.begin(), v.blamed.end(), [&](const Position& b) { return b.rank == p.rank; }))
