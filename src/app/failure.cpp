@@ -141,6 +141,7 @@ World& end_all_ranks_on_failure(std::unique_ptr<World> given) {
 
 void release_world() {
   const watchdog::PartScope part(watchdog::Part::end);
+  world->barrier();  // while the hosts still hear of each other
   positions.reset();
   watchdog::set_abort(nullptr);
   failure_world.reset();

@@ -21,22 +21,27 @@ namespace {
 using watchdog::Peer;
 using watchdog::Position;
 
-// The ranks of all hosts. Returns false if a rank of this host cannot be mapped.
-bool connect_host(World& world, bool ranks_are_hosts, std::vector<int>& first_ranks) {
-  const int node = ranks_are_hosts ? world.rank() : world.node();
-  const Peer mine = watchdog::self(world.rank(), node, world.host());
-  std::map<int, int> first_of_node;
-  std::vector<Peer> near;
+// All ranks, by host. ranks_are_hosts: each rank counts as a host.
+std::map<int, std::vector<Peer>> gather_peers(World& world, bool ranks_are_hosts) {
+  const Peer mine = watchdog::self(world.rank(), ranks_are_hosts ? world.rank() : world.node(), world.host());
+  std::map<int, std::vector<Peer>> out;
   for (const std::string& text :
        world.gather(fmt::format("{} {} {} {} {}", mine.rank, mine.node, mine.pid, mine.file, mine.host))) {
     Peer peer;
     std::istringstream(text) >> peer.rank >> peer.node >> peer.pid >> peer.file >> peer.host;
-    first_of_node.try_emplace(peer.node, peer.rank);
-    if (peer.node == node) near.push_back(peer);
+    out[peer.node].push_back(peer);
   }
-  first_ranks.clear();
-  for (const auto& [number, rank] : first_of_node) first_ranks.push_back(rank);
-  return watchdog::set_peers(near);
+  return out;
+}
+
+// The position of a rank of another host before its first news.
+Position unheard(const Peer& peer) {
+  Position out;
+  out.rank = peer.rank;
+  out.node = peer.node;
+  out.pid = peer.pid;
+  peer.host.copy(out.host, sizeof out.host - 1);
+  return out;
 }
 
 }  // namespace
@@ -125,6 +130,7 @@ struct PositionExchange::Impl {
     }
     wake.notify_all();
     thread.join();
+    watchdog::expect_no_news();
     forget_sent();
     if (sent.empty())
       MPI_Comm_free(&comm);
@@ -135,12 +141,27 @@ struct PositionExchange::Impl {
 
 PositionExchange::PositionExchange(World& world) {
   if (!world.mpi_comm() || !watchdog::running()) return;
-  std::vector<int> first_ranks;
-  std::int64_t mapped = connect_host(world, false, first_ranks);
+  int node = world.node();
+  auto hosts = gather_peers(world, false);
+  std::int64_t mapped = watchdog::set_peers(hosts[node]);
   world.all_reduce(std::span<std::int64_t>(&mapped, 1), World::Reduce::min);
-  if (!mapped) connect_host(world, true, first_ranks);
-  watchdog::set_hosts(int(first_ranks.size()));
-  if (first_ranks.size() > 1) impl_ = std::make_unique<Impl>(world, first_ranks);
+  if (!mapped) {  // for example, each rank is in a container of its own
+    node = world.rank();
+    hosts = gather_peers(world, true);
+    watchdog::set_peers(hosts[node]);
+  }
+  std::vector<int> first_ranks;
+  std::vector<Position> expected;
+  const auto judge_hosts = std::next(hosts.begin(), std::min<std::ptrdiff_t>(2, std::ssize(hosts)));
+  const bool judges = judge_hosts == hosts.end() || node < judge_hosts->first;
+  for (const auto& [number, peers] : hosts) {
+    first_ranks.push_back(peers.front().rank);
+    const bool of_judge = judge_hosts == hosts.end() || number < judge_hosts->first;
+    for (const Peer& peer : peers)
+      if (number != node && (judges || of_judge)) expected.push_back(unheard(peer));
+  }
+  watchdog::expect_news(expected, judges);
+  if (hosts.size() > 1) impl_ = std::make_unique<Impl>(world, first_ranks);
 }
 
 PositionExchange::~PositionExchange() = default;

@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 
 constexpr auto interval = 250ms;
 constexpr double longest_tick = 0.5;  // seconds: what a pause of the watchdog counts as
-constexpr auto head_start = 2s;       // the first host reports alone, unless it takes longer
+constexpr auto head_start = 1500ms;   // the first host reports alone, unless it takes longer
 
 // A rank of this host, as this process sees it.
 struct WatchedPeer {
@@ -48,7 +48,8 @@ struct State {
   bool peers_known = false;          // by MPI; before, they are looked for
   double next_search = 0.5;          // in seconds of quiet
   std::map<int, RemoteHost> remote;  // by node
-  int hosts = 0;                     // 0: not known yet
+  bool hosts_known = false;          // by MPI
+  bool sees_all = true;              // news of all hosts is expected
   std::filesystem::path folder;
   std::function<void()> abort;
 
@@ -139,14 +140,14 @@ void observe(double passed) {
 
 std::optional<Verdict> verdict() {
   auto found = judge(known_positions(), state->timeout);
-  const bool partial = state->remote.size() + 1 < std::size_t(state->hosts);
-  if (found && partial && (found->cause == Cause::behind || found->cause == Cause::unknown)) return std::nullopt;
+  if (found && !state->sees_all && (found->cause == Cause::behind || found->cause == Cause::unknown))
+    return std::nullopt;
   return found;
 }
 
 // Whether no host before this one can report.
 bool is_first_host(const Verdict& v, const std::vector<Position>& all) {
-  if (state->hosts == 0) return all.front().rank == 0;  // the hosts are not known yet
+  if (!state->hosts_known) return all.front().rank == 0;  // the hosts are not known yet
   for (const Position& p : all)
     if (p.node < state->own.shared.at->node && p.silent < still_runs() &&
         std::none_of(v.blamed.begin(), v.blamed.end(), [&](const Position& b) { return b.rank == p.rank; }))
@@ -182,7 +183,8 @@ void tick(double passed) {
   }
   const auto all = known_positions();
   // Ranks that do not know of each other, and hosts whose first reporter fails, do not all report at once.
-  if (!is_first_host(*found, all)) std::this_thread::sleep_for(head_start + state->own.shared.at->rank % 16 * 60ms);
+  if (!is_first_host(*found, all))
+    std::this_thread::sleep_for(head_start + std::min(state->own.shared.at->rank.load(), 4) * 500ms);
   end_run(*found, all, to_kill(*found), state->folder, state->abort);
 }
 
@@ -263,17 +265,28 @@ bool leads_host() {
   return leads();
 }
 
-void set_hosts(int count) {
+void expect_news(const std::vector<Position>& of_ranks, bool all) {
   if (!state) return;
   const std::lock_guard lock(state->mutex);
-  state->hosts = count;
+  state->hosts_known = true;
+  state->sees_all = all;
+  state->remote.clear();
+  for (const Position& p : of_ranks) state->remote[p.node].positions.push_back(p);
+}
+
+void expect_no_news() {
+  if (!state) return;
+  const std::lock_guard lock(state->mutex);
+  state->hosts_known = false;
+  state->sees_all = true;
   state->remote.clear();
 }
 
 void hear_from(const std::vector<Position>& of_host) {
   if (!state || of_host.empty()) return;
   const std::lock_guard lock(state->mutex);
-  state->remote[of_host.front().node] = {of_host, 0};
+  const auto host = state->remote.find(of_host.front().node);
+  if (host != state->remote.end()) host->second = {of_host, 0};
 }
 
 bool claim_report() {

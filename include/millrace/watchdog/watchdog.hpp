@@ -72,8 +72,11 @@ bool set_peers(const std::vector<Peer>& of_this_host);
 
 // For the exchange between hosts.
 std::vector<Position> positions_of_host();
-bool leads_host();                                     // this is the lowest rank of its host that runs
-void set_hosts(int count);                             // without news of all of them, nothing is concluded from waits
+bool leads_host();  // this is the lowest rank of its host that runs
+// The ranks of the other hosts whose news is expected; `all`: no host is left out. Without all of them, nothing is
+// concluded from waits. Ranks of which nothing is ever heard count as silent.
+void expect_news(const std::vector<Position>& of_ranks, bool all);
+void expect_no_news();                                 // the exchange ends: hosts judge alone
 void hear_from(const std::vector<Position>& of_host);  // news of another host
 
 // Another part of the program is about to report a failure of this rank. Returns false if the watchdog of a rank of
