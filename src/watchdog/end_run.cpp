@@ -15,6 +15,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/system/signals.hpp"
 
 namespace millrace::watchdog {
 namespace {
@@ -57,6 +58,14 @@ void end_silently(const std::vector<int>& to_kill) {
   if (!std::getenv("OMPI_COMM_WORLD_RANK"))
     for (const int pid : to_kill) ::kill(pid, SIGKILL);
   ::_exit(int(Exit::comm));
+}
+
+void wait_for_report(std::chrono::milliseconds longest) {
+  const int before = stop_signal();
+  for (auto waited = 0ms; waited < longest; waited += 50ms) {
+    std::this_thread::sleep_for(50ms);
+    if (stop_signal() == SIGTERM && before != SIGTERM) end_silently({});
+  }
 }
 
 void end_run(const Verdict& verdict, const std::vector<Position>& all, const std::vector<int>& to_kill,

@@ -1,5 +1,6 @@
 // How the watchdog ends the run. Private to the watchdog.
 #pragma once
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <vector>
@@ -14,5 +15,9 @@ namespace millrace::watchdog {
                           const std::filesystem::path& folder, const std::function<void()>& abort);
 // Ends this rank alone, because another one reports.
 [[noreturn]] void end_silently(const std::vector<int>& to_kill);
+
+// Gives another host the time to report. When the run ends meanwhile, this rank ends silently: mpirun sends SIGTERM to
+// all ranks, a second before it kills them.
+void wait_for_report(std::chrono::milliseconds longest);
 
 }  // namespace millrace::watchdog

@@ -182,9 +182,8 @@ void tick(double passed) {
     end_silently(to_kill(*found));
   }
   const auto all = known_positions();
-  // Ranks that do not know of each other, and hosts whose first reporter fails, do not all report at once.
-  if (!is_first_host(*found, all))
-    std::this_thread::sleep_for(head_start + std::min(state->own.shared.at->rank.load(), 4) * 500ms);
+  // Hosts that do not hear of each other should not all report: mpirun takes a second to end them.
+  if (!is_first_host(*found, all)) wait_for_report(state->own.shared.at->rank > 1 ? 2 * head_start : head_start);
   end_run(*found, all, to_kill(*found), state->folder, state->abort);
 }
 
