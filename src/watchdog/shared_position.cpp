@@ -87,7 +87,7 @@ MappedPosition open_position(int pid, int file) {
   return out;
 }
 
-std::vector<JobProcess> find_job() {
+std::vector<JobProcess> find_job() try {
   std::map<int, JobProcess> found;
   const char* const job = std::getenv("PMIX_NAMESPACE");
   if (!job) return {};
@@ -107,6 +107,8 @@ std::vector<JobProcess> find_job() {
   std::vector<JobProcess> out;
   for (auto& [rank, one] : found) out.push_back(std::move(one));
   return out;
+} catch (const std::filesystem::filesystem_error&) {  // a process ended meanwhile
+  return {};
 }
 
 int launcher_rank() {
