@@ -7,6 +7,9 @@
 namespace millrace::watchdog {
 namespace {
 
+// After this many timeouts a rank that computes is taken to be in an endless loop.
+constexpr double busy_timeouts = 4;
+
 template <class Condition>
 std::vector<Position> those(const std::vector<Position>& all, Condition condition) {
   std::vector<Position> out;
@@ -64,6 +67,11 @@ std::optional<Verdict> judge(const std::vector<Position>& all, double timeout) {
   if (!waiting) return std::nullopt;
   const auto idle = those(all, [&](const Position& p) { return !for_ranks(p.wait) && p.quiet >= timeout; });
   if (!idle.empty()) return Verdict{Cause::idle, idle, longest(idle, &Position::quiet)};
+  const double waited = longest(those(all, [](const Position& p) { return for_ranks(p.wait); }), &Position::quiet);
+  const auto busy = those(all, [](const Position& p) {
+    return p.wait == Wait::none && (p.part == Part::train || p.part == Part::evaluation);
+  });
+  if (!busy.empty() && waited >= busy_timeouts * timeout) return Verdict{Cause::busy, busy, waited};
   const bool all_wait =
       std::all_of(all.begin(), all.end(), [&](const Position& p) { return for_ranks(p.wait) && p.quiet >= timeout; });
   if (!all_wait) return std::nullopt;
@@ -85,6 +93,9 @@ std::string describe(const Verdict& v) {
                          seconds);
     case Cause::idle:
       return fmt::format("{} did not go on for {} while other ranks waited. look at its host, or raise comm.timeout",
+                         who, seconds);
+    case Cause::busy:
+      return fmt::format("{} computed while other ranks waited {}. it may be in an endless loop, or raise comm.timeout",
                          who, seconds);
     case Cause::behind:
       return fmt::format("{} waited {} for ranks that are further on. look at its host and the network", who, seconds);

@@ -12,6 +12,7 @@ enum class Cause {
   silent,   // the rank is stopped or dead, or its host is cut off
   file,     // it waits for a file system
   idle,     // it does not wait for ranks, but neither computes nor goes on
+  busy,     // it computes, but other ranks have waited for it very long
   behind,   // it waits for ranks that have gone on to a later wait
   unknown,  // all ranks wait at the same place
 };

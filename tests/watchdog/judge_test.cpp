@@ -35,7 +35,7 @@ void expect(const std::vector<Position>& all, Cause cause, const std::vector<int
 TEST(Judge, RanksThatGoOnAreNotBlamed) {
   EXPECT_FALSE(judge({at(0, Wait::none, 1), at(1, Wait::barrier, 9)}, timeout));
   // Rank 0 computes, or reads one file after the other: the others wait longer than the timeout.
-  EXPECT_FALSE(judge({at(0, Wait::none, 1), at(1, Wait::barrier, 900), at(2, Wait::barrier, 900)}, timeout));
+  EXPECT_FALSE(judge({at(0, Wait::none, 1), at(1, Wait::barrier, 39), at(2, Wait::barrier, 39)}, timeout));
   EXPECT_FALSE(judge({at(0, Wait::file, 9), at(1, Wait::broadcast, 900)}, timeout));
   // It does not compute, but nobody waits for it.
   EXPECT_FALSE(judge({at(0, Wait::none, 900), at(1, Wait::none, 0)}, timeout));
@@ -59,6 +59,13 @@ TEST(Judge, ARankThatWaitsForAFileIsBlamed) {
 
 TEST(Judge, AnIdleRankIsBlamedOnceOthersWait) {
   expect({at(0, Wait::all_reduce, 8), at(1, Wait::none, 10)}, Cause::idle, {1});
+}
+
+TEST(Judge, AnEndlessLoopIsEndedAfterFourTimeouts) {
+  expect({at(0, Wait::none, 1), at(1, Wait::all_reduce, 40)}, Cause::busy, {0});
+  auto reads_the_index = at(0, Wait::none, 1);
+  reads_the_index.part = Part::index;
+  EXPECT_FALSE(judge({reads_the_index, at(1, Wait::broadcast, 900)}, timeout));
 }
 
 TEST(Judge, OfWaitingRanksTheOneBehindIsBlamed) {

@@ -7,7 +7,8 @@
 //  - a rank was stopped or died: its watchdog has not run for the timeout;
 //  - a rank waits for a file system, without progress, for the timeout;
 //  - ranks wait for a rank that makes no progress for the timeout, or for each other.
-// A rank that computes is never late, however long it takes: CPU time of the main thread is progress. Time in which the
+// A rank that computes is not late: CPU time of the main thread is progress. Only if other ranks wait four timeouts for
+// it in training, it is taken to be in an endless loop. Time in which the
 // watchdog itself did not run is not counted, so a pause of all ranks is no reason to end the run.
 //
 // The run ends with exit code 5, one line that names the rank, and a record of all positions in the run folder.
