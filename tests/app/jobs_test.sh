@@ -1,7 +1,7 @@
 #!/bin/bash
 # The job scripts of jobs/, with a Slurm that only records its calls: a run that was stopped early (75) is
-# put back into the queue, and signals reach all ranks. gpu-selftest.slurm notices wrong losses and a
-# missing watchdog. scripts/run.sh turns Ctrl-C and SIGTERM into a clean stop.
+# put back into the queue, and signals reach all ranks. gpu-selftest.slurm notices wrong losses, wrong
+# options and a missing watchdog. scripts/run.sh turns Ctrl-C and SIGTERM into a clean stop.
 # Usage: jobs_test.sh MILLRACE MPIEXEC
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
@@ -20,6 +20,11 @@ X
 executable bin/scontrol <<'X'
 #!/bin/bash
 echo "scontrol $*" >>calls
+[ "$1" = requeue ] || echo "   Command=$JOBS/train.slurm a.cfg"
+X
+executable bin/squeue <<'X'
+#!/bin/bash
+echo "${FAKE_STATE-RUNNING}"
 X
 executable bin/mpirun <<'X'
 #!/bin/bash
@@ -30,8 +35,8 @@ echo >started
 for _ in {1..200}; do sleep 0.05; done
 exit 9
 X
-export PATH=$folder/bin:$PATH SLURM_JOB_ID=42 MILLRACE=the-program
-unset SLURM_RESTART_COUNT MILLRACE_MAX_RESTARTS SLURM_CPUS_PER_TASK
+export PATH=$folder/bin:$PATH SLURM_JOB_ID=42 MILLRACE=the-program JOBS=$root/jobs MILLRACE_RETRY_SECONDS=0
+unset "${!SLURM_ARRAY@}" MILLRACE_MAX_RESTARTS MILLRACE_CACHE SLURM_CPUS_PER_TASK SLURM_SUBMIT_DIR
 
 # expect_job SCRIPT CODE yes|no: if the program exits with CODE, the script exits with CODE, too. yes|no says whether
 # the job is put back into the queue.
@@ -40,22 +45,43 @@ expect_job() {
   FAKE_CODE=$2 expect_exit "$2" bash "$root/jobs/$1" a.cfg --train.epochs 3
   expect_lines "$([ "$3" = yes ] && echo 1 || echo 0)" '^scontrol requeue 42$' calls
 }
-for script in train.slurm train-mpirun.slurm; do
+for script in train.slurm train-mpirun.slurm train-multinode.slurm preemptible.slurm; do
+  rm -f .millrace-restarts-42
   expect_job $script 75 yes
-  expect_line 'the-program train -c a\.cfg --run\.resume auto --train\.epochs 3' calls
-  for code in 0 1 2 3 4 5 137; do expect_job $script $code no; done
-  export SLURM_RESTART_COUNT=19
-  expect_job $script 75 yes
-  export SLURM_RESTART_COUNT=20
-  expect_job $script 75 no
-  expect_line '20 times' err
-  MILLRACE_MAX_RESTARTS=30 expect_job $script 75 yes
-  unset SLURM_RESTART_COUNT
+  expect_line 'the-program train -c a\.cfg --train\.epochs 3 .*--run\.resume auto' calls
   expect_exit 1 bash "$root/jobs/$script"
   expect_line 'configuration file' err
   expect_line '^#SBATCH.*--requeue' "$root/jobs/$script"
   expect_line '^#SBATCH.*--open-mode=append' "$root/jobs/$script"
 done
+for script in train.slurm train-mpirun.slurm; do
+  rm -f .millrace-restarts-42
+  for code in 0 1 2 3 4 137; do expect_job $script $code no; done
+  # Restarts are counted for each code; a stop with a checkpoint ends a row of failures.
+  for code in 5 5 75 5 5; do expect_job $script $code yes; done
+  expect_job $script 5 no
+  expect_line 'raise MILLRACE_MAX_FAILURES' err
+  for _ in {1..20}; do echo 75; done >.millrace-restarts-42
+  MILLRACE_MAX_RESTARTS=30 expect_job $script 75 yes
+  expect_job $script 75 no
+  expect_line '20 times' err
+  FAKE_STATE=COMPLETING expect_job $script 75 no
+done
+# Each task of an array puts only itself back.
+printf '%s\n' '--optim.lr 0.1' '--optim.lr 0.2' >sweep.txt
+: >calls
+SLURM_ARRAY_JOB_ID=42 SLURM_ARRAY_TASK_ID=2 FAKE_CODE=75 expect_exit 75 bash "$root/jobs/sweep-array.slurm" a.cfg sweep.txt
+expect_lines 1 '^scontrol requeue 42_2$' calls
+expect_line 'the-program train -c a\.cfg --run\.dir runs/sweep/2 --optim\.lr 0\.2' calls
+SLURM_ARRAY_TASK_ID=3 FAKE_CODE=0 expect_exit 2 bash "$root/jobs/sweep-array.slurm" a.cfg sweep.txt
+expect_line 'no options in line 3' err
+# GPUs of the job are used, unless a device is named, and copies of the data go where each node says.
+: >calls
+SLURM_GPUS_ON_NODE=4 MILLRACE_CACHE='$TMPDIR/copies' expect_job train.slurm 0 no
+expect_line 'data\.cache .* the-program train .*--run\.device cuda' calls
+: >calls
+SLURM_GPUS_ON_NODE=4 FAKE_CODE=0 expect_exit 0 bash "$root/jobs/train.slurm" a.cfg --run.device cpu
+expect_no_line 'cuda' calls
 expect_job train.slurm 75 yes
 expect_line 'srun --mpi=pmix ' calls
 expect_line '^#SBATCH.*--signal=USR2@' "$root/jobs/train.slurm"
@@ -104,6 +130,7 @@ done
 mkdir selftest
 executable selftest/millrace <<'X'
 #!/bin/bash
+[ -z "$(printf '%s\n' "$@" | grep '^--' | sort | uniq -d)" ] || exit 2  # as the real one
 case "$*" in *10000000*) echo "error: step 3: sum 1 is late: ${FAKE_LATE-late: rank 1}" >&2; exit 5 ;; esac
 [[ $* =~ --run.dir\ ([^ ]*) ]] || exit 0
 folder=${BASH_REMATCH[1]}
