@@ -8,7 +8,6 @@ export MILLRACE=${MILLRACE:-build/millrace}
 # In an array, SLURM_JOB_ID of the last task is the id of the whole array.
 job_id=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID:-}}
 job_id=${job_id:-${SLURM_JOB_ID:-}}
-preempted=0
 
 # unless_given OPTION VALUE ARGUMENT...: prints both on lines of their own, unless the arguments contain the option.
 unless_given() {
@@ -23,8 +22,7 @@ supervise() {
   local pid woken=1
   "$@" &
   pid=$!
-  trap 'woken=1; kill -USR2 $pid 2>/dev/null || true' USR2
-  trap 'woken=1; preempted=1; kill -USR2 $pid 2>/dev/null || true' TERM
+  trap 'woken=1; kill -USR2 $pid 2>/dev/null || true' USR2 TERM
   while [ $woken -eq 1 ]; do  # a signal ends `wait` early
     woken=0
     rc=0
@@ -62,14 +60,14 @@ train() {
 # MILLRACE_MAX_RESTARTS times, or if communication failed (5), at most MILLRACE_MAX_FAILURES times in a row.
 # Preemptions do not count. A cancelled job is no longer RUNNING, and stays out of the queue.
 requeue_or_exit() {
-  local note=${SLURM_SUBMIT_DIR:-.}/.millrace-restarts-$job_id limit key=MILLRACE_MAX_RESTARTS count state
+  local note=${SLURM_SUBMIT_DIR:-.}/.millrace-restarts-$job_id limit key=MILLRACE_MAX_RESTARTS count job
   case $rc in
   75) limit=${MILLRACE_MAX_RESTARTS:-20} ;;
   5) key=MILLRACE_MAX_FAILURES limit=${MILLRACE_MAX_FAILURES:-2} ;;
   *) limit= ;;
   esac
-  state=$(squeue -h -j "$job_id" -o %T 2>/dev/null) || true
-  if [ -z "$limit" ] || { [ "$state" ] && [ "$state" != RUNNING ]; }; then
+  job=$(scontrol show job -o "$job_id" 2>/dev/null) || true
+  if [ -z "$limit" ] || [[ $job == *JobState=* && $job != *JobState=RUNNING* ]]; then
     rm -f "$note"
     exit "$rc"
   fi
@@ -80,7 +78,7 @@ requeue_or_exit() {
     rm -f "$note"
     exit "$rc"
   fi
-  [ $preempted = 1 ] || echo "$rc" >>"$note" || true
+  [[ $job == *PreemptTime=[0-9]* ]] || echo "$rc" >>"$note" || true
   for _ in 1 2 3; do
     if scontrol requeue "$job_id"; then break; fi
     sleep "${MILLRACE_RETRY_SECONDS:-20}"  # the controller may be restarting

@@ -9,6 +9,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/comm/mpi_check.hpp"
 #include "millrace/comm/world.hpp"
+#include "millrace/system/launcher.hpp"
 #include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace {
@@ -34,7 +35,7 @@ void allow_start_without_ssh() {
   if (!launched && !on_path("ssh") && !on_path("rsh")) ::setenv("OMPI_MCA_plm", "isolated", 0);
 }
 
-// `srun` without PMIx starts N processes that each see a world of one rank.
+// An MPI library without PMIx starts N processes that each see a world of one rank.
 void refuse_lonely_tasks(int size) {
   const char* step = std::getenv("SLURM_STEP_ID");
   const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
@@ -157,6 +158,13 @@ class MpiWorld : public World {
 }  // namespace
 
 std::unique_ptr<World> mpi_world(int* argc, char*** argv) {
+#ifdef OPEN_MPI
+  constexpr bool open_mpi = true;
+#else
+  constexpr bool open_mpi = false;
+#endif
+  if (const std::string problem = launch_problem(std::getenv, open_mpi); !problem.empty())
+    fail(Exit::config, "{}", problem);
   allow_start_without_ssh();
   int provided = 0;
   const WaitScope waits(Wait::mpi_init);

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "millrace/system/cores.hpp"
+#include "millrace/system/launcher.hpp"
 
 namespace millrace {
 namespace {
@@ -48,23 +49,20 @@ std::vector<Mask> masks_of_all(World& world, const std::vector<int>& mine) {
 }
 
 // The first problem of the masks, the same on all ranks; empty: none.
-std::string warning_of(const std::vector<Mask>& ranks) {
+std::string warning_of(const std::vector<Mask>& ranks, const std::string& advice) {
   std::map<std::pair<int, int>, std::size_t> first;  // by node and core: the first rank that may use it
   for (std::size_t r = 0; r < ranks.size(); ++r)
     for (const int core : ranks[r].cpus) {
       const std::size_t other = first.try_emplace({ranks[r].node, core}, r).first->second;
       if (ranks[other].cpus != ranks[r].cpus)
-        return fmt::format(
-            "ranks {} and {} of one host are bound to different cores that overlap ({} and {}). add --bind-to none: "
-            "millrace divides the cores itself",
-            other, r, list(ranks[other].cpus), list(ranks[r].cpus));
+        return fmt::format("ranks {} and {} of one host are bound to different cores that overlap ({} and {}). {}",
+                           other, r, list(ranks[other].cpus), list(ranks[r].cpus), advice);
     }
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const Mask& one = ranks[r];
     const auto local = std::count_if(ranks.begin(), ranks.end(), [&](const Mask& m) { return m.node == one.node; });
     if (one.cpus.size() == 1 && one.online >= 2 * local)
-      return fmt::format("rank {} is bound to one core of {} (mpirun binds small jobs to cores). add --bind-to none", r,
-                         one.online);
+      return fmt::format("rank {} is bound to one core of {}. {}", r, one.online, advice);
   }
   return "";
 }
@@ -101,7 +99,7 @@ Placement plan_placement(World& world, int compute_threads, int workers) {
   out.compute_threads = compute_threads > 0 ? compute_threads : out.cores;
   out.workers = workers > 0 ? workers : std::clamp(out.cores / 4, 1, 4);
   out.spare_core = out.cores > out.compute_threads;
-  out.warning = warning_of(all);
+  out.warning = warning_of(all, world.broadcast_string(advice_for_more_cores(std::getenv)));
   return out;
 }
 

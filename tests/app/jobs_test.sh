@@ -20,11 +20,7 @@ X
 executable bin/scontrol <<'X'
 #!/bin/bash
 echo "scontrol $*" >>calls
-[ "$1" = requeue ] || echo "   Command=$JOBS/train.slurm a.cfg"
-X
-executable bin/squeue <<'X'
-#!/bin/bash
-echo "${FAKE_STATE-RUNNING}"
+[ "$1" = requeue ] || printf '%s\n' "   JobState=${FAKE_STATE-RUNNING} PreemptTime=${FAKE_PREEMPTED-None}" "   Command=$JOBS/train.slurm a.cfg"
 X
 executable bin/mpirun <<'X'
 #!/bin/bash
@@ -65,6 +61,8 @@ for script in train.slurm train-mpirun.slurm; do
   MILLRACE_MAX_RESTARTS=30 expect_job $script 75 yes
   expect_job $script 75 no
   expect_line '20 times' err
+  FAKE_PREEMPTED=2026-11-25T15:14:16 expect_job $script 75 yes
+  expect_no_file .millrace-restarts-42
   FAKE_STATE=COMPLETING expect_job $script 75 no
 done
 # Each task of an array puts only itself back.

@@ -176,14 +176,18 @@ case_must() {
   expect_texts run/report.html "interrupted"
 }
 
-# A second run in the folder of a running one is refused, and does not disturb the first.
+# A second run in the folder of a running one is refused, and does not disturb the first. A Slurm job waits for the end
+# of the other run.
 case_twice() {
   start train 1 run --train.epochs 2000
   wait_for_steps run 3
   expect_exit 2 train 1 run
   expect_line 'in use'
+  SLURM_JOB_ID=1 run_on 1 train -c net.cfg --run.dir run --train.epochs 2000 --train.steps 5 >waited 2>&1 &
+  wait_for_line 'waiting up to' waited
   touch run/STOP
   expect_end 75
+  wait $! || complain "the job that waited: $(cat waited)"
 }
 
 # Training continues while a disk is full. A last checkpoint that could not be written is an error, and

@@ -1,47 +1,146 @@
 #!/bin/bash
-# The job scripts of jobs/ under a real Slurm on two virtual hosts: each is signalled in the middle of a
-# run, puts itself back into the queue, and completes the run when Slurm starts it again. Skipped if Slurm
-# cannot run.
-# Usage: slurm_test.sh SOURCE_DIR MILLRACE
+# The job scripts of jobs/ under a real Slurm with two nodes, which are namespaces of this machine. A run that is stopped,
+# preempted, requeued or loses a node completes when Slurm starts it again, and its result equals that of an
+# uninterrupted run bit for bit. Needs root; skipped for other users.
+# Usage: slurm_test.sh MILLRACE MPIEXEC CASE
 set -euo pipefail
-source "$(dirname "$0")/lib.sh" "$2" mpirun
+source "$(dirname "$0")/lib.sh" "$1" "$2"
 [ "$(id -u)" = 0 ] || skip "starting Slurm needs root"
 for program in slurmctld slurmd munged sbatch ip nsenter; do
-  command -v $program >/dev/null || skip "no $program (packages slurm-wlm, munge, iproute2)"
+  command -v $program >/dev/null || die "no $program (packages slurm-wlm, munge, iproute2). install them: make deps"
 done
 export MILLRACE=$millrace SLURMDIR=$folder/slurm NSDIR=$folder/hosts SLURM_CONF=$folder/slurm/slurm.conf
 slurm=$root/tests/support/slurm/slurm.sh
 at_exit bash "$slurm" down
-bash "$slurm" up || skip "Slurm does not start here"
-mkdir logs
-cat >run.cfg <<'X'
+bash "$slurm" up >up 2>&1 || die "Slurm does not start: $(tail -n 20 up)"
+# A step takes at least 64 ms.
+cat >run.cfg <<'CFG'
+[run]
+threads = 1
 [data]
-train = synthetic:images:rows=20000,shape=32x32x3,classes=10
+train = synthetic:images:rows=20000,shape=16x16x3,classes=10
+workers = 1
 [model]
-hidden = 1024 1024
+hidden = 64
 [train]
-steps = 600
+steps = 120
+global_batch = 64
 [checkpoint]
 every = none
-X
+CFG
+slow="--test.compute_delay=2ms"
 
-job_field() { timeout 5 scontrol show job "$job" -o 2>/dev/null | sed -n "s/.*\<$1=\([^ ]*\).*/\1/p"; }
-job_ended() { [[ $(job_field JobState) =~ ^(COMPLETED|FAILED)$ ]]; }
-# expect_continued SCRIPT SCANCEL_OPTION...: signals the job with scancel, and checks that it completes the run.
-expect_continued() {
-  local script=$1 run=runs/$1
-  shift
-  job=$(timeout 20 sbatch --parsable -p low -t 8 -N 1 --ntasks-per-node=2 --cpus-per-task=1 "$root/jobs/$script" run.cfg --run.dir "$run")
-  wait_seconds=60 wait_for_steps "$run" 30
-  timeout 5 scancel "$@" "$job"
-  wait_seconds=120 wait_for job_ended
-  cat logs/*-"$job".out >out
-  expect_equal "state of $script" COMPLETED "$(job_field JobState)"
-  expect_equal "restarts of $script" 1 "$(job_field Restarts)"
-  expect_line 'resumed at step' out
-  expect_equal "steps of $script" 600 "$(steps_of "$run")"
-  expect_equal "status of the run of $script" '"finished"' "$(summary "$run" status)"
-  expect_line 'samples, 2 ranks' out
+# submit SCRIPT RUN SBATCH_OPTION... [-- OPTION...]: two tasks of train.slurm or a similar script; sets $job.
+submit() {
+  local script=$1 run=$2 before=()
+  shift 2
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    before+=("$1")
+    shift
+  done
+  [ $# -eq 0 ] || shift
+  [[ "$*" == *compute_delay* ]] || set -- "$@" "$slow"
+  job=$(timeout 20 sbatch --parsable -J "$run" -o %x-%j.out -t 8 -N 1 --ntasks-per-node=2 --cpus-per-task=1 "${before[@]}" \
+    "$root/jobs/$script" run.cfg --run.dir "$run" "$@")
 }
-expect_continued train.slurm --signal=USR2
-expect_continued train-mpirun.slurm --batch --signal=USR2
+job_field() { timeout 5 scontrol show job "$1" -o 2>/dev/null | sed -n "s/.*\<$2=\([^ ]*\).*/\1/p"; }
+job_is() { [[ $(job_field "$1" JobState) =~ ^($2)$ ]]; }
+# wait_for_job JOB [STATES]
+wait_for_job() { wait_seconds=${wait_seconds:-150} wait_for job_is "$1" "${2:-COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY}"; }
+# expect_completed JOB RUN RESTARTS: the job ends, after so many restarts, with the result of the uninterrupted run.
+expect_completed() {
+  wait_for_job "$1"
+  cat "$2-$1.out" >out
+  expect_equal "state of $2" COMPLETED "$(job_field "$1" JobState)"
+  expect_equal "restarts of $2" "$3" "$(job_field "$1" Restarts)"
+  [ "$3" = 0 ] || expect_line 'resumed at step' out
+  expect_same_run whole "$2"
+  expect_no_file ".millrace-restarts-$1"
+}
+uninterrupted() { expect_exit 0 run_on 2 train -c run.cfg --run.dir whole; }
+
+# The time limit, and the same signal from scancel: a checkpoint, the queue, and the rest of the run.
+case_stops() {
+  local srun mpirun
+  uninterrupted
+  submit train.slurm limit-srun -w n1 -t 1 --signal=USR2@45 -- --test.compute_delay=10ms
+  srun=$job
+  submit train-mpirun.slurm limit-mpirun -w n2 -t 1 --signal=B:USR2@45 -- --test.compute_delay=10ms
+  mpirun=$job
+  expect_completed "$srun" limit-srun 1
+  expect_completed "$mpirun" limit-mpirun 1
+  submit train.slurm signal-srun -w n1
+  srun=$job
+  submit train-mpirun.slurm signal-mpirun -w n2
+  mpirun=$job
+  wait_seconds=60 wait_for_steps signal-srun 10
+  timeout 5 scancel --signal=USR2 "$srun"
+  wait_seconds=60 wait_for_steps signal-mpirun 10
+  timeout 5 scancel --batch --signal=USR2 "$mpirun"
+  expect_completed "$srun" signal-srun 1
+  expect_completed "$mpirun" signal-mpirun 1
+}
+
+# Preemption: srun passes TERM on at once; a job without steps, that of mpirun, gets it when GraceTime is over, and has KillWait
+# for its checkpoint. Then scontrol requeue and a plain scancel. A cancelled job stays out of the queue, and can be
+# submitted again.
+case_preempted() {
+  local srun mpirun
+  uninterrupted
+  submit preemptible.slurm preempted-srun -w n1
+  srun=$job
+  submit train-mpirun.slurm preempted-mpirun -w n2 -- --test.compute_delay=8ms
+  mpirun=$job
+  wait_seconds=60 wait_for_steps preempted-srun 10
+  wait_seconds=60 wait_for_steps preempted-mpirun 10
+  timeout 20 sbatch -p high -N 2 --ntasks-per-node=2 -o high.out --wrap "sleep 2"
+  expect_completed "$srun" preempted-srun 1
+  expect_completed "$mpirun" preempted-mpirun 1
+  submit train.slurm requeued -w n1
+  srun=$job
+  submit train-mpirun.slurm cancelled -w n2
+  mpirun=$job
+  wait_seconds=60 wait_for_steps requeued 10
+  timeout 5 scontrol requeue "$srun"
+  wait_seconds=60 wait_for_steps cancelled 10
+  timeout 5 scancel "$mpirun"
+  submit train-mpirun.slurm cancelled -w n2
+  expect_completed "$job" cancelled 0
+  expect_equal "state of the cancelled job" CANCELLED "$(job_field "$mpirun" JobState)"
+  expect_completed "$srun" requeued 1
+}
+# A node is lost, a rank needs too much memory, and srun starts without PMIx.
+case_faults() {
+  local pids
+  expect_exit 0 run_on 2 train -c run.cfg --run.dir whole
+  submit train-multinode.slurm lost -N 2 --ntasks-per-node=1 --exclusive -- --checkpoint.every 10
+  wait_seconds=60 wait_for_steps lost 25
+  pids=$(pgrep -f "slurmd -N n2\$|slurmstepd: \[$job\." | grep -xFf <(ip netns pids n2))
+  # shellcheck disable=SC2086
+  kill -9 $pids
+  bash "$root/tests/support/slurm/hosts-rsh" n2 "SLURM_CONF='$SLURM_CONF' slurmd -N n2" </dev/null
+  wait_seconds=200 expect_completed "$job" lost 1
+
+  timeout 60 srun -p low -N 1 -n 2 --mpi=none "$millrace" train -c run.cfg --run.dir none >out 2>&1 && complain "srun without PMIx was accepted"
+  expect_lines 1 'error: .*srun --mpi=pmix' out
+  expect_equal "lines without those of srun" 1 "$(grep -vc '^srun:' out)"
+  timeout 60 srun -p low -N 1 -n 2 --mpi=pmi2 "$millrace" inspect >out 2>&1 && complain "srun with PMI-2 was accepted"
+  expect_lines 1 'error: .*srun --mpi=pmix' out
+}
+
+# The other scripts, the script that `millrace job` writes, and an array whose first task is stopped.
+case_scripts() {
+  local sweep pack diagnose selftest
+  printf '%s\n' '--optim.lr 0.1' '--optim.lr 0.2' '--optim.lr 0.3' >sweep.txt
+  sweep=$(timeout 20 sbatch --parsable -p low -t 8 --cpus-per-task=1 --array=1-3 "$root/jobs/sweep-array.slurm" run.cfg sweep.txt $slow)
+  for task in 1 2 3; do wait_seconds=60 wait_for_steps runs/sweep/$task 10; done
+  timeout 5 scancel --signal=USR2 "${sweep}_3"  # the task whose job id is that of the array
+  for task in 1 2 3; do
+    wait_for_job "${sweep}_$task"
+    expect_equal "task $task" COMPLETED "$(job_field "${sweep}_$task" JobState)"
+    expect_equal "restarts of task $task" $((task == 3)) "$(job_field "${sweep}_$task" Restarts)"
+    expect_equal "status of task $task" '"finished"' "$(summary "runs/sweep/$task" status)"
+  done
+  write_table
+}
+run_case "$3"

@@ -68,9 +68,8 @@ TEST(Placement, PartlyOverlappingBindingsAreReportedOnAllRanks) {
       << "ranks with equal masks share their cores";
   const std::string said = planned({{cores[1]}, {cores[0]}, cores});
   EXPECT_NE(
-      said.find(fmt::format(
-          "ranks 1 and 2 of one host are bound to different cores that overlap ({} and {},{}). add --bind-to none",
-          cores[0], cores[0], cores[1])),
+      said.find(fmt::format("ranks 1 and 2 of one host are bound to different cores that overlap ({} and {},{}). ",
+                            cores[0], cores[0], cores[1])),
       said.npos)
       << said;
 }

@@ -47,7 +47,7 @@ class World {
 
 // Initializes MPI (MPI_THREAD_MULTIPLE); the destructor finalizes it. Open MPI aborts a program that was started
 // without mpirun if it finds neither ssh nor rsh nor a scheduler; in this case, OMPI_MCA_plm=isolated is set first.
-// Error(config) if Slurm started several tasks but MPI sees one rank.
+// Error(config) if Slurm started several tasks without PMIx, which MPI needs.
 std::unique_ptr<World> mpi_world(int* argc, char*** argv);
 // Background threads that poll for messages hold it during each poll. A thread that finalizes MPI after a failure,
 // while such threads still run, locks it and never unlocks it.

@@ -8,11 +8,13 @@ namespace millrace {
 
 Rule fix_binding(Bound bound, Rule::Proof proof) {
   return {.bound = bound,
-          .key = "mpirun",
+          .key = "launcher",
           .from = [](const BottleneckMetrics&) { return std::string("as launched"); },
           .to =
               [](const BottleneckMetrics& e) {
-                return e.config.machine.placement_problem.empty() ? Values{} : Values{"--bind-to none"};
+                const std::string& problem = e.config.machine.placement_problem;
+                if (problem.empty()) return Values{};
+                return Values{problem.ends_with("--cpus-per-task") ? "more --cpus-per-task" : "--bind-to none"};
               },
           .evidence = [](const BottleneckMetrics& e) { return e.config.machine.placement_problem; },
           .proof = proof};

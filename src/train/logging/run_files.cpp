@@ -6,17 +6,22 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/comm/world.hpp"
 #include "millrace/config/keys.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "millrace/system/signals.hpp"
 #include "millrace/telemetry/json_text.hpp"
 #include "millrace/train/logging/rewrite_verdict.hpp"
 
@@ -83,6 +88,19 @@ std::string problem_using(const std::filesystem::path& dir) {
   return "";
 }
 
+// Whether this run now holds the lock of its folder. A Slurm job waits, because the job before it may still be ending:
+// Slurm releases nodes up to a minute before the last process of a job is gone.
+bool lock_file(int fd, const std::filesystem::path& dir) {
+  using namespace std::chrono_literals;
+  const auto end = std::chrono::steady_clock::now() + (std::getenv("SLURM_JOB_ID") ? 120s : 0s);
+  for (bool told = false; ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; told = true) {
+    if (stop_signal() || std::chrono::steady_clock::now() >= end) return false;
+    if (!told) log::info(fmt::format("run.dir: {} is in use by another run. waiting up to 2 minutes", dir.string()));
+    std::this_thread::sleep_for(200ms);
+  }
+  return true;
+}
+
 }  // namespace
 
 RunFolderLock::RunFolderLock(World& world, const std::filesystem::path& dir) {
@@ -98,7 +116,7 @@ RunFolderLock::RunFolderLock(World& world, const std::filesystem::path& dir) {
     if (error) problem = fmt::format("run.dir: cannot create {} ({})", (dir / "checkpoints").string(), error.message());
     // On a file system without locks, a second run is not detected.
     lock_ = error ? -1 : ::open((dir / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (lock_ >= 0 && ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    if (lock_ >= 0 && !lock_file(lock_, dir)) {
       problem = fmt::format("run.dir: {} is in use by another run. wait for it, or set another run.dir", dir.string());
       code = Exit::config;
     }

@@ -1,0 +1,32 @@
+#include "millrace/system/launcher.hpp"
+
+#include <fmt/core.h>
+
+#include <cstdlib>
+#include <string_view>
+
+namespace millrace {
+
+std::string launch_problem(const EnvironmentLookup& env, bool open_mpi) {
+  const char* const tasks = env("SLURM_STEP_NUM_TASKS");
+  if (!env("SLURM_STEP_ID") || !env("SLURM_PROCID") || !tasks || std::atoi(tasks) < 2) return "";
+  if (env("OMPI_COMM_WORLD_SIZE") || env("PMIX_RANK")) return "";
+  if (!env("PMI_RANK") && !env("PMI_FD"))
+    return fmt::format("srun started {} tasks without PMIx, so MPI cannot connect them. use srun --mpi=pmix, or mpirun",
+                       tasks);
+  const char* const allowed = env("MILLRACE_PMI");
+  if (!open_mpi || (allowed && std::string_view(allowed) == "allow")) return "";
+  return fmt::format(
+      "srun started {} tasks with PMI-1 or PMI-2, which Open MPI rarely has. use srun --mpi=pmix, or mpirun; if this "
+      "Open MPI was built --with-pmi, set MILLRACE_PMI=allow",
+      tasks);
+}
+
+std::string advice_for_more_cores(const EnvironmentLookup& env) {
+  const char* policy = env("OMPI_MCA_hwloc_base_binding_policy");  // what --bind-to sets
+  const bool unbound = policy && std::string_view(policy).starts_with("none");
+  if (env("OMPI_COMM_WORLD_SIZE") && !unbound) return "add --bind-to none";
+  return env("SLURM_JOB_ID") ? "raise --cpus-per-task" : "let it use more cores";
+}
+
+}  // namespace millrace
