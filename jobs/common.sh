@@ -30,8 +30,7 @@ supervise() {
   done
 }
 
-# start millrace's COMMAND ARGUMENT... with srun or mpirun, on all tasks of the job. With GPUs, a rank without one is
-# refused.
+# with_srun COMMAND..., with_mpirun COMMAND...: run it on all tasks of the job, and set rc.
 with_srun() { supervise srun --mpi=pmix --kill-on-bad-exit=1 -u "${on_node[@]}" "$@"; }
 with_mpirun() {
   # Slurm also sends TERM to mpirun, which would kill the ranks 0.9 s later.
@@ -45,7 +44,8 @@ if [ "${MILLRACE_CACHE:-}" ]; then
   on_node=(bash -c 'eval "cache=\"$MILLRACE_CACHE\""; exec "$@" --data.cache "$cache"' -)
 fi
 
-# train WITH ARGUMENT...: trains, or resumes, with with_srun or with_mpirun.
+# train WITH ARGUMENT...: trains, or resumes, with with_srun or with_mpirun. In a job with GPUs, a rank that finds none
+# is refused, unless the arguments name a device.
 train() {
   local with=$1 more
   shift

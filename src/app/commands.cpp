@@ -18,6 +18,7 @@ const std::vector<Command>& commands() {
       {"diagnose", "measure what limits the speed of a training, and which changes help", diagnose_help,
        diagnose_command},
       {"tune", "search for faster values of keys, or for a learning rate, by short trials", tune_help, tune_command},
+      {"job", "write a job script for Slurm that trains a configuration", job_help, job_command, true},
       {"scaling", "predict how a finished run would scale to more ranks", scaling_help, scaling_command},
       {"top", "watch running trainings in a terminal", top_help, top_command, true},
       {"report", "show one or more runs as a page for a browser", report_help, report_command, true},

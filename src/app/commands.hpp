@@ -27,6 +27,7 @@ Exit tune_command(World&, const Arguments&);
 Exit scaling_command(World&, const Arguments&);
 Exit report_command(World&, const Arguments&);
 Exit bench_command(World&, const Arguments&);
+Exit job_command(World&, const Arguments&);
 Exit top_command(World&, const Arguments&);
 std::string train_help();
 std::string eval_help();
@@ -38,6 +39,7 @@ std::string tune_help();
 std::string scaling_help();
 std::string report_help();
 std::string bench_help();
+std::string job_help();
 std::string top_help();
 
 std::string version_text();  // "millrace 0.1.0"

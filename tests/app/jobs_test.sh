@@ -85,6 +85,32 @@ expect_line 'srun --mpi=pmix ' calls
 expect_line '^#SBATCH.*--signal=USR2@' "$root/jobs/train.slurm"
 expect_line '^#SBATCH.*--signal=B:USR2@' "$root/jobs/train-mpirun.slurm"
 
+# `millrace job` writes a script of the same kind, and replaces no file but its own.
+printf '%s\n' '[data]' 'train = set/*.h5' '[run]' 'stop_margin = 5m' >"my net.cfg"
+job() { FAKE_CODE=0 "$millrace" job -c "my net.cfg" --nodes 4 "$@"; }
+expect_exit 0 job --time 8h --gpus-per-node 4 --partition gpu --module gcc openmpi --out job.sh --train.global_batch 64 --model.hidden 3 4
+for line in '^#SBATCH -N 4 --ntasks-per-node=4 ' '^#SBATCH -t 0-08:00:00$' '^#SBATCH .*--signal=USR2@360$' '^#SBATCH --gpus-per-node=4$' \
+  '^#SBATCH --partition=gpu$' '^module load gcc openmpi$'; do expect_lines 1 "$line" job.sh; done
+sed -i 's/^module load/: &/' job.sh
+: >calls
+SLURM_GPUS_ON_NODE=4 FAKE_CODE=75 expect_exit 75 bash job.sh
+expect_line "the-program train -c $folder/my net.cfg --train.global_batch 64 --model.hidden 3 4 --run.resume auto --run.device cuda" calls
+expect_lines 1 '^scontrol requeue 42$' calls
+expect_exit 3 job --out job.sh
+expect_line 'overwrite' err
+expect_exit 0 job --launcher mpirun --out job.sh --overwrite
+expect_line '^#SBATCH .*--signal=B:USR2@360$' job.sh
+expect_line '^train with_mpirun' job.sh
+echo mine >mine.sh
+expect_exit 3 job --out mine.sh --overwrite
+expect_equal "another file" mine "$(cat mine.sh)"
+expect_exit 2 job --partition 'a; rm'
+expect_line 'partition' err
+expect_exit 2 job --time 5m
+expect_line 'too short' err
+expect_exit 2 job --run.device cuda
+expect_line 'gpus-per-node' err
+
 # A signal to the batch script reaches mpirun, and the script exits with mpirun's code.
 for signal in USR2 TERM; do
   : >calls

@@ -109,38 +109,66 @@ case_preempted() {
   expect_equal "state of the cancelled job" CANCELLED "$(job_field "$mpirun" JobState)"
   expect_completed "$srun" requeued 1
 }
-# A node is lost, a rank needs too much memory, and srun starts without PMIx.
+# A node is lost: Slurm requeues the job. A job that exceeds its memory is killed, and not requeued; its checkpoints remain.
+# srun without PMIx is refused.
 case_faults() {
-  local pids
+  local lost mode
   expect_exit 0 run_on 2 train -c run.cfg --run.dir whole
-  submit train-multinode.slurm lost -N 2 --ntasks-per-node=1 --exclusive -- --checkpoint.every 10
+  # Slurm gives an exclusive job the (fake) GPUs of its nodes.
+  submit train-multinode.slurm lost -N 2 --ntasks-per-node=1 --exclusive -- --checkpoint.every 10 --run.device cpu
+  lost=$job
   wait_seconds=60 wait_for_steps lost 25
-  pids=$(pgrep -f "slurmd -N n2\$|slurmstepd: \[$job\." | grep -xFf <(ip netns pids n2))
-  # shellcheck disable=SC2086
-  kill -9 $pids
-  bash "$root/tests/support/slurm/hosts-rsh" n2 "SLURM_CONF='$SLURM_CONF' slurmd -N n2" </dev/null
-  wait_seconds=200 expect_completed "$job" lost 1
+  # shellcheck disable=SC2046  # everything on the node but the process that keeps its namespaces
+  kill -9 $(ip netns pids n2 | grep -vxFf "$NSDIR/n2/pid")
+  wait_seconds=90 wait_for job_is "$lost" PENDING
+  bash "$root/tests/support/slurm/hosts-rsh" n2 "slurmd -N n2" </dev/null
+  expect_completed "$lost" lost 1
 
-  timeout 60 srun -p low -N 1 -n 2 --mpi=none "$millrace" train -c run.cfg --run.dir none >out 2>&1 && complain "srun without PMIx was accepted"
-  expect_lines 1 'error: .*srun --mpi=pmix' out
-  expect_equal "lines without those of srun" 1 "$(grep -vc '^srun:' out)"
-  timeout 60 srun -p low -N 1 -n 2 --mpi=pmi2 "$millrace" inspect >out 2>&1 && complain "srun with PMI-2 was accepted"
-  expect_lines 1 'error: .*srun --mpi=pmix' out
+  submit train.slurm memory -w n1 --mem=150M -- --checkpoint.every 3 --model.hidden "4096 4096" --test.compute_delay=10ms
+  for mode in none pmi2; do
+    timeout 60 srun -p low -w n2 -n 2 --mpi=$mode "$millrace" train -c run.cfg --run.dir none >out 2>&1 && complain "srun --mpi=$mode was accepted"
+    expect_lines 1 'error: srun started 2 tasks .*srun --mpi=pmix' out
+    expect_equal "lines of millrace" 1 "$(grep -vc '^srun:' out)"
+  done
+  wait_for_job "$job"
+  cat memory-"$job".out >out
+  expect_line 'xceeded .*memory limit' out
+  expect_equal "state of the job without memory" FAILED "$(job_field "$job" JobState)"
+  expect_equal "restarts of the job without memory" 0 "$(job_field "$job" Restarts)"
 }
 
-# The other scripts, the script that `millrace job` writes, and an array whose first task is stopped.
+# An array, one task of which is stopped, and the remaining scripts.
 case_scripts() {
-  local sweep pack diagnose selftest
+  local sweep task selftest
   printf '%s\n' '--optim.lr 0.1' '--optim.lr 0.2' '--optim.lr 0.3' >sweep.txt
-  sweep=$(timeout 20 sbatch --parsable -p low -t 8 --cpus-per-task=1 --array=1-3 "$root/jobs/sweep-array.slurm" run.cfg sweep.txt $slow)
-  for task in 1 2 3; do wait_seconds=60 wait_for_steps runs/sweep/$task 10; done
-  timeout 5 scancel --signal=USR2 "${sweep}_3"  # the task whose job id is that of the array
+  sweep=$(timeout 20 sbatch --parsable -t 8 --cpus-per-task=1 -w n1 --array=1-3 "$root/jobs/sweep-array.slurm" run.cfg sweep.txt "$slow")
+  # Two tasks fit on the node. The job id of the last one is that of the array.
+  selftest=$(SELFTEST_DEVICE=cpu SELFTEST_DEPTH=8 SELFTEST_BATCH=32 timeout 20 sbatch --parsable -t 8 -w n2 --gpus-per-node=0 --cpus-per-task=1 "$root/jobs/gpu-selftest.slurm")
+  wait_seconds=120 wait_for_steps runs/sweep/3 10
+  timeout 5 scancel --signal=USR2 "${sweep}_3"
   for task in 1 2 3; do
     wait_for_job "${sweep}_$task"
     expect_equal "task $task" COMPLETED "$(job_field "${sweep}_$task" JobState)"
     expect_equal "restarts of task $task" $((task == 3)) "$(job_field "${sweep}_$task" Restarts)"
     expect_equal "status of task $task" '"finished"' "$(summary "runs/sweep/$task" status)"
   done
-  write_table
+  write_table 240 100 >table.csv
+  expect_script "$root/jobs/pack.slurm" --x table.csv --y-name 101 --out set
+  expect_file set/train-00000.h5
+  expect_script "$root/jobs/diagnose.slurm" run.cfg --seconds 0.05
+  # A script of `millrace job`, which starts in its own folder, and copies the data to a folder of each node.
+  expect_exit 0 "$millrace" job -c run.cfg --data.train 'set/train-*.h5' --run.dir made --tasks-per-node 2 --cpus-per-task 1 --mem 500M --out job.sh
+  # shellcheck disable=SC2016
+  MILLRACE_CACHE='$PWD/copies' expect_script job.sh
+  expect_equal "status of the run of millrace job" '"finished"' "$(summary made status)"
+  expect_file copies
+  wait_seconds=250 wait_for_job "$selftest"
+  cat "millrace-selftest-$selftest.out" >out
+  expect_equal "state of gpu-selftest" COMPLETED "$(job_field "$selftest" JobState)"
+  expect_no_line FAIL out
+}
+# expect_script SCRIPT ARGUMENT...: two tasks on n1 that end with 0.
+expect_script() {
+  timeout 150 sbatch --wait -t 8 -w n1 -o script.out --ntasks-per-node=2 --cpus-per-task=1 "$@" >/dev/null || complain "$1 failed: $(tail -n 5 script.out)"
 }
 run_case "$3"
