@@ -29,4 +29,5 @@ if [ "$(id -u)" != 0 ]; then
 fi
 set -x
 "${sudo[@]}" apt-get update -q
-"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+# SYSTEMD_OFFLINE: the tests start munge and Slurm themselves, in a folder of their own.
+"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive SYSTEMD_OFFLINE=1 apt-get install -y -q --no-install-recommends "${missing[@]}"

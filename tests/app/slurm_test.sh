@@ -121,6 +121,7 @@ case_faults() {
   # shellcheck disable=SC2046  # everything on the node but the process that keeps its namespaces
   kill -9 $(ip netns pids n2 | grep -vxFf "$NSDIR/n2/pid")
   wait_seconds=90 wait_for job_is "$lost" PENDING
+  rm -rf "$SLURMDIR"/{spool,tmp}.n2/*  # left by PMIx; a new start of the node removes it
   bash "$root/tests/support/slurm/hosts-rsh" n2 "slurmd -N n2" </dev/null
   expect_completed "$lost" lost 1
 
