@@ -87,7 +87,8 @@ Job job_of(const ParsedArguments& parsed, const RunConfig& config) {
   if (job.gpus > 0 && job.tasks > job.gpus)
     fail(Exit::config, "--tasks-per-node: {} ranks for {} GPUs. start one rank for each GPU", job.tasks, job.gpus);
   if (const std::int64_t ranks = std::int64_t(job.nodes) * job.tasks; config.train.global_batch < ranks)
-    fail(Exit::config, "train.global_batch: {} samples for {} ranks leave some without work. raise it, or lower --nodes",
+    fail(Exit::config,
+         "train.global_batch: {} samples for {} ranks leave some without work. raise it, or lower --nodes",
          config.train.global_batch, ranks);
   return job;
 }
