@@ -109,7 +109,7 @@ case_preempted() {
   expect_equal "state of the cancelled job" CANCELLED "$(job_field "$mpirun" JobState)"
   expect_completed "$srun" requeued 1
 }
-# A node is lost: Slurm requeues the job. A job that exceeds its memory is killed, and not requeued; its checkpoints remain.
+# A node is lost: Slurm requeues the job. A job that exceeds its memory is killed, not requeued, and can be submitted again.
 # srun without PMIx is refused.
 case_faults() {
   local lost mode
