@@ -13,11 +13,11 @@ seconds=2
 expect_stop() {
   local began=$SECONDS
   rm -rf run
-  MILLRACE_TEST_STOP_AT=$2:$3 expect_exit 5 train "$1" run --comm.timeout ${seconds}s "${@:5}"
+  MILLRACE_TEST_STOP_AT=$2:$3 expect_exit 5 train "$1" run --comm.timeout ${seconds}s --run.seed $$ "${@:5}"
   expect_number "seconds until the end after a stop at $3" $((SECONDS - began)) "<=" $((seconds + 5 + 10))
   expect_lines 1 'error: '
   expect_lines 1 "error: rank $2 on .*\\($4, (before the first|after) step.*no sign of life"
-  expect_equal "processes that are left" "" "$(pgrep -f -- "-c net.cfg --run.dir run .*${seconds}s" || true)"
+  expect_equal "processes that are left" "" "$(pgrep -f -- "--run.seed $$ ?" || true)"
 }
 expect_record() {
   expect_line "\"rank\":$1,.*\"seconds_without_heartbeat\":[1-9]" run/flight.json
@@ -97,9 +97,9 @@ expect_record_of_file() { expect_line '"rank":1,.*"seconds_in_file":[1-9]' run/f
 # A pause of three times the timeout. The ranks are stopped and continued one after the other.
 case_pause() {
   local ranks
-  start train 2 run --comm.timeout 1s --train.epochs 1000000 --checkpoint.every none
+  start train 2 run --comm.timeout 1s --train.epochs 1000000 --checkpoint.every none --run.seed $$
   wait_for_steps run 3
-  ranks=$(pgrep -f -- "^[^ ]*millrace train -c net.cfg --run.dir run" | grep -vx "$pid")
+  ranks=$(pgrep -f -- "^[^ ]*millrace train .*--run.seed $$" | grep -vx "$pid")
   # shellcheck disable=SC2086
   kill -STOP $ranks
   sleep 3
