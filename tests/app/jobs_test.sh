@@ -155,7 +155,7 @@ mkdir selftest
 executable selftest/millrace <<'X'
 #!/bin/bash
 [ -z "$(printf '%s\n' "$@" | grep '^--' | sort | uniq -d)" ] || exit 2  # as the real one
-case "$*" in *10000000*) echo "error: step 3: sum 1 is late: ${FAKE_LATE-late: rank 1}" >&2; exit 5 ;; esac
+case "$*" in *10000000*) echo "error: ${FAKE_LATE-rank 1 on n2 (training, after step 3)} gave no sign of life" >&2; exit 5 ;; esac
 [[ $* =~ --run.dir\ ([^ ]*) ]] || exit 0
 folder=${BASH_REMATCH[1]}
 mkdir -p "$folder"
