@@ -1,5 +1,6 @@
 #include "app/failure.hpp"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <new>
 
 #include "millrace/base/log.hpp"
+#include "millrace/data/cache/shm_folder.hpp"
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace::app {
@@ -47,25 +49,22 @@ Failure current_failure() {
 
 volatile std::sig_atomic_t alarm_code;
 
-// All ranks failed: prints each distinct message once and exits with the code of rank 0.
+// All ranks failed: prints one message and exits with the code of rank 0.
 [[noreturn]] void end_together(const std::vector<std::string>& all) {
-  std::vector<std::string> messages;
-  for (const auto& one : all) {
-    const std::string message = one.substr(one.find(' ') + 1);
-    if (std::find(messages.begin(), messages.end(), message) == messages.end()) messages.push_back(message);
-  }
-  for (const auto& message : messages) log::info("error: " + message);
+  // Most often the others failed for the same reason: a file that all read, or a rank that all waited for.
+  const auto others = std::count_if(all.begin(), all.end(), [&](const std::string& one) { return one != all.front(); });
+  const std::string more = others ? fmt::format(" (and another error on {} of {} ranks)", others, all.size()) : "";
+  log::info("error: " + all.front().substr(all.front().find(' ') + 1) + more);
   const int code = std::atoi(all.front().c_str());
   alarm_code = code;
+  remove_used_shm_folders();
   // Finalizing MPI may hang if a library left something open, and may crash a thread that is reading through MPI-IO. An
   // alarm and signal handlers end the process then.
   for (const int signal : {SIGALRM, SIGSEGV, SIGBUS, SIGABRT}) std::signal(signal, [](int) { std::_Exit(alarm_code); });
   ::alarm(2);
-  if (all.size() > 1) {                          // a single rank need not finalize MPI
-    (void)mpi_call_mutex().try_lock_for(100ms);  // never unlocked
-    failure_world.reset();
-    world.reset();
-  }
+  (void)mpi_call_mutex().try_lock_for(100ms);  // never unlocked
+  failure_world.reset();
+  world.reset();
   std::_Exit(code);
 }
 
@@ -77,6 +76,7 @@ volatile std::sig_atomic_t alarm_code;
     for (const char* part : {"error: ", failure.message, "\n"})
       [[maybe_unused]] const auto done = ::write(STDERR_FILENO, part, std::strlen(part));
   }
+  remove_used_shm_folders();
   world->abort(int(failure.code));
   std::_Exit(int(failure.code));
 }

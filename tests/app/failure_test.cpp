@@ -81,6 +81,11 @@ TEST(Failure, OfAllRanksIsReportedOnce) {
   EXPECT_EXIT(run(solo_world(), disk), code(Exit::data), "^error: the disk is gone\n$");
 }
 
+TEST(Failure, OfAllRanksForSeveralReasonsIsOneLine) {
+  EXPECT_EXIT(run(std::make_unique<TwoRanks>("3 the file is gone"), disk), code(Exit::data),
+              "^error: the disk is gone .and another error on 1 of 2 ranks.\n$");
+}
+
 TEST(Failure, OfOneRankEndsAllRanks) {
   EXPECT_EXIT(run(std::make_unique<TwoRanks>(), disk), code(Exit::data),
               "^error: the disk is gone\nall ranks aborted\n$");
