@@ -1,6 +1,7 @@
 #include "app/failure.hpp"
 
 #include <fmt/core.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/data/cache/shm_folder.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "millrace/system/first_report.hpp"
 
 namespace millrace::app {
 namespace {
@@ -71,7 +73,7 @@ volatile std::sig_atomic_t alarm_code;
 // This rank failed, and the others did not report a failure in time or could not be asked.
 [[noreturn]] void end_alone(const Failure& failure) {
   try {
-    log::error(failure.message);
+    if (claim_report_of_host()) log::error(failure.message);
   } catch (...) {
     for (const char* part : {"error: ", failure.message, "\n"})
       [[maybe_unused]] const auto done = ::write(STDERR_FILENO, part, std::strlen(part));
@@ -114,11 +116,30 @@ void on_crash(int signal) {
   ::_exit(int(Exit::data));
 }
 
+// MPI uses pages of its shared memory long after it created the files. If /dev/shm is full at that time, the kernel
+// sends SIGBUS.
+void on_bus_error(int signal) {
+  struct statvfs shm {};
+  if (::statvfs("/dev/shm", &shm) != 0 || shm.f_bavail > 0) return on_crash(signal);
+  const char* message =
+      "error: /dev/shm is full, and MPI needs more of it. free space there, or enlarge it (docker: --shm-size=2g), and "
+      "start again\n";
+  ::alarm(2);
+  remove_used_shm_folders();
+  if (claim_report_of_host()) {
+    [[maybe_unused]] const auto done = ::write(STDERR_FILENO, message, std::strlen(message));
+    ::usleep(300'000);  // the other ranks most often fail at the same time
+  }
+  ::_exit(int(Exit::data));
+}
+
 void install_crash_handler() {
 #ifndef __SANITIZE_ADDRESS__  // the sanitizer's own report has more details
   struct sigaction action {};
   action.sa_handler = on_crash;
   for (const int signal : {SIGSEGV, SIGFPE, SIGABRT}) ::sigaction(signal, &action, &previous_handlers[signal]);
+  action.sa_handler = on_bus_error;
+  ::sigaction(SIGBUS, &action, &previous_handlers[SIGBUS]);
 #endif
 }
 

