@@ -93,7 +93,7 @@ case_cut() {
   wait_for_steps cut 12
   ip -n ${NSNAME}2 link set eth0 down
   expect_end_within $((timeout + 5 + 15)) "5 205"  # 205: mpirun lost the daemon of the host
-  expect_line "error: .*rank 1 on ${NSNAME}2" background
+  expect_line "(error: .*rank 1 on|Remote daemon: .*on node) ${NSNAME}2" background  # whoever notices it first
   wait_seconds=$((timeout + 20)) wait_for nothing_runs_on 2
   for host in 1 3; do wait_for nothing_runs_on $host; done
   expect_exit 0 on "1:1 3:1" cut
