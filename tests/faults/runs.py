@@ -117,7 +117,7 @@ def difference(expected, got):
     if steps != list(range(1, len(steps) + 1)):
         odd = next(i for i, s in enumerate(steps) if s != i + 1)
         return f"metrics.jsonl: line {odd + 1} is of step {steps[odd]}"
-    for name in ("metrics", "validation", "step", "tensors"):
+    for name in ("step", "tensors", "metrics", "validation"):
         if len(expected[name]) != len(got[name]):
             return f"{name}: {len(got[name])} entries instead of {len(expected[name])}"
         for a, b in zip(expected[name], got[name]):
