@@ -54,7 +54,8 @@ test-long: build
 # Injects faults into short trainings and judges how they end; about five seconds for each of N. SEED=7 repeats a list of
 # faults, TRIAL=12 one of them, KIND="kill-rank full-tmpdir" selects kinds. Some kinds need root.
 faults: N ?= 200
-faults: deps build
+faults: deps program
+	cmake --build $(BUILD) -j $(JOBS) --target faulty_calls
 	python3 tests/faults/faults.py --millrace $(MILLRACE) --mpiexec mpirun --faulty-calls $(BUILD)/tests/faults/libfaulty_calls.so \
 	  --trials $(N) $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND)) $(if $(TRIAL),--trial $(TRIAL))
 
