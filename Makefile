@@ -18,7 +18,7 @@ export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 MPIRUN := mpirun --bind-to none -n
 
 # `make program` builds the executable without the tests.
-.PHONY: all build program deps data run test test-long bench diagnosis-table scaling-table peers gpu-check gpu-sanitize pictures format sanitize install clean
+.PHONY: all build program deps data run test test-long faults bench diagnosis-table scaling-table peers gpu-check gpu-sanitize pictures format sanitize install clean
 
 all: build
 	@cat $(BUILD)/found.txt
@@ -50,6 +50,14 @@ test: deps build
 test-long: build
 	@scripts/deps.sh debootstrap python3-h5py $(shell grep -qx ID=debian /etc/os-release && echo chromium)
 	ctest --test-dir $(BUILD) -L long --output-on-failure
+
+# Injects faults into short trainings and judges how they end; about five seconds for each of N. SEED=7 repeats a list of
+# faults, TRIAL=12 one of them, KIND="kill-rank full-tmpdir" selects kinds. Some kinds need root.
+faults: N ?= 200
+faults: deps program
+	cmake --build $(BUILD) -j $(JOBS) --target faulty_calls
+	python3 tests/faults/faults.py --millrace $(MILLRACE) --mpiexec mpirun --faulty-calls $(BUILD)/tests/faults/libfaulty_calls.so \
+	  --trials $(N) $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND)) $(if $(TRIAL),--trial $(TRIAL))
 
 bench: data
 	$(MPIRUN) 1 $(MILLRACE) bench loader

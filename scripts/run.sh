@@ -12,6 +12,8 @@ shift
 # Allows mpirun to run as root and with more ranks than cores. MPI libraries other than Open MPI ignore these.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+# Open MPI 4 notices within half a minute that a host no longer answers, and then ends the run. Its default is 8 minutes.
+export OMPI_MCA_oob_tcp_keepalive_time=15 OMPI_MCA_oob_tcp_keepalive_intvl=5 OMPI_MCA_oob_tcp_keepalive_probes=3
 # The ranks write to mpirun, so only this script knows whether the output goes to a terminal.
 if [ -t 1 ]; then export MILLRACE_TERMINAL=1; else export MILLRACE_TERMINAL=0; fi
 echo "mpirun --bind-to none -n $ranks $*"

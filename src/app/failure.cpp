@@ -1,5 +1,7 @@
 #include "app/failure.hpp"
 
+#include <fmt/core.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +16,9 @@
 
 #include "millrace/base/log.hpp"
 #include "millrace/comm/position_exchange.hpp"
+#include "millrace/data/cache/shm_folder.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "millrace/system/first_report.hpp"
 #include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace::app {
@@ -50,36 +54,34 @@ Failure current_failure() {
 
 volatile std::sig_atomic_t alarm_code;
 
-// All ranks failed: prints each distinct message once and exits with the code of rank 0.
+// All ranks failed: prints one message and exits with the code of rank 0.
 [[noreturn]] void end_together(const std::vector<std::string>& all) {
-  std::vector<std::string> messages;
-  for (const auto& one : all) {
-    const std::string message = one.substr(one.find(' ') + 1);
-    if (std::find(messages.begin(), messages.end(), message) == messages.end()) messages.push_back(message);
-  }
-  for (const auto& message : messages) log::info("error: " + message);
+  // Most often the others failed for the same reason: a file that all read, or a rank that all waited for.
+  const auto others = std::count_if(all.begin(), all.end(), [&](const std::string& one) { return one != all.front(); });
+  const std::string more = others ? fmt::format(" (and another error on {} of {} ranks)", others, all.size()) : "";
+  log::info("error: " + all.front().substr(all.front().find(' ') + 1) + more);
   const int code = std::atoi(all.front().c_str());
   alarm_code = code;
+  remove_used_shm_folders();
   // Finalizing MPI may hang if a library left something open, and may crash a thread that is reading through MPI-IO. An
   // alarm and signal handlers end the process then.
   for (const int signal : {SIGALRM, SIGSEGV, SIGBUS, SIGABRT}) std::signal(signal, [](int) { std::_Exit(alarm_code); });
   ::alarm(2);
-  if (all.size() > 1) {                          // a single rank need not finalize MPI
-    (void)mpi_call_mutex().try_lock_for(100ms);  // never unlocked
-    failure_world.reset();
-    world.reset();
-  }
+  (void)mpi_call_mutex().try_lock_for(100ms);  // never unlocked
+  failure_world.reset();
+  world.reset();
   std::_Exit(code);
 }
 
 // This rank failed, and the others did not report a failure in time or could not be asked.
 [[noreturn]] void end_alone(const Failure& failure) {
   try {
-    log::error(failure.message);
+    if (claim_report_of_host()) log::error(failure.message);
   } catch (...) {
     for (const char* part : {"error: ", failure.message, "\n"})
       [[maybe_unused]] const auto done = ::write(STDERR_FILENO, part, std::strlen(part));
   }
+  remove_used_shm_folders();
   world->abort(int(failure.code));
   std::_Exit(int(failure.code));
 }
@@ -119,11 +121,30 @@ void on_crash(int signal) {
   ::_exit(int(Exit::data));
 }
 
+// MPI uses pages of its shared memory long after it created the files. If /dev/shm is full at that time, the kernel
+// sends SIGBUS.
+void on_bus_error(int signal) {
+  struct statvfs shm {};
+  if (::statvfs("/dev/shm", &shm) != 0 || shm.f_bavail > 0) return on_crash(signal);
+  const char* message =
+      "error: /dev/shm is full, and MPI needs more of it. free space there, or enlarge it (docker: --shm-size=2g), and "
+      "start again\n";
+  ::alarm(2);
+  remove_used_shm_folders();
+  if (claim_report_of_host()) {
+    [[maybe_unused]] const auto done = ::write(STDERR_FILENO, message, std::strlen(message));
+    ::usleep(300'000);  // the other ranks most often fail at the same time
+  }
+  ::_exit(int(Exit::data));
+}
+
 void install_crash_handler() {
 #ifndef __SANITIZE_ADDRESS__  // the sanitizer's own report has more details
   struct sigaction action {};
   action.sa_handler = on_crash;
   for (const int signal : {SIGSEGV, SIGFPE, SIGABRT}) ::sigaction(signal, &action, &previous_handlers[signal]);
+  action.sa_handler = on_bus_error;
+  ::sigaction(SIGBUS, &action, &previous_handlers[SIGBUS]);
 #endif
 }
 

@@ -1,5 +1,6 @@
 #include "app/commands.hpp"
 #include "millrace/advisor/trials/diagnosis.hpp"
+#include "millrace/system/signals.hpp"
 #include "millrace/train/commands.hpp"
 #include "millrace/train/logging/rewrite_verdict.hpp"
 
@@ -36,6 +37,7 @@ Exit train_command(World& world, const Arguments& arguments) {
     print(world, config.text);
     return Exit::ok;
   }
+  ignore_broken_pipes();
   BottleneckMetrics metrics;
   const Exit result = train(world, config, process_start(), &metrics);
   if (config.account.probe && result == Exit::ok && metrics.run.steps > 0) {

@@ -47,6 +47,14 @@ void require_replaceable(const fs::path& path) {
   require_regular_file(path);
 }
 
+// Removes the unfinished file, and fails with the errno of the last call.
+[[noreturn]] void fail_without(const fs::path& aside, const fs::path& path, const char* what) {
+  const int error = errno;
+  ::unlink(aside.c_str());
+  errno = error;
+  fail_on(path, what);
+}
+
 enum class Flush { yes, no };
 fs::path write_aside(const fs::path& path, std::string_view content, Flush flush) {
   const fs::path aside = path.string() + ".tmp";
@@ -57,15 +65,15 @@ fs::path write_aside(const fs::path& path, std::string_view content, Flush flush
   while (!content.empty()) {
     const ssize_t done = ::write(file.fd, content.data(), content.size());
     if (done < 0 && errno == EINTR) continue;
-    if (done < 0) fail_on(path, "write");
+    if (done < 0) fail_without(aside, path, "write");
     content.remove_prefix(std::size_t(done));
   }
-  if (flush == Flush::yes && ::fsync(file.fd) != 0) fail_on(path, "flush");
+  if (flush == Flush::yes && ::fsync(file.fd) != 0) fail_without(aside, path, "flush");
   return aside;
 }
 
-void rename_over(const fs::path& from, const fs::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) fail_on(to, "rename to");
+void put_in_place(const fs::path& aside, const fs::path& path) {
+  if (::rename(aside.c_str(), path.c_str()) != 0) fail_without(aside, path, "rename to");
 }
 
 }  // namespace
@@ -74,16 +82,17 @@ void fsync_file(const fs::path& path) { fsync_path(path, O_RDONLY); }
 void fsync_folder(const fs::path& path) { fsync_path(path.empty() ? "." : path, O_RDONLY | O_DIRECTORY); }
 
 void rename_durably(const fs::path& from, const fs::path& to) {
-  rename_over(from, to);
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_on(to, "rename to");
   fsync_folder(to.parent_path());
 }
 
 void write_file_atomically(const fs::path& path, std::string_view content) {
-  rename_durably(write_aside(path, content, Flush::yes), path);
+  put_in_place(write_aside(path, content, Flush::yes), path);
+  fsync_folder(path.parent_path());
 }
 
 void replace_file(const fs::path& path, std::string_view content) {
-  rename_over(write_aside(path, content, Flush::no), path);
+  put_in_place(write_aside(path, content, Flush::no), path);
 }
 
 std::string read_file(const fs::path& path, std::uint64_t max_bytes) {

@@ -75,7 +75,11 @@ MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t last_st
 
 MetricsFile::~MetricsFile() {
   if (file_ < 0) return;
-  [[maybe_unused]] const auto best_effort = ::write(file_, waiting_.data(), waiting_.size());
+  const bool all = waiting_.empty() || ::write(file_, waiting_.data(), waiting_.size()) == ssize_t(waiting_.size());
+  if (!all) try {
+      log::warn(fmt::format("{} lacks its last lines, because its disk is full", path_.string()));
+    } catch (...) {  // a destructor must not throw
+    }
   ::close(file_);
 }
 

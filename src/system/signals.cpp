@@ -38,6 +38,8 @@ void install_stop_signals() {
   for (const int signal : stop_signals) ::sigaction(signal, &action, nullptr);
 }
 
+void ignore_broken_pipes() { std::signal(SIGPIPE, SIG_IGN); }
+
 void receive_stop_signals_in_thread() {
   const sigset_t stop = stop_signal_set();
   ::pthread_sigmask(SIG_BLOCK, &stop, nullptr);  // threads inherit it

@@ -7,8 +7,12 @@
 
 #include <condition_variable>
 #include <cstdlib>
+#include <filesystem>
 #include <mutex>
 #include <new>
+
+#include "millrace/data/cache/shm_folder.hpp"
+#include "millrace/system/first_report.hpp"
 
 namespace millrace::app {
 namespace {
@@ -81,11 +85,35 @@ TEST(Failure, OfAllRanksIsReportedOnce) {
   EXPECT_EXIT(run(solo_world(), disk), code(Exit::data), "^error: the disk is gone\n$");
 }
 
+TEST(Failure, OfAllRanksForSeveralReasonsIsOneLine) {
+  EXPECT_EXIT(run(std::make_unique<TwoRanks>("3 the file is gone"), disk), code(Exit::data),
+              "^error: the disk is gone .and another error on 1 of 2 ranks.\n$");
+}
+
 TEST(Failure, OfOneRankEndsAllRanks) {
   EXPECT_EXIT(run(std::make_unique<TwoRanks>(), disk), code(Exit::data),
               "^error: the disk is gone\nall ranks aborted\n$");
   EXPECT_EXIT(run(std::make_unique<TwoRanks>("throws"), disk), code(Exit::data),
               "^error: the disk is gone\nall ranks aborted\n$");
+}
+
+TEST(Failure, OfSeveralRanksIsReportedByOneOfThem) {
+  ::setenv("PMIX_NAMESPACE", ("test-" + std::to_string(::getpid())).c_str(), 1);
+  EXPECT_TRUE(claim_report_of_host());  // until this process ends
+  EXPECT_FALSE(claim_report_of_host());
+  EXPECT_EXIT(run(std::make_unique<TwoRanks>(), disk), code(Exit::data), "^all ranks aborted\n$");
+  ::unsetenv("PMIX_NAMESPACE");
+  EXPECT_TRUE(claim_report_of_host());
+}
+
+TEST(Failure, LeavesNoCopiesInSharedMemory) {
+  const std::string folder = new_shm_folder_name();
+  const int lock = create_shm_folder(folder);
+  use_shm_folder(folder);
+  EXPECT_EXIT(run(std::make_unique<TwoRanks>(), disk), code(Exit::data), "the disk is gone");
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  forget_shm_folder(folder);
+  ::close(lock);
 }
 
 TEST(Failure, KeepsMessageAndCodeIfNoThreadCanStart) {

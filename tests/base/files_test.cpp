@@ -1,7 +1,10 @@
 #include "millrace/base/files.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+
+#include <csignal>
 
 #include "millrace/base/error.hpp"
 #include "support/expect_error.hpp"
@@ -24,6 +27,22 @@ TEST_F(Files, WrittenContentReadsBackAndLeavesNoTemporaryFile) {
   write_file_atomically(folder / "a", content);
   EXPECT_EQ(read_file(folder / "a"), content);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1);
+}
+
+TEST_F(Files, AFailedWriteLeavesTheOldContentAndNoTemporaryFile) {
+  const fs::path file = folder / "file";
+  write_file_atomically(file, "old");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{4, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  test::expect_error(Exit::data, "cannot write", [&] { write_file_atomically(file, "longer than four bytes"); });
+  test::expect_error(Exit::data, "cannot write", [&] { replace_file(file, "longer than four bytes"); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(read_file(file, 100), "old");
+  EXPECT_FALSE(fs::exists(folder / "file.tmp"));
 }
 
 TEST_F(Files, FailuresNamePathAndReason) {

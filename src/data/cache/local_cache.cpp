@@ -19,12 +19,12 @@
 #include <thread>
 
 #include "data/cache/cache_file.hpp"
-#include "data/cache/shm_folder.hpp"
 #include "millrace/base/host_memory.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/message_of.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/comm/node_memory.hpp"
+#include "millrace/data/cache/shm_folder.hpp"
 #include "millrace/data/read/sources.hpp"
 
 namespace millrace {
@@ -107,6 +107,7 @@ struct LocalCache::Impl {
     for (const std::string& one : world.gather(fmt::format("{} {}", world.node(), leader_folder)))
       if (const std::string mine = fmt::format("{} ", world.node()); one.starts_with(mine) && one.size() > mine.size())
         folder = one.substr(mine.size());
+    if (in_memory) use_shm_folder(folder);
     memory = node_memory(world, sizeof(SharedProgress) + index.shards.size() * sizeof(SharedShardState));
     copies = std::make_shared<LocalCopies>(index.shards, folder);
     for (const Shard& s : index.shards) set_bytes += s.file_bytes;
@@ -129,6 +130,7 @@ struct LocalCache::Impl {
     const bool last = !memory.shared || int(progress().gone.fetch_add(1)) + 1 == local_size;
     std::error_code none;
     if (in_memory && last) fs::remove_all(folder, none);
+    forget_shm_folder(folder);
     if (lock >= 0) ::close(lock);
   }
 

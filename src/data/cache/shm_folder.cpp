@@ -1,4 +1,4 @@
-#include "data/cache/shm_folder.hpp"
+#include "millrace/data/cache/shm_folder.hpp"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -10,6 +10,8 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
+#include <set>
 
 #include "millrace/base/error.hpp"
 
@@ -23,6 +25,9 @@ constexpr std::chrono::seconds min_age(60);  // a run may not have locked a youn
 
 std::string prefix() { return fmt::format("millrace-cache-{}-", int(::getuid())); }
 int open_lock(const fs::path& folder) { return ::open((folder / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600); }
+
+std::mutex used_mutex;
+std::set<std::string> used;
 
 }  // namespace
 
@@ -48,6 +53,26 @@ void remove_stale_shm_folders() {
     const int lock = open_lock(entry.path());
     if (lock >= 0 && ::flock(lock, LOCK_EX | LOCK_NB) == 0) fs::remove_all(entry.path(), none);
     if (lock >= 0) ::close(lock);
+  }
+}
+
+void use_shm_folder(const std::string& folder) {
+  const std::lock_guard hold(used_mutex);
+  used.insert(folder);
+}
+
+void forget_shm_folder(const std::string& folder) {
+  const std::lock_guard hold(used_mutex);
+  used.erase(folder);
+}
+
+void remove_used_shm_folders() noexcept {
+  try {
+    const std::unique_lock hold(used_mutex, std::try_to_lock);
+    std::error_code none;
+    if (hold.owns_lock())
+      for (const std::string& folder : used) fs::remove_all(folder, none);
+  } catch (...) {  // no memory is left: a later run removes them
   }
 }
 

@@ -10,4 +10,10 @@ int create_shm_folder(const std::string&);
 // Removes the folders of this user that no process has locked: those of runs that were killed.
 void remove_stale_shm_folders();
 
+// The folders that this process uses now. remove_used_shm_folders() removes them when the process ends because of an
+// error, in which case no destructor runs. It never throws.
+void use_shm_folder(const std::string&);
+void forget_shm_folder(const std::string&);
+void remove_used_shm_folders() noexcept;
+
 }  // namespace millrace
