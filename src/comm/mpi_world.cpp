@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <string>
 
 #include "millrace/base/log.hpp"
@@ -45,6 +46,29 @@ void refuse_lonely_tasks(int size) {
   if (std::atoi(tasks) > 1)
     fail(Exit::config, "Slurm started {} tasks, but MPI sees one rank (srun lacks PMIx). use: srun --mpi=pmix", tasks);
 }
+
+// The strings of all ranks, one behind the other. MPI's counts and offsets are ints. Error(internal), on all ranks
+// alike, if they do not suffice.
+struct Parts {
+  std::vector<int> counts, offsets;
+  std::string all;
+  explicit Parts(const std::vector<std::int64_t>& lengths, bool needed = true) {
+    std::int64_t total = 0;
+    for (const std::int64_t length : lengths) {
+      offsets.push_back(int(total));
+      counts.push_back(int(length));
+      total += length;
+      MR_CHECK(total <= std::numeric_limits<int>::max(), "the ranks exchange texts of more than 2 GiB");
+    }
+    if (needed) all.resize(std::size_t(total));
+  }
+  std::vector<std::string> strings() const {
+    std::vector<std::string> out;
+    for (std::size_t r = 0; r < counts.size(); ++r)
+      out.push_back(all.substr(std::size_t(offsets[r]), std::size_t(counts[r])));
+    return out;
+  }
+};
 
 class MpiWorld : public World {
  public:
@@ -102,19 +126,23 @@ class MpiWorld : public World {
   void all_reduce(std::span<std::int64_t> v, Reduce op) override { reduce(v.data(), v.size(), MPI_INT64_T, op); }
   std::vector<std::string> gather(const std::string& mine) override {
     const WaitScope waits(Wait::all_gather);
-    std::vector<int> lengths(static_cast<std::size_t>(size_)), offsets(lengths);
-    int length = int(mine.size()), total = 0;
-    MR_MPI(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm_));
-    for (std::size_t r = 0; r < lengths.size(); ++r) {
-      offsets[r] = total;
-      total += lengths[r];
-    }
-    std::string all(std::size_t(total), '\0');
-    MR_MPI(MPI_Allgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(), offsets.data(), MPI_CHAR, comm_));
-    std::vector<std::string> out;
-    for (std::size_t r = 0; r < lengths.size(); ++r)
-      out.push_back(all.substr(std::size_t(offsets[r]), std::size_t(lengths[r])));
-    return out;
+    std::vector<std::int64_t> lengths(static_cast<std::size_t>(size_));
+    const auto length = std::int64_t(mine.size());
+    MR_MPI(MPI_Allgather(&length, 1, MPI_INT64_T, lengths.data(), 1, MPI_INT64_T, comm_));
+    Parts parts(lengths);
+    MR_MPI(MPI_Allgatherv(mine.data(), int(length), MPI_CHAR, parts.all.data(), parts.counts.data(),
+                          parts.offsets.data(), MPI_CHAR, comm_));
+    return parts.strings();
+  }
+  std::vector<std::string> gather_to_root(const std::string& mine) override {
+    const WaitScope waits(Wait::all_gather);
+    std::vector<std::int64_t> lengths(static_cast<std::size_t>(size_));
+    const auto length = std::int64_t(mine.size());
+    MR_MPI(MPI_Allgather(&length, 1, MPI_INT64_T, lengths.data(), 1, MPI_INT64_T, comm_));
+    Parts parts(lengths, rank_ == 0);
+    MR_MPI(MPI_Gatherv(mine.data(), int(length), MPI_CHAR, parts.all.data(), parts.counts.data(), parts.offsets.data(),
+                       MPI_CHAR, 0, comm_));
+    return rank_ == 0 ? parts.strings() : std::vector<std::string>{};
   }
   [[noreturn]] void abort(int exit_code) override {
     std::fflush(nullptr);

@@ -150,6 +150,8 @@ TEST(WorldOverMpi, ReducesGathersAndBroadcasts) {
   world.all_reduce(std::span<std::int64_t>(v), World::Reduce::max);
   EXPECT_EQ(v, (std::vector<std::int64_t>{world.size() - 1, 0}));
   const auto names = world.gather(std::string(std::size_t(world.rank()), 'x'));
+  const auto at_root = world.gather_to_root(std::string(std::size_t(world.rank()), 'x'));
+  EXPECT_EQ(at_root, world.rank() == 0 ? names : std::vector<std::string>{});
   for (std::size_t r = 0; r < names.size(); ++r) EXPECT_EQ(names[r].size(), r);
   EXPECT_EQ(world.broadcast_string(fmt::format("from {}", world.rank()), world.size() - 1),
             fmt::format("from {}", world.size() - 1));

@@ -1,6 +1,8 @@
 // Collective: all-reduce, reduce-scatter and all-gather over the ranks, in place, in memory that the Collective owns.
 // The *_async calls start an operation on the comm stream; wait() and finish() make the compute stream wait for it (on
-// the CPU: the caller). All ranks must make the same calls in the same order. Every rank gets the same bits.
+// the CPU: the caller). All ranks must make the same calls in the same order. Every rank gets the same bits. In which
+// order values are added depends on the implementation: make_host_collective() states it; NCCL does not, but gives the
+// same bits for the same ranks, sizes and settings.
 #pragma once
 #include <memory>
 #include <span>

@@ -152,9 +152,9 @@ std::string describe_run(const Session& s, const Network& network) {
 }
 
 Launch write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t resumed_at) {
-  const auto hosts = s.world.gather(s.world.host());
-  const auto places = s.world.gather(s.placement.str());
-  const auto readers = s.world.gather(s.data.train_source->describe());  // `auto` may differ between hosts
+  const auto hosts = s.world.gather_to_root(s.world.host());
+  const auto places = s.world.gather_to_root(s.placement.str());
+  const auto readers = s.world.gather_to_root(s.data.train_source->describe());  // `auto` may differ between hosts
   if (s.world.rank() != 0) return {};
   const Launch launch{utc_now(), ::getpid()};
   json ranks = json::array();

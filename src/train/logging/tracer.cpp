@@ -77,7 +77,7 @@ void Tracer::write() {
   mine_.clock_offset = offset.seconds;
   mine_.clock_error = offset.error;
   std::vector<RankTrace> all;
-  const auto texts = s_.world.gather(mine_.json());
+  const auto texts = s_.world.gather_to_root(mine_.json());
   mine_.spans = {};
   if (s_.world.rank() != 0) return;
   for (const std::string& text : texts) all.push_back(RankTrace::from_json(text));
