@@ -166,10 +166,11 @@ def removed_folder(t):
 @kind("2 for the second, and nothing changes for the first")
 def two_runs(t):
     first = t.start()
-    t.wait_for_step(first, t.rng.randint(1, STEPS - 15))
+    t.wait_for_step(first, t.rng.randint(1, STEPS // 2))
     second = t.start(name="second")
     code = second.wait(60)
-    if code != 2:
+    first_was_over = code == 0 and "nothing trained" in second.text()  # on a busy machine
+    if code != 2 and not first_was_over:
         t.problem(f"exit code {code} of the second run, expected 2")
     t.judge_lines(code, second.text(), False)
     time.sleep(0.01)

@@ -38,6 +38,8 @@ VARIANTS = {
         *("--model.layers", "relu", "--model.layers", "globalpool", "--model.layers", "linear outputs"),
     ],
 }
+# On the command line, because it also holds before the configuration has been read.
+DEADLINE = ["--comm.timeout", f"{COMM_TIMEOUT}s"]
 CONFIG = f"""
 run.dir = run
 run.device = cpu
@@ -47,7 +49,6 @@ train.steps = {STEPS}
 train.global_batch = 24
 optim.lr = 0.01
 optim.schedule = constant
-comm.timeout = {COMM_TIMEOUT}s
 log.every = 1s
 """
 
@@ -84,7 +85,7 @@ class Tools:
             folder = self.folder / f"reference-{ranks}-{variant}"
             folder.mkdir()
             self.furnish(folder)
-            command = [self.mpiexec, "--bind-to", "none", "-n", str(ranks), self.millrace, "train", "-c", "net.cfg"]
+            command = [self.mpiexec, "--bind-to", "none", "-n", str(ranks), self.millrace, "train", "-c", "net.cfg", *DEADLINE]
             command += [*VARIANTS[variant], "--checkpoint.every", "10"]
             done = subprocess.run(command, cwd=folder, env={**os.environ, **MPI}, capture_output=True, text=True, timeout=300)
             if done.returncode != 0:
@@ -102,7 +103,7 @@ def results(millrace, run):
     for name in ("metrics", "validation"):
         lines = (run / f"{name}.jsonl").read_text().splitlines()
         found[name] = [{k: v for k, v in json.loads(line).items() if not times.fullmatch(k)} for line in lines]
-    newest = run / "checkpoints" / (run / "checkpoints" / "latest").read_text().strip()
+    newest = max((run / "checkpoints").glob("step-*.h5"), default=run / "checkpoints" / "none")
     inspect = subprocess.run([millrace, "inspect", str(newest)], capture_output=True, text=True, env={**os.environ, **MPI}, timeout=60)
     if inspect.returncode != 0:
         raise ValueError(f"inspect: {inspect.stderr.strip()}")

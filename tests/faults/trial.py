@@ -5,7 +5,7 @@ import random
 import re
 import time
 
-from runs import COMM_TIMEOUT, MARKER, MPI, STEP_SECONDS, STEPS, VARIANTS, Process, difference, kill_marked, marked, remove, results
+from runs import COMM_TIMEOUT, DEADLINE, MARKER, MPI, STEP_SECONDS, STEPS, VARIANTS, Process, difference, kill_marked, marked, remove, results
 
 CRASH = re.compile(r"terminate called|Segmentation fault|Bus error|Process received signal|HDF5-DIAG|what\(\):|Assertion|core dumped")
 # Exit codes with which the program must explain itself in one line.
@@ -61,7 +61,7 @@ class Trial:
         """Starts the training. `wrap` is a command that starts the program on each rank."""
         if launcher is None:
             launcher = [] if self.ranks == 1 else [self.tools.mpiexec, "--bind-to", "none", "-n", str(self.ranks)]
-        command = [*launcher, *wrap, self.tools.millrace, "train", "-c", "net.cfg", *VARIANTS[self.variant]]
+        command = [*launcher, *wrap, self.tools.millrace, "train", "-c", "net.cfg", *DEADLINE, *VARIANTS[self.variant]]
         command += [*self.options, *options]
         if slow:
             command += ["--test.compute_delay", f"{STEP_SECONDS * self.ranks / 24:.6f}"]
