@@ -91,7 +91,7 @@ std::string CheckpointStore::create_file() {
   if (world_.rank() == 0) try {
       const WaitScope waits(Wait::file);
       offsets = create_checkpoint_file(aside_, tensors_.tensors, run_.model);
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {  // also of the file system, if the folder is removed meanwhile
       problem = e.what();
       std::error_code ignored;
       fs::remove(aside_, ignored);
