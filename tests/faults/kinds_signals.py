@@ -60,7 +60,7 @@ def stop_rank(t):
     if pid:
         send(pid, signal.SIGSTOP)
     t.killed = True  # mpirun ends the stopped rank with -9
-    t.expect(process, (0, 5))
+    t.expect(process, (0, 5), limit=COMM_TIMEOUT + 5 + 7)
     t.resume()
 
 
