@@ -187,6 +187,7 @@ void Trainer::Impl::resume() {
     return;
   }
   run = *found;
+  if (s.world.rank() == 0) store.note_latest(run.step);
   resume_from(run, s);
   run.origin = s.batching.epochs.origin;
   StepState& state = network.host_state();

@@ -104,6 +104,9 @@ def results(millrace, run):
         lines = (run / f"{name}.jsonl").read_text().splitlines()
         found[name] = [{k: v for k, v in json.loads(line).items() if not times.fullmatch(k)} for line in lines]
     newest = max((run / "checkpoints").glob("step-*.h5"), default=run / "checkpoints" / "none")
+    latest = (run / "checkpoints" / "latest").read_text().strip()
+    if latest != newest.name:
+        raise ValueError(f"latest names {latest}, not {newest.name}")
     inspect = subprocess.run([millrace, "inspect", str(newest)], capture_output=True, text=True, env={**os.environ, **MPI}, timeout=60)
     if inspect.returncode != 0:
         raise ValueError(f"inspect: {inspect.stderr.strip()}")

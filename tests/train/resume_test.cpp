@@ -137,6 +137,21 @@ TEST(Resume, AFinishedRunIsNotWrittenAgain) {
   }
 }
 
+// A run may be killed after its last checkpoint got its name and before `latest` did.
+TEST(Resume, TheNameOfTheNewestCheckpointIsCorrected) {
+  TemporaryFolder run;
+  run.train();
+  const std::string note = run.path / "run/checkpoints/latest", name = read_file(note);
+  for (const char* wrong : {"step-00000003.h5\n", "", "..\n"}) {
+    std::ofstream(note) << wrong;
+    run.train();
+    EXPECT_EQ(read_file(note), name);
+  }
+  std::filesystem::remove(note);
+  run.train();
+  EXPECT_EQ(read_file(note), name);
+}
+
 TEST(Resume, AnotherFunctionIsRefusedAndNothingIsWritten) {
   TemporaryFolder run;
   run.stop_after(3);

@@ -181,7 +181,7 @@ std::string CheckpointStore::complete(const std::vector<std::uint32_t>& checksum
     return e.what();
   }
   try {  // the checkpoint has been written, whatever happens now
-    note_latest();
+    note_latest(run_.step);
     prune(run_);
   } catch (const std::exception& e) {
     log::warn(e.what());

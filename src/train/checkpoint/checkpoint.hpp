@@ -67,6 +67,9 @@ class CheckpointStore {
   std::optional<RunState> load_newest(Network&);
   // Loads a checkpoint into the network. Error(data): it is damaged or belongs to another model. Collective.
   RunState load(Network&, const std::filesystem::path&);
+  // Writes the name of this checkpoint to the file `latest`, unless it is there. After a load it corrects what a run
+  // that was killed between the two left. A failure is only a warning. Not collective.
+  void note_latest(std::int64_t step) const;
   static std::vector<std::filesystem::path> list(const std::filesystem::path& folder);  // oldest first
   // Error(data): the file is damaged or not a checkpoint. Collective.
   static CheckpointModel model(World&, const std::filesystem::path& file);
@@ -83,7 +86,6 @@ class CheckpointStore {
   void copy_pieces();
   std::string combine();  // collective; starts the last thread on rank 0
   std::string complete(const std::vector<std::uint32_t>& checksums) const;  // on rank 0
-  void note_latest() const;
   // Notes which checkpoint is the best, and deletes all others except the newest `keep`.
   void prune(const RunState&) const;
 

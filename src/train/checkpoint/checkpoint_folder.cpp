@@ -15,13 +15,13 @@ namespace millrace {
 
 namespace fs = std::filesystem;
 
-// The file name that the note on the best checkpoint holds; "": there is no note.
-static std::string noted_best(const fs::path& folder) {
+// The file name that a note holds, such as `best`; "": there is no note.
+static std::string noted(const fs::path& note) {
   std::error_code ignored;
-  std::string best;
-  if (fs::exists(folder / "best", ignored)) best = read_file(folder / "best");
-  while (!best.empty() && best.back() == '\n') best.pop_back();
-  return best;
+  std::string name;
+  if (fs::exists(note, ignored)) name = read_file(note);
+  while (!name.empty() && name.back() == '\n') name.pop_back();
+  return name;
 }
 
 std::string CheckpointStore::file_name(std::int64_t step) { return fmt::format("step-{:08}.h5", step); }
@@ -74,7 +74,7 @@ std::optional<CheckpointModel> CheckpointStore::newest_model(World& world, const
 fs::path CheckpointStore::best(World& world, const fs::path& folder) {
   std::string name, problem;
   if (world.rank() == 0) try {
-      name = noted_best(folder);
+      name = noted(folder / "best");
       if (name.empty() || !fs::exists(folder / name))
         problem = fmt::format("no best checkpoint is noted in {}. use --checkpoint newest or a path", folder.string());
     } catch (const Error& e) {
@@ -93,11 +93,18 @@ static void write_note(const fs::path& note, const std::string& name) {
   }
 }
 
-void CheckpointStore::note_latest() const { write_note(folder_ / "latest", file_name(run_.step)); }
+void CheckpointStore::note_latest(std::int64_t step) const {
+  const fs::path note = folder_ / "latest";
+  try {
+    if (noted(note) == file_name(step)) return;
+  } catch (const Error&) {  // it cannot be read, so it is written anew
+  }
+  write_note(note, file_name(step));
+}
 
 void CheckpointStore::prune(const RunState& run) const {
   std::error_code ignored;
-  std::string best = noted_best(folder_);
+  std::string best = noted(folder_ / "best");
   if (run.best_step == run.step) {
     best = file_name(run.step);
     write_note(folder_ / "best", best);
