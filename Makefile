@@ -73,7 +73,8 @@ bench: data
 # Prints the tables of docs/benchmarks/2026-11-diagnosis-table.md, about 15 minutes each. KINDS="disk sums" selects
 # bottlenecks for the first table; DRAW="--seed 7 --count 20" selects pairs of bottlenecks for the second.
 diagnosis-table: deps build
-	tests/tables/diagnosis_table.sh $(MILLRACE) mpirun $(BUILD)/tests/app/libfaulty_files.so $(KINDS)
+	tests/tables/diagnosis_table.sh $(MILLRACE) mpirun $(BUILD)/tests/app/libfaulty_files.so \
+	  $(BUILD)/tests/faults/libfaulty_calls.so $(KINDS)
 	python3 tests/tables/two_bottlenecks.py $(MILLRACE) mpirun $(BUILD)/tests/app/libfaulty_files.so $(DRAW)
 
 # Compares the predictions of `millrace scaling` with real runs: the table of

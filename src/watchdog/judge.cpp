@@ -75,10 +75,11 @@ std::optional<Verdict> judge(const std::vector<Position>& all, double timeout) {
   const bool all_wait =
       std::all_of(all.begin(), all.end(), [&](const Position& p) { return for_ranks(p.wait) && p.quiet >= timeout; });
   if (!all_wait) return std::nullopt;
-  const auto [least, most] =
+  const auto range =
       std::minmax_element(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.waits < b.waits; });
-  if (least->waits == most->waits) return Verdict{Cause::unknown, all, longest(all, &Position::quiet)};
-  const auto behind = those(all, [&](const Position& p) { return p.waits == least->waits; });
+  const auto least = range.first->waits;
+  if (least == range.second->waits) return Verdict{Cause::unknown, all, longest(all, &Position::quiet)};
+  const auto behind = those(all, [&](const Position& p) { return p.waits == least; });
   return Verdict{Cause::behind, behind, longest(behind, &Position::quiet)};
 }
 

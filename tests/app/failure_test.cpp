@@ -53,7 +53,7 @@ class TwoRanks : public World {
   std::string host_ = "here", answer_;
 };
 
-enum class Exhausted { nothing, threads, memory };
+enum class Exhausted { nothing, threads, memory, files };
 
 void take_all_memory() {
   rlimit none{1, RLIM_INFINITY};
@@ -73,6 +73,10 @@ void run(std::unique_ptr<World> world, const Thrown& thrown, Exhausted exhausted
     pthread_setattr_default_np(&attributes);
   }
   if (exhausted == Exhausted::memory) take_all_memory();
+  if (exhausted == Exhausted::files) {
+    rlimit few{3, 3};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+  }
   [&]() noexcept { [&] { throw thrown; }(); }();
 }
 
@@ -107,13 +111,15 @@ TEST(Failure, OfSeveralRanksIsReportedByOneOfThem) {
 }
 
 TEST(Failure, LeavesNoCopiesInSharedMemory) {
-  const std::string folder = new_shm_folder_name();
-  const int lock = create_shm_folder(folder);
-  use_shm_folder(folder);
-  EXPECT_EXIT(run(std::make_unique<TwoRanks>(), disk), code(Exit::data), "the disk is gone");
-  EXPECT_FALSE(std::filesystem::exists(folder));
-  forget_shm_folder(folder);
-  ::close(lock);
+  for (const auto exhausted : {Exhausted::nothing, Exhausted::files}) {
+    const std::string folder = new_shm_folder_name();
+    const int lock = create_shm_folder(folder);
+    use_shm_folder(folder);
+    EXPECT_EXIT(run(std::make_unique<TwoRanks>(), disk, exhausted), code(Exit::data), "the disk is gone");
+    EXPECT_FALSE(std::filesystem::exists(folder));
+    forget_shm_folder(folder, false);
+    ::close(lock);
+  }
 }
 
 TEST(Failure, KeepsMessageAndCodeIfNoThreadCanStart) {

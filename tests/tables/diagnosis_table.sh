@@ -6,12 +6,13 @@
 # measured gain beside the predicted one. The script fails if a verdict does not name the bottleneck, or if
 # fewer than nine of ten predictions are within WITHIN percent (15) or 0.05x. Each gain is the median of
 # TURNS runs (3). On a machine that may be busy: TURNS=1 WITHIN=40.
-# Usage: diagnosis_table.sh MILLRACE MPIEXEC FAULTY_FILES [KIND...]
+# Usage: diagnosis_table.sh MILLRACE MPIEXEC FAULTY_FILES FAULTY_CALLS [KIND...]
 set -euo pipefail
 source "$(dirname "$0")/../app/lib.sh" "$1" "$2"
 source "$tests/../tables/table.sh"
 faulty_files=$(cd "$OLDPWD" && readlink -f "$3")
-only=("${@:4}")
+faulty_calls=$(cd "$OLDPWD" && readlink -f "$4")
+only=("${@:5}")
 turns=${TURNS:-3}
 tolerance=${WITHIN:-15}
 virtual_hosts d 10.79.0 br-md
@@ -160,6 +161,10 @@ if wanted device; then
 fi
 stated=yes
 ! wanted checkpoint || kind "a checkpoint every step" checkpoint-bound 100 --checkpoint.every 1 --data.reader mmap --model.hidden 512 512 --train.global_batch 256
+# Sleeps in place of a disk, which makes the same row repeatable.
+under=(env "LD_PRELOAD=$faulty_calls" "MILLRACE_TEST_CALLS=fsync,checkpoints,0,0,1000000000,0.05")
+! wanted sync || kind "a checkpoint every step, syncs of 50 ms" checkpoint-bound 60 --checkpoint.every 1 --data.reader mmap
+under=()
 stated=
 ranks=2
 ! wanted sums || kind "sums of 50 ms a MB" "communication-bound: .* comm.grad_dtype" 60 --test.all_reduce_delay 0.05 --data.reader mmap --model.hidden 400 400

@@ -128,9 +128,7 @@ struct LocalCache::Impl {
     wake.notify_all();
     if (thread.joinable()) thread.join();
     const bool last = !memory.shared || int(progress().gone.fetch_add(1)) + 1 == local_size;
-    std::error_code none;
-    if (in_memory && last) fs::remove_all(folder, none);
-    forget_shm_folder(folder);
+    forget_shm_folder(folder, last);
     if (lock >= 0) ::close(lock);
   }
 

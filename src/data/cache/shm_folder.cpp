@@ -1,5 +1,6 @@
 #include "millrace/data/cache/shm_folder.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/file.h>
@@ -10,8 +11,8 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <mutex>
-#include <set>
 
 #include "millrace/base/error.hpp"
 
@@ -26,8 +27,17 @@ constexpr std::chrono::seconds min_age(60);  // a run may not have locked a youn
 std::string prefix() { return fmt::format("millrace-cache-{}-", int(::getuid())); }
 int open_lock(const fs::path& folder) { return ::open((folder / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600); }
 
+// Each folder is held open: a process that may open no more files can still remove what is in it.
 std::mutex used_mutex;
-std::set<std::string> used;
+std::multimap<std::string, DIR*> used;  // ranks that are threads use one folder
+
+void remove_folder(const std::string& folder, DIR* opened) {
+  if (opened) {
+    ::rewinddir(opened);
+    while (const dirent* entry = ::readdir(opened)) ::unlinkat(::dirfd(opened), entry->d_name, 0);
+  }
+  ::rmdir(folder.c_str());
+}
 
 }  // namespace
 
@@ -58,20 +68,23 @@ void remove_stale_shm_folders() {
 
 void use_shm_folder(const std::string& folder) {
   const std::lock_guard hold(used_mutex);
-  used.insert(folder);
+  used.emplace(folder, ::opendir(folder.c_str()));
 }
 
-void forget_shm_folder(const std::string& folder) {
+void forget_shm_folder(const std::string& folder, bool remove) {
   const std::lock_guard hold(used_mutex);
-  used.erase(folder);
+  const auto found = used.find(folder);
+  if (found == used.end()) return;
+  if (remove) remove_folder(folder, found->second);
+  if (found->second) ::closedir(found->second);
+  used.erase(found);
 }
 
 void remove_used_shm_folders() noexcept {
   try {
     const std::unique_lock hold(used_mutex, std::try_to_lock);
-    std::error_code none;
     if (hold.owns_lock())
-      for (const std::string& folder : used) fs::remove_all(folder, none);
+      for (const auto& [folder, opened] : used) remove_folder(folder, opened);
   } catch (...) {  // no memory is left: a later run removes them
   }
 }

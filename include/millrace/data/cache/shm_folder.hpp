@@ -11,9 +11,9 @@ int create_shm_folder(const std::string&);
 void remove_stale_shm_folders();
 
 // The folders that this process uses now. remove_used_shm_folders() removes them when the process ends because of an
-// error, in which case no destructor runs. It never throws.
+// error, in which case no destructor runs. It never throws, and opens no file.
 void use_shm_folder(const std::string&);
-void forget_shm_folder(const std::string&);
+void forget_shm_folder(const std::string&, bool remove);
 void remove_used_shm_folders() noexcept;
 
 }  // namespace millrace
