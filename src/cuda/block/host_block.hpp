@@ -2,6 +2,7 @@
 // barrier before the next one starts. So a missing barrier gives a wrong result, and the same one in every run.
 #pragma once
 #include <functional>
+#include <typeinfo>
 #include <vector>
 
 #include "millrace/base/error.hpp"
@@ -50,13 +51,21 @@ class HostBlock {
   std::vector<double> shared_, exchange_;  // shared_ starts uninitialised, as on a GPU: it is filled with garbage
 };
 
+// Runs a kernel, at once or when its turn in the stream comes. A test links one of two definitions: that of
+// tests/support/host_launch.cpp, or that of tests/simulated_cuda. kernel: the name of its type.
+void run_on_host(StreamHandle, const char* kernel, std::function<void()> run);
+
+// The kernel gets its arguments by value, as on a GPU.
 template <int max_threads = launch_threads, int = launch_blocks, class Body>
-void launch(StreamHandle, std::int64_t blocks, int threads, std::size_t shared_bytes, const Body& body) {
+void launch(StreamHandle stream, std::int64_t blocks, int threads, std::size_t shared_bytes, const Body& body) {
+  if (blocks <= 0) return;
   MR_CHECK(threads <= max_threads, "a kernel for at most {} threads is launched with {}", max_threads, threads);
-  for (std::int64_t b = 0; b < blocks; ++b) {
-    HostBlock block(b, blocks, threads, shared_bytes);
-    block.run([&] { body(block); });
-  }
+  run_on_host(stream, typeid(Body).name(), [=] {
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      HostBlock block(b, blocks, threads, shared_bytes);
+      block.run([&] { body(block); });
+    }
+  });
 }
 
 }  // namespace millrace::cuda

@@ -1,0 +1,99 @@
+// GPUs, versions and errors.
+#include <cuda_runtime_api.h>
+#include <fmt/core.h>
+
+#include <cstring>
+
+#include "simulated_cuda/runtime.hpp"
+
+using namespace millrace::simulated;
+
+extern "C" {
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = settings().gpus;
+  return done(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
+}
+
+cudaError_t cudaSetDevice(int device) {
+  if (this_thread().runs_work) violation("cudaSetDevice", "is called by work that runs in a stream");
+  if (device < 0 || device >= settings().gpus) return done(cudaErrorInvalidDevice);
+  this_thread().device = device;
+  return done(cudaSuccess);
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = std::max(0, this_thread().device);
+  return done(cudaSuccess);
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int device) {
+  if (device < 0 || device >= settings().gpus) return done(cudaErrorInvalidDevice);
+  *out = {};
+  std::snprintf(out->name, sizeof out->name, "simulated H200");
+  out->totalGlobalMem = settings().memory_bytes;
+  out->major = 9;
+  out->multiProcessorCount = 4;  // few, because each launches up to 32 blocks
+  out->pciBusID = device + 1;
+  std::memset(out->uuid.bytes, device + 1, sizeof out->uuid.bytes);
+  return done(cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
+  std::snprintf(text, std::size_t(bytes), "0000:%02x:00.0", device + 1);
+  return done(cudaSuccess);
+}
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError() {
+  const cudaError_t last = context_lost() ? cudaErrorIllegalAddress : this_thread().last;
+  this_thread().last = cudaSuccess;
+  return last;
+}
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    case cudaErrorIllegalAddress:
+      return "cudaErrorIllegalAddress";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
+    case cudaErrorHostMemoryAlreadyRegistered:
+      return "cudaErrorHostMemoryAlreadyRegistered";
+    case cudaErrorHostMemoryNotRegistered:
+      return "cudaErrorHostMemoryNotRegistered";
+    default:
+      return "cudaErrorUnknown";
+  }
+}
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorNoDevice:
+      return "no CUDA-capable device is detected";
+    case cudaErrorIllegalAddress:
+      return "an illegal memory access was encountered";
+    case cudaErrorNotReady:
+      return "device not ready";
+    default:
+      return cudaGetErrorName(error);
+  }
+}
+}
