@@ -24,6 +24,10 @@ namespace {
 
 using namespace cuda;
 
+// Seconds. The watchdog of the collectives names the rank that is late, so it speaks before a thread that waits for the
+// GPU gives up.
+constexpr double later_than_watchdog = 10;
+
 int gpu_count(std::string* why_not) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
@@ -97,7 +101,8 @@ ExecutionContext make_cuda_context(World& world, const ExecutionOptions& options
                 device = std::make_unique<CudaDevice>(
                     world.local_rank() % count,
                     DeviceOptions{options.cuda.graph, options.cuda.graph_micro_batches,
-                                  options.collective.timeout_seconds, world.rank(), options.cuda.breadcrumbs});
+                                  options.collective.timeout_seconds + later_than_watchdog, world.rank(),
+                                  options.cuda.breadcrumbs});
               }));
   const auto assignments =
       gather_gpu_assignments(world, {world.host(), device->bus_id(), count, device->mig_instance()});

@@ -42,7 +42,7 @@ Program::Program(CompiledGraph compiled, const ParameterLayout& layout, const Pr
     args.state = memory.state;
     args.workspace = region(memory, compiled_.workspace_region);
     args.saved = region(memory, compiled_.saved_region[i]);
-    args.packed_weights = at(memory.packed_weights, compiled_.packed_weight_offset[i]);
+    if (const auto offset = compiled_.packed_weight_offset[i]) args.packed_weights = at(memory.packed_weights, *offset);
     bind_values(i, binding);
     bind_weights(i, memory);
     bind_norm(i, memory);
@@ -141,10 +141,14 @@ void Program::find_final_parameters() {
 }
 
 void Program::repack_weights() {
-  for (std::size_t i = 0; i < args_.size(); ++i) {
-    const ScopedLabel here(*compiled_.device, labels_[i].repack.c_str());
-    compiled_.ops[i]->repack(args_[i]);
-  }
+  for (std::size_t i = 0; i < args_.size(); ++i) repack(i);
+}
+
+// An operation without packed weights has nothing to do, and gets no label: each label is a breadcrumb of the GPU.
+void Program::repack(std::size_t i) {
+  if (!compiled_.packed_weight_offset[i]) return;
+  const ScopedLabel here(*compiled_.device, labels_[i].repack.c_str());
+  compiled_.ops[i]->repack(args_[i]);
 }
 
 void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, ParamReadyHook* gate,
@@ -165,8 +169,7 @@ void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool 
         const auto& slot = layout_.parameters[std::size_t(p)];
         gate->wait_for(slot.begin, slot.end);
       }
-      const ScopedLabel here(*compiled_.device, labels_[i].repack.c_str());
-      compiled_.ops[i]->repack(args);
+      repack(i);
     }
     const ScopedLabel here(*compiled_.device, labels_[i].forward.c_str());
     if (i == 0) around_input.record();

@@ -12,7 +12,7 @@ namespace {
 
 CUpti_BuffersCallbackRequestFunc request = nullptr;
 CUpti_BuffersCallbackCompleteFunc complete = nullptr;
-std::set<int> enabled;
+std::set<int> enabled, enabled_before_flush;
 std::vector<std::uint64_t> pushed;  // the stack of correlation numbers
 std::uint64_t first_call = 0;
 int wrong_pops = 0;
@@ -41,7 +41,10 @@ CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc r, C
   complete = c;
   return CUPTI_SUCCESS;
 }
-CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) { return enabled.insert(kind), CUPTI_SUCCESS; }
+CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
+  enabled.insert(kind);
+  return enabled_before_flush.insert(kind), CUPTI_SUCCESS;
+}
 CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) { return enabled.erase(kind), CUPTI_SUCCESS; }
 CUptiResult cuptiActivityPushExternalCorrelationId(CUpti_ExternalCorrelationKind, std::uint64_t id) {
   if (first_call == 0) first_call = id;
@@ -63,13 +66,21 @@ CUptiResult cuptiActivityFlushAll(std::uint32_t) {
   std::uint8_t* at = buffer;
   put(at, kernel("_ZN3abc9transformIfEEvPKfPf", 100, 150, 7));
   put(at, kernel("plain_kernel", 150, 170, 8));
+  // Like the real library, it has correlations only of API calls that are traced.
+  const bool calls = enabled_before_flush.contains(CUPTI_ACTIVITY_KIND_RUNTIME) &&
+                     enabled_before_flush.contains(CUPTI_ACTIVITY_KIND_DRIVER);
   for (const std::uint32_t correlation : {7u, 8u}) {
+    if (!calls) break;
     CUpti_ActivityExternalCorrelation e{};
     e.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
     e.externalKind = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
     e.correlationId = correlation;
     e.externalId = first_call;
     put(at, e);
+    CUpti_ActivityAPI call{};
+    call.kind = CUPTI_ACTIVITY_KIND_RUNTIME;
+    call.correlationId = correlation;
+    put(at, call);
   }
   put(at, kernel("_ZN3abc9transformIfEEvPKfPf", 200, 240, 9));
   put(at, kernel("_Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE", 210, 300, 9));
@@ -88,6 +99,7 @@ CUptiResult cuptiActivityFlushAll(std::uint32_t) {
   put(at, kernel("unfinished", 320, 0, 12));
   CUpti_ActivityAPI other{};
   other.kind = CUPTI_ACTIVITY_KIND_RUNTIME;
+  other.correlationId = 13;
   put(at, other);
   complete(nullptr, 0, buffer, size, std::size_t(at - buffer));
   return CUPTI_SUCCESS;

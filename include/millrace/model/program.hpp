@@ -3,6 +3,7 @@
 // row count and mode. All of them share the parameters and one arena.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,7 +55,7 @@ struct CompiledGraph {
   // gradient from a further consumer.
   std::vector<int> value_region, diff_region, saved_region, extra_region;
   int workspace_region = -1;
-  std::vector<std::size_t> packed_weight_offset;  // by node, in bytes
+  std::vector<std::optional<std::size_t>> packed_weight_offset;  // by node, in bytes; nullopt: the operation keeps none
   MemoryPlan plan;
   Device* device = nullptr;        // the device of the backend
   int fusion_level = 0;            // the level that was used
@@ -103,6 +104,7 @@ class Program {
   }
 
  private:
+  void repack(std::size_t node);
   struct Labels {
     std::string forward, backward, repack;
   };

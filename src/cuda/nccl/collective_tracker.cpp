@@ -12,10 +12,11 @@ namespace {
 
 using Kind = Watchdog::Kind;
 
-// Clears cudaErrorNotReady, which the next kernel launch would report otherwise.
 bool is_complete(cudaEvent_t event) {
-  if (cudaEventQuery(event) == cudaSuccess) return true;
-  (void)cudaGetLastError();
+  const cudaError_t status = cudaEventQuery(event);
+  if (status == cudaSuccess) return true;
+  (void)cudaGetLastError();  // the next kernel launch would report it otherwise
+  if (status != cudaErrorNotReady) check(status, "an event of a collective");
   return false;
 }
 

@@ -29,6 +29,14 @@ using Kind = Watchdog::Kind;
 // These numbers are not measured yet.
 int default_max_ctas(const World& world) { return world.node_count() == 1 ? 8 : 16; }
 
+// A stream without work, to ask whether CUDA has failed.
+struct OwnStream {
+  cudaStream_t stream = nullptr;
+  OwnStream() { MR_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); }
+  ~OwnStream() { cudaStreamDestroy(stream); }
+  OwnStream(const OwnStream&) = delete;
+};
+
 class NcclCollective : public Collective {
  public:
   NcclCollective(World& world, CudaDevice& device, const CollectiveOptions& options, int max_ctas, bool even_alone)
@@ -196,6 +204,7 @@ class NcclCollective : public Collective {
       error_context::set_rank(world_.rank());
       error_context::set_flight_recorder(&device_.flight_recorder());
       MR_CUDA(cudaSetDevice(device_.ordinal()));
+      const OwnStream own;
       for (;;) {
         std::string trouble;
         {
@@ -207,9 +216,9 @@ class NcclCollective : public Collective {
         board_->post(begun);
         if (late) trouble = tracker_->explain(*late, board_->describe(board_->query_ranks(begun, 2)));
         if (trouble.empty()) trouble = comm_->error();
-        // NCCL only reports that CUDA has failed. The error of the stream says what failed.
-        const cudaError_t status =
-            trouble.empty() || late ? cudaSuccess : cudaStreamQuery(device_.stream(Stream::comm));
+        // NCCL only reports that CUDA has failed; CUDA's own error says what failed. It is known to every stream. The
+        // streams of the device may be in a capture, which a query would invalidate.
+        const cudaError_t status = trouble.empty() || late ? cudaSuccess : cudaStreamQuery(own.stream);
         if (status != cudaSuccess && status != cudaErrorNotReady)
           trouble = error_context::describe_failure("the watchdog of collectives", status);
         if (!trouble.empty()) return give_up(trouble);

@@ -42,18 +42,32 @@ NcclComm::NcclComm(World& world, int max_ctas, double timeout_seconds) : timeout
       trouble = fmt::format("NCCL found no network to the other ranks: {}. see NCCL_SOCKET_IFNAME", words(status));
   world.agree(Exit::comm, trouble);
   world.broadcast(&id, sizeof id, 0);
+  world.barrier();  // ranks connect at the same time: NCCL gives up after some attempts
 
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   if (max_ctas > 0) config.maxCTAs = max_ctas;
   ncclResult_t status = ncclCommInitRankConfig(&comm_, world.size(), id, world.rank(), &config);
-  for (const auto deadline = after(timeout_); status == ncclInProgress && Clock::now() < deadline;) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (const auto asked = ncclCommGetAsyncError(comm_, &status); asked != ncclSuccess) status = asked;
+  // The ranks tell each other how far they are. NCCL itself does not tell a rank that another one has failed.
+  const auto deadline = after(timeout_);
+  for (;;) {
+    for (int i = 0; i < 20 && status == ncclInProgress; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (const auto asked = ncclCommGetAsyncError(comm_, &status); asked != ncclSuccess) status = asked;
+    }
+    enum : std::int64_t { connected, connecting, failed };
+    std::int64_t slowest = status == ncclSuccess                                      ? connected
+                           : status == ncclInProgress && Clock::now() < deadline ? connecting
+                                                                                      : failed;
+    world.all_reduce(std::span<std::int64_t>(&slowest, 1), World::Reduce::max);
+    if (slowest != connecting) {
+      if (slowest == connected) return;
+      break;
+    }
   }
-  if (status == ncclInProgress)
+  if (status == ncclInProgress && Clock::now() >= deadline)
     trouble = fmt::format("NCCL did not connect all ranks within {:g} s. NCCL_DEBUG=INFO shows why", timeout_);
-  else if (status != ncclSuccess)
+  else if (status != ncclSuccess && status != ncclInProgress)
     trouble = fmt::format(
         "NCCL did not start: {}. for several ranks on one GPU set comm.backend = mpi; NCCL_DEBUG=INFO shows more",
         words(status));

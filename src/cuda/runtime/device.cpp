@@ -20,6 +20,7 @@
 namespace millrace::cuda {
 namespace {
 
+constexpr std::size_t alignment = 4096;  // of Buffer; CUDA guarantees 256 bytes, and less for page-locked memory
 constexpr int min_capability = 80;  // the oldest architecture that cmake/cuda.cmake compiles kernels for
 
 // While this object lives, the thread allocates memory on the NUMA node of the GPU, if Linux knows that node. The
@@ -51,8 +52,10 @@ class NumaNodeGuard {
 std::string explain_no_gpu(cudaError_t status, int driver, int runtime, const char* visible) {
   const auto version = [](int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); };
   if (status == cudaErrorInsufficientDriver && driver > 0)
-    return fmt::format("the NVIDIA driver supports CUDA {}, but millrace needs {}. update the driver", version(driver),
-                       version(runtime));
+    return fmt::format(
+        "the NVIDIA driver supports CUDA {}, but millrace needs {}. update the driver, or install NVIDIA's package "
+        "cuda-compat-{}-{} (on GPUs for data centers)",
+        version(driver), version(runtime), runtime / 1000, runtime % 1000 / 10);
   if (status == cudaErrorInsufficientDriver)
     return "no NVIDIA driver on this machine. set run.device = cpu (or auto), or start on a node with GPUs";
   const std::string reason = status == cudaSuccess ? "CUDA lists none" : cudaGetErrorString(status);
@@ -150,18 +153,21 @@ bool CudaDevice::read_health(DeviceHealth& health) {
 }
 
 void* CudaDevice::allocate(MemoryKind kind, std::size_t bytes) {
-  const std::size_t padded = (bytes + 4095) / 4096 * 4096;
+  const std::size_t padded = (bytes + alignment - 1) / alignment * alignment, allocated = padded + alignment;
   void* memory = nullptr;
   if (kind == MemoryKind::pinned) {
     const NumaNodeGuard near(bus_id());
-    const cudaError_t status = cudaHostAlloc(&memory, padded, cudaHostAllocPortable);
-    if (status != cudaSuccess)
+    const cudaError_t status = cudaHostAlloc(&memory, allocated, cudaHostAllocPortable);
+    if (status != cudaSuccess) {
+      (void)cudaGetLastError();  // tune goes on, and a library would report the error as its own
       fail(Exit::config, "cannot allocate {} of pinned host memory ({}). lower data.prefetch or train.micro_batch",
            format_bytes(bytes), cudaGetErrorString(status));
+    }
+    memory = aligned(memory);
     std::memset(memory, 0, padded);
     return memory;
   }
-  const cudaError_t status = cudaMalloc(&memory, padded);
+  const cudaError_t status = cudaMalloc(&memory, allocated);
   if (status != cudaSuccess) {
     std::size_t free = 0, total = 0;
     cudaGetLastError();
@@ -169,12 +175,28 @@ void* CudaDevice::allocate(MemoryKind kind, std::size_t bytes) {
     fail(Exit::config, "{} has {} free, but {} are needed ({}). lower train.micro_batch", name_, format_bytes(free),
          format_bytes(bytes), cudaGetErrorString(status));
   }
+  memory = aligned(memory);
   MR_CUDA(cudaMemsetAsync(memory, 0, padded, stream(Stream::compute)));
   MR_CUDA(cudaStreamSynchronize(stream(Stream::compute)));
   return memory;
 }
 
+void* CudaDevice::aligned(void* allocation) {
+  const auto address = reinterpret_cast<std::uintptr_t>(allocation);
+  void* const out = reinterpret_cast<void*>((address + alignment - 1) / alignment * alignment);
+  const std::lock_guard hold(allocations_mutex_);
+  allocations_[out] = allocation;
+  return out;
+}
+
 void CudaDevice::release(MemoryKind kind, void* memory, std::size_t) noexcept {
+  {
+    const std::lock_guard hold(allocations_mutex_);
+    if (const auto found = allocations_.find(memory); found != allocations_.end()) {
+      memory = found->second;
+      allocations_.erase(found);
+    }
+  }
   kind == MemoryKind::pinned ? cudaFreeHost(memory) : cudaFree(memory);
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 
 #include "cuda/block/block.hpp"
 #include "cuda/errors/error_context.hpp"
@@ -75,6 +76,7 @@ class CudaDevice : public Device {
  private:
   using Breadcrumb = std::unique_ptr<FlightRecorder::Breadcrumb, void (*)(FlightRecorder::Breadcrumb*)>;
   static Breadcrumb allocate_breadcrumb(int ordinal, const DeviceOptions&);
+  void* aligned(void* allocation);  // notes the allocation for release()
   DeviceOptions options_;
   int ordinal_ = 0, multiprocessors_ = 0, capability_ = 0;
   std::string name_, mig_instance_;
@@ -82,6 +84,8 @@ class CudaDevice : public Device {
   std::array<StreamHandle, 3> streams_{};
   Breadcrumb breadcrumb_;
   FlightRecorder flight_recorder_;
+  std::mutex allocations_mutex_;
+  std::unordered_map<void*, void*> allocations_;  // what CUDA returned, by the aligned address in it
   std::once_flag nvml_tried_;
   std::unique_ptr<Nvml> nvml_;
 };

@@ -47,7 +47,7 @@ class CudaTimestamps : public Timestamps {
   }
   void record(Stream stream, int index) override {
     MR_CUDA(cudaEventRecordWithFlags(events_.at(std::size_t(index)), device_.stream(stream),
-                                     device_.capturing() ? cudaEventRecordExternal : cudaEventRecordDefault));
+                                     device_.capturing(stream) ? cudaEventRecordExternal : cudaEventRecordDefault));
   }
   void read(std::span<double> out) override {
     for (std::size_t i = 0; i < out.size(); ++i) {

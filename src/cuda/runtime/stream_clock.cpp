@@ -36,7 +36,8 @@ void StreamClock::renew() {
       seconds_ = (before + after) / 2;
       return;
     }
-    (void)cudaGetLastError();  // not ready
+    (void)cudaGetLastError();
+    if (status != cudaErrorNotReady) check(status, "the clock of the stream");
   }
 }
 

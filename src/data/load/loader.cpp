@@ -22,7 +22,9 @@ constexpr std::uint64_t timed_copy_interval = 8;
 
 std::size_t ring_slots(const LoaderOptions& o, std::size_t slot_bytes) {
   if (o.prefetch > 0) return std::size_t(std::max(2, o.prefetch));
-  return std::clamp(max_ring_bytes / slot_bytes, min_depth, max_depth);
+  // A take() of several batches holds their slots until their copies are done, while the workers fill others.
+  const std::size_t least = min_depth + (o.max_batches_per_take > 1 ? std::size_t(o.max_batches_per_take) : 0);
+  return std::clamp(max_ring_bytes / slot_bytes, least, std::max(least, max_depth));
 }
 
 }  // namespace
@@ -60,7 +62,10 @@ Loader::Impl::Impl(Device& d, Source& s, const ShardIndex& i, const Sampler& ord
 
 Loader::Impl::~Impl() {
   stop();
-  device.synchronize();
+  try {
+    device.synchronize();
+  } catch (const Error&) {  // the device has failed, which another call reports: no copy runs any more
+  }
 }
 
 std::span<const Batch> Loader::Impl::take(std::size_t count, bool manage_use) {
