@@ -22,6 +22,22 @@ std::string launch_problem(const EnvironmentLookup& env, bool open_mpi) {
       tasks);
 }
 
+int launcher_rank() {
+  for (const char* key : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const char* rank = std::getenv(key)) return std::atoi(rank);
+  return 0;
+}
+
+int ranks_of_simulated_host() {
+  const char* const ranks = std::getenv("MILLRACE_TEST_RANKS_PER_HOST");
+  return ranks ? std::atoi(ranks) : 0;
+}
+
+int simulated_host() {
+  const int ranks = ranks_of_simulated_host();
+  return ranks > 0 ? launcher_rank() / ranks : 0;
+}
+
 std::string advice_for_more_cores(const EnvironmentLookup& env) {
   const char* policy = env("OMPI_MCA_hwloc_base_binding_policy");  // what --bind-to sets
   const bool unbound = policy && std::string_view(policy).starts_with("none");

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "millrace/system/launcher.hpp"
 #include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace::watchdog {

@@ -111,12 +111,6 @@ std::vector<JobProcess> find_job() try {
   return {};
 }
 
-int launcher_rank() {
-  for (const char* key : {"PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (const char* rank = std::getenv(key)) return std::atoi(rank);
-  return 0;
-}
-
 int job_ranks_of_host() {
   for (const char* key : {"OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"})
     if (const char* count = std::getenv(key)) return std::atoi(count);

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/system/first_report.hpp"
 #include "watchdog/counted_time.hpp"
 #include "watchdog/end_run.hpp"
 #include "watchdog/judge.hpp"
@@ -103,10 +104,10 @@ bool leads() {
   return true;
 }
 
-std::atomic<Claim>& claim_of_host() {
-  for (const WatchedPeer& peer : state->peers)
-    if (peer.position.at) return peer.position.at->claim;
-  return state->own.shared.at->claim;
+bool another_rank_ends_run() {
+  return std::any_of(state->peers.begin(), state->peers.end(), [](const WatchedPeer& peer) {
+    return peer.position.at && peer.position.pid != ::getpid() && peer.position.at->ends_run;
+  });
 }
 
 // Looks for the ranks of this host while MPI starts.
@@ -169,18 +170,18 @@ void tick(double passed) {
   const std::lock_guard lock(state->mutex);
   search_peers(passed);
   observe(passed);
-  if (claim_of_host() == Claim::watchdog) {  // another rank reports
+  if (another_rank_ends_run()) {
     std::this_thread::sleep_for(head_start + 2s);
     end_silently({});
   }
   if (!leads()) return;
   const auto found = verdict();
   if (!found) return;
-  Claim free = Claim::none;
-  if (!claim_of_host().compare_exchange_strong(free, Claim::watchdog)) {  // a rank is failing
+  if (!claim_report_of_host(Reporter::watchdog)) {  // a rank is failing
     std::this_thread::sleep_for(head_start);
     end_silently(to_kill(*found));
   }
+  state->own.shared.at->ends_run = true;
   const auto all = known_positions();
   // Hosts that do not hear of each other should not all report: mpirun takes a second to end them.
   if (!is_first_host(*found, all)) wait_for_report(state->own.shared.at->rank > 1 ? 2 * head_start : head_start);
@@ -286,14 +287,6 @@ void hear_from(const std::vector<Position>& of_host) {
   const std::lock_guard lock(state->mutex);
   const auto host = state->remote.find(of_host.front().node);
   if (host != state->remote.end()) host->second = {of_host, 0};
-}
-
-bool claim_report() {
-  if (!state) return true;
-  const std::unique_lock lock(state->mutex, std::try_to_lock);
-  if (!lock) return true;
-  Claim free = Claim::none;
-  return claim_of_host().compare_exchange_strong(free, Claim::failure) || free == Claim::failure;
 }
 
 }  // namespace millrace::watchdog

@@ -80,8 +80,4 @@ void expect_news(const std::vector<Position>& of_ranks, bool all);
 void expect_no_news();                                 // the exchange ends: hosts judge alone
 void hear_from(const std::vector<Position>& of_host);  // news of another host
 
-// Another part of the program is about to report a failure of this rank. Returns false if the watchdog of a rank of
-// this host is ending the run: then nothing more should be printed.
-bool claim_report();
-
 }  // namespace millrace::watchdog
