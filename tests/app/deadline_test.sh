@@ -7,13 +7,14 @@ source "$(dirname "$0")/lib.sh" "$1" "$2"
 
 small_config
 seconds=2
+printf '[comm]\ntimeout = %ss\n' $seconds >>net.cfg
 
 # expect_stop RANKS RANK PLACE PATTERN OPTION...: the rank stops itself at the begin of PLACE, a name of watchdog/judge.cpp.
 # The time includes a start that takes some seconds on a busy machine.
 expect_stop() {
   local began=$SECONDS
   rm -rf run
-  MILLRACE_TEST_STOP_AT=$2:$3 expect_exit 5 train "$1" run --comm.timeout ${seconds}s --run.seed $$ "${@:5}"
+  MILLRACE_TEST_STOP_AT=$2:$3 expect_exit 5 train "$1" run --run.seed $$ "${@:5}"
   expect_number "seconds until the end after a stop at $3" $((SECONDS - began)) "<=" $((seconds + 5 + 10))
   expect_lines 1 'error: '
   expect_lines 1 "error: rank $2 on .*\\($4, (before the first|after) step.*no sign of life"
