@@ -20,6 +20,7 @@ struct SharedPosition {
   std::atomic<std::uint64_t> beats;  // of the main thread: any change is progress
   // Written by the watchdog's thread.
   std::atomic<std::uint64_t> ticks;  // it runs
+  std::atomic<double> last_tick;     // steady_seconds(), which are those of the host
   std::atomic<float> quiet, file_quiet;
   std::atomic<Part> file_part;
   std::atomic<bool> left;      // the rank has ended as it should
@@ -46,6 +47,5 @@ struct JobProcess {
   MappedPosition position;
 };
 std::vector<JobProcess> find_job();
-int job_ranks_of_host();  // how many there should be; 0: unknown
 
 }  // namespace millrace::watchdog

@@ -68,6 +68,8 @@ struct Peer {
   std::string host;
 };
 Peer self(int rank, int node, const std::string& host);  // also names this process for later messages
+void set_job(const std::vector<Peer>& all);              // for messages about ranks of which nothing is heard
+Position unheard(const Peer&);                           // before its first news
 // Returns false if the position of one cannot be mapped.
 bool set_peers(const std::vector<Peer>& of_this_host);
 
