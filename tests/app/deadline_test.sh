@@ -1,7 +1,7 @@
 #!/bin/bash
 # A rank that stops, or waits for a file system, ends the run everywhere: exit 5, one line, a flight record. A pause of
 # all ranks does not.
-# Usage: deadline_test.sh MILLRACE MPIEXEC start|train|hosts|files|other|pause
+# Usage: deadline_test.sh MILLRACE MPIEXEC start|train|hosts|files|other|pause|lock
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 
@@ -163,6 +163,35 @@ case_pause() {
   touch run/STOP
   expect_end 75
   expect_no_line 'error: ' background
+}
+
+# A start that waits for the lock of its run folder is not late, but a rank that is stopped meanwhile is found.
+case_lock() {
+  local rank holder
+  under=(env SLURM_JOB_ID=1)
+  mkdir run
+  flock run/lock sleep 5 &
+  expect_exit 0 train 2 run --comm.timeout 1s
+  expect_lines 1 'waiting up to'
+  expect_no_line 'error: '
+  for rank in 0 1; do
+    flock run/lock sleep 60 &
+    holder=$!
+    start train 2 run --run.seed $$
+    wait_for_line 'waiting up to' background
+    kill -STOP "$(pid_of_rank $rank)"
+    expect_end 5
+    expect_lines 1 'error: ' background
+    expect_lines 1 "error: rank $rank on [^ ]+ \\(setup, [a-zH5 -]+, before the first step\\) gave no sign of life" background
+    pkill -P $holder
+    wait $holder || true
+  done
+}
+pid_of_rank() {
+  local each
+  for each in $(pgrep -f -- "^[^ ]*millrace train .*--run.seed $$"); do
+    grep -qz "^OMPI_COMM_WORLD_RANK=$1$" "/proc/$each/environ" && echo "$each" && return
+  done
 }
 
 run_case "$3"
