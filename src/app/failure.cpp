@@ -13,6 +13,7 @@
 #include <exception>
 #include <future>
 #include <new>
+#include <thread>
 
 #include "millrace/base/log.hpp"
 #include "millrace/comm/position_exchange.hpp"
@@ -30,6 +31,7 @@ std::unique_ptr<World> world;
 std::unique_ptr<World> failure_world;  // a duplicate, for the exchange of failures
 std::unique_ptr<PositionExchange> positions;
 constexpr auto gather_timeout = 1s;  // a rank that has not reported by then counts as not failed
+constexpr auto report_time = 5s;     // whoever reports has ended the run by then
 
 // Nothing here allocates, because memory may be exhausted. The message belongs to the exception, which stays alive.
 struct Failure {
@@ -54,8 +56,24 @@ Failure current_failure() {
 
 volatile std::sig_atomic_t alarm_code;
 
+// Another rank of this host, or the watchdog, reports and ends the run.
+[[noreturn]] void wait_for_report(int code) {
+  remove_used_shm_folders();
+  std::this_thread::sleep_for(report_time);
+  world->abort(code);
+  std::_Exit(code);
+}
+
+// What a rank tells the others: whether it would report, its code and its message.
+std::string told(bool reports, const Failure& failure) {
+  return fmt::format("{}{} {}", reports ? '!' : ' ', int(failure.code), failure.message);
+}
+
 // All ranks failed: prints one message and exits with the code of rank 0.
-[[noreturn]] void end_together(const std::vector<std::string>& all) {
+[[noreturn]] void end_together(std::vector<std::string> all) {
+  const bool reports = std::any_of(all.begin(), all.end(), [](const std::string& one) { return one[0] == '!'; });
+  for (std::string& one : all) one.erase(0, 1);
+  if (!reports) wait_for_report(std::atoi(all.front().c_str()));
   // Most often the others failed for the same reason: a file that all read, or a rank that all waited for.
   const auto others = std::count_if(all.begin(), all.end(), [&](const std::string& one) { return one != all.front(); });
   const std::string more = others ? fmt::format(" (and another error on {} of {} ranks)", others, all.size()) : "";
@@ -74,14 +92,16 @@ volatile std::sig_atomic_t alarm_code;
 }
 
 // This rank failed, and the others did not report a failure in time or could not be asked.
-[[noreturn]] void end_alone(const Failure& failure) {
+[[noreturn]] void end_alone(const Failure& failure, bool reports) {
+  if (!reports) wait_for_report(int(failure.code));
   try {
-    if (claim_report_of_host()) log::error(failure.message);
+    log::error(failure.message);
   } catch (...) {
     for (const char* part : {"error: ", failure.message, "\n"})
       [[maybe_unused]] const auto done = ::write(STDERR_FILENO, part, std::strlen(part));
   }
   remove_used_shm_folders();
+  ::usleep(300'000);  // this process holds the claim while the other ranks fail for the same reason
   world->abort(int(failure.code));
   std::_Exit(int(failure.code));
 }
@@ -90,18 +110,17 @@ volatile std::sig_atomic_t alarm_code;
   static std::atomic<bool> ending{false};
   if (ending.exchange(true))
     for (;;) ::pause();  // another thread of this rank is ending the program
-  if (!watchdog::claim_report())
-    for (;;) ::pause();  // the watchdog is ending the program
+  const bool reports = claim_report_of_host(Reporter::failure);
   const Failure failure = current_failure();
   std::future<std::vector<std::string>> all;  // never destroyed: that would wait for the other ranks
   try {
-    const std::string mine = std::to_string(int(failure.code)) + " " + failure.message;
+    const std::string mine = told(reports, failure);
     if (world->size() == 1) end_together({mine});
     all = std::async(std::launch::async, [&] { return failure_world->gather(mine); });
     if (all.wait_for(gather_timeout) == std::future_status::ready) end_together(all.get());
-    end_alone(failure);
+    end_alone(failure, reports);
   } catch (...) {  // no thread or memory is left to ask the others, or MPI fails
-    end_alone(failure);
+    end_alone(failure, reports);
   }
 }
 
@@ -131,7 +150,7 @@ void on_bus_error(int signal) {
       "start again\n";
   ::alarm(2);
   remove_used_shm_folders();
-  if (claim_report_of_host()) {
+  if (claim_report_of_host(Reporter::failure)) {
     [[maybe_unused]] const auto done = ::write(STDERR_FILENO, message, std::strlen(message));
     ::usleep(300'000);  // the other ranks most often fail at the same time
   }

@@ -7,11 +7,12 @@
 #include "app/commands.hpp"
 #include "app/failure.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/units.hpp"
 #include "millrace/comm/collective.hpp"
 #include "millrace/config/options.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "millrace/system/cores.hpp"
+#include "millrace/system/first_report.hpp"
+#include "millrace/system/launcher.hpp"
 #include "millrace/system/signals.hpp"
 #include "millrace/watchdog/watchdog.hpp"
 
@@ -25,13 +26,6 @@ namespace {
 [[gnu::section(".preinit_array"), gnu::used]] void (*const prepare_before_constructors)() = prepare_signals;
 #endif
 
-// Whether this process is rank 0 according to its launcher. Before MPI starts, nothing else is known.
-bool is_first_by_launcher() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (const char* rank = std::getenv(name)) return std::atoi(rank) == 0;
-  return true;
-}
-
 std::string overview() {
   std::string out =
       version_text() + ": trains neural networks on HDF5 data under MPI\n\nusage: millrace COMMAND [options]\n\n";
@@ -44,21 +38,15 @@ std::string overview() {
 }
 
 int answer(const std::string& text, FILE* where = stdout, Exit code = Exit::ok) {
-  if (is_first_by_launcher()) std::fputs(text.c_str(), where);
+  if (launcher_rank() == 0) std::fputs(text.c_str(), where);
   return int(code);
 }
 
-// The timeout of the watchdog until the configuration is known: that of the command line, or the default.
-double timeout_of(int argc, char** argv) {
-  if (const char* seconds = std::getenv("MILLRACE_TEST_TIMEOUT")) return std::atof(seconds);  // for other commands
-  const std::string key = "--comm.timeout";
-  for (int i = 2; i < argc; ++i) try {
-      const std::string word = argv[i];
-      if (word == key && i + 1 < argc) return parse_seconds(argv[i + 1]);
-      if (word.starts_with(key + "=")) return parse_seconds(word.substr(key.size() + 1));
-    } catch (const Error&) {
-    }
-  return CollectiveOptions{}.timeout_seconds;
+void start_watchdog(const Arguments& arguments) {
+  const char* const of_test = std::getenv("MILLRACE_TEST_TIMEOUT");  // for commands without keys
+  watchdog::start(of_test ? std::atof(of_test) : CollectiveOptions{}.timeout_seconds);
+  const watchdog::WaitScope waits(watchdog::Wait::file);
+  if (const auto timeout = timeout_before_mpi(arguments); timeout && !of_test) watchdog::set_timeout(*timeout);
 }
 
 const Command* find_command(const std::string& name) {
@@ -93,21 +81,24 @@ int main(int argc, char** argv) {
   for (int i = 2; i < argc; ++i)
     if (std::string(argv[i]) == "--help" || std::string(argv[i]) == "-h") return answer(command->help());
 
-  if (command->without_mpi && !is_first_by_launcher()) return int(Exit::ok);  // under mpirun, one process does the work
+  if (command->without_mpi && launcher_rank() != 0) return int(Exit::ok);  // under mpirun, one process does the work
   install_stop_signals();
   receive_stop_signals_in_thread();
-  if (!command->without_mpi) watchdog::start(timeout_of(argc, argv));
+  const Arguments arguments(argv + 2, argv + argc);
+  if (!command->without_mpi) start_watchdog(arguments);
   std::unique_ptr<World> started;
   try {
     io::initialize_hdf5();
     started = command->without_mpi ? solo_world() : mpi_world(&argc, &argv);
   } catch (const Error& error) {
+    const bool reports = launcher_rank() == 0 && claim_report_of_host(Reporter::failure);  // not if the watchdog does
+    if (!reports) return int(error.code());
     return answer(fmt::format("error: {}\n", error.what()), stderr, error.code());
   }
   World& world = end_all_ranks_on_failure(std::move(started));
   log::set_rank(world.rank(), world.size(), world.host());
   const watchdog::PartScope part(watchdog::Part::setup);
-  const Exit code = command->run(world, Arguments(argv + 2, argv + argc));
+  const Exit code = command->run(world, arguments);
   release_world();
   return int(code);
 }

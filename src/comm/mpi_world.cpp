@@ -85,15 +85,12 @@ class MpiWorld : public World {
     MR_MPI(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &local));
     MR_MPI(MPI_Comm_rank(local, &local_rank_));
     MR_MPI(MPI_Comm_size(local, &local_size_));
-    // For tests: simulates several hosts on one machine.
-    const char* fake = std::getenv("MILLRACE_TEST_RANKS_PER_HOST");
-    const int per_host = fake ? std::atoi(fake) : 0;
-    if (per_host > 0) {
+    if (const int per_host = ranks_of_simulated_host(); per_host > 0) {
       const int begin = rank_ / per_host * per_host;
       local_rank_ = rank_ - begin;
       local_size_ = std::min(per_host, size_ - begin);
     }
-    find_nodes(local, per_host);
+    find_nodes(local, ranks_of_simulated_host());
     MPI_Comm_free(&local);
   }
 

@@ -34,16 +34,6 @@ std::map<int, std::vector<Peer>> gather_peers(World& world, bool ranks_are_hosts
   return out;
 }
 
-// The position of a rank of another host before its first news.
-Position unheard(const Peer& peer) {
-  Position out;
-  out.rank = peer.rank;
-  out.node = peer.node;
-  out.pid = peer.pid;
-  peer.host.copy(out.host, sizeof out.host - 1);
-  return out;
-}
-
 }  // namespace
 
 struct PositionExchange::Impl {
@@ -150,6 +140,9 @@ PositionExchange::PositionExchange(World& world) {
     hosts = gather_peers(world, true);
     watchdog::set_peers(hosts[node]);
   }
+  std::vector<Peer> all;
+  for (const auto& [number, peers] : hosts) all.insert(all.end(), peers.begin(), peers.end());
+  watchdog::set_job(all);
   std::vector<int> first_ranks;
   std::vector<Position> expected;
   const auto judge_hosts = std::next(hosts.begin(), std::min<std::ptrdiff_t>(2, std::ssize(hosts)));
@@ -158,7 +151,7 @@ PositionExchange::PositionExchange(World& world) {
     first_ranks.push_back(peers.front().rank);
     const bool of_judge = judge_hosts == hosts.end() || number < judge_hosts->first;
     for (const Peer& peer : peers)
-      if (number != node && (judges || of_judge)) expected.push_back(unheard(peer));
+      if (number != node && (judges || of_judge)) expected.push_back(watchdog::unheard(peer));
   }
   watchdog::expect_news(expected, judges);
   if (hosts.size() > 1) impl_ = std::make_unique<Impl>(world, first_ranks);

@@ -159,4 +159,30 @@ RunConfig load_config(World& world, const ParsedArguments& parsed, const std::ve
   return config;
 }
 
+std::optional<double> timeout_before_mpi(const Arguments& arguments) try {
+  using namespace po::command_line_style;
+  const std::string name = "comm.timeout";
+  const Flag timeout{.name = name, .value = "", .help = ""};
+  po::variables_map given;
+  po::store(po::command_line_parser(arguments)
+                .options(describe({config_flag(), timeout}, false))
+                .style(unix_style & ~allow_guessing)
+                .allow_unregistered()
+                .run(),
+            given);
+  std::string value = given.count(name) ? given[name].as<std::string>() : "";
+  if (value.empty() && given.count("config"))
+    for (const auto& path : given["config"].as<std::vector<std::string>>())
+      if (const auto later = value_in_file({path, read_file(path, max_config_bytes)}, name); !later.empty())
+        value = later;
+  if (value.empty()) return std::nullopt;
+  RunConfig config;
+  find_key(name)->set(config, {value});
+  return config.comm.timeout;
+} catch (const Error&) {
+  return std::nullopt;
+} catch (const po::error&) {
+  return std::nullopt;
+}
+
 }  // namespace millrace

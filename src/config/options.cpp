@@ -54,19 +54,14 @@ std::vector<std::string> words_of(const Key& key, const std::string& value) {
   fail(Exit::config, "{}: unknown key {}. did you mean {}?", where, shown, nearest_key(name));
 }
 
-// Passes one line at a time to Boost's parser, so that every error message can name its line.
-std::vector<Entry> parse_file(const ConfigFile& file) {
+// Calls f(line number, name, value) for each key of a file. Passes one line at a time to Boost's parser, so that every
+// error message can name its line.
+template <class F>
+void for_each_key(const ConfigFile& file, F f) {
   static const po::options_description nothing;
-  std::vector<Entry> entries;
-  struct First {
-    std::size_t line;
-    std::string name;  // as it is written there
-  };
-  std::map<const Key*, First> first;
   std::istringstream in(file.text);
   std::string section = "", line;
   for (std::size_t number = 1; std::getline(in, line); ++number) {
-    const std::string where = fmt::format("{}:{}", file.path, number);
     const std::string bare = trimmed(line.substr(0, line.find('#')));
     if (bare.empty()) continue;
     if (bare.front() == '[' && bare.back() == ']') {
@@ -78,26 +73,38 @@ std::vector<Entry> parse_file(const ConfigFile& file) {
     try {
       parsed = po::parse_config_file(one, nothing, true).options;
     } catch (const po::error&) {
-      fail(Exit::config, "{}: '{}' is not a valid line. write key = value, [section] or # comment", where, bare);
+      fail(Exit::config, "{}:{}: '{}' is not a valid line. write key = value, [section] or # comment", file.path,
+           number, bare);
     }
-    for (const auto& option : parsed) {
-      const std::string& name = option.string_key;
-      const Key* key = find_key(name);
-      if (!key) refuse_unknown(where, name);
-      warn_if_renamed(where, name, *key);
-      const auto [seen, is_first] = first.emplace(key, First{number, name});
-      const auto words = words_of(*key, trimmed(option.value.empty() ? "" : option.value.front()));
-      if (is_first) {
-        entries.push_back({key, where, words});
-        continue;
-      }
-      if (key->many == Key::Many::no)
-        fail(Exit::config, "{}: {} is given twice (first in line {}{}). keep one of them", where, name,
-             seen->second.line, seen->second.name == name ? "" : " as " + seen->second.name);
-      auto& old = std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.key == key; })->words;
-      old.insert(old.end(), words.begin(), words.end());
-    }
+    for (const auto& option : parsed)
+      f(number, option.string_key, trimmed(option.value.empty() ? "" : option.value.front()));
   }
+}
+
+std::vector<Entry> parse_file(const ConfigFile& file) {
+  std::vector<Entry> entries;
+  struct First {
+    std::size_t line;
+    std::string name;  // as it is written there
+  };
+  std::map<const Key*, First> first;
+  for_each_key(file, [&](std::size_t number, const std::string& name, const std::string& value) {
+    const std::string where = fmt::format("{}:{}", file.path, number);
+    const Key* key = find_key(name);
+    if (!key) refuse_unknown(where, name);
+    warn_if_renamed(where, name, *key);
+    const auto [seen, is_first] = first.emplace(key, First{number, name});
+    const auto words = words_of(*key, value);
+    if (is_first) {
+      entries.push_back({key, where, words});
+      return;
+    }
+    if (key->many == Key::Many::no)
+      fail(Exit::config, "{}: {} is given twice (first in line {}{}). keep one of them", where, name, seen->second.line,
+           seen->second.name == name ? "" : " as " + seen->second.name);
+    auto& old = std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.key == key; })->words;
+    old.insert(old.end(), words.begin(), words.end());
+  });
   return entries;
 }
 
@@ -158,6 +165,14 @@ std::string nearest_key(const std::string& written) {
     }
   }
   return best->name;
+}
+
+std::string value_in_file(const ConfigFile& file, const std::string& name) {
+  std::string found;
+  for_each_key(file, [&](std::size_t, const std::string& key, const std::string& value) {
+    if (key == name) found = value;
+  });
+  return found;
 }
 
 RunConfig resolve_config(const std::vector<ConfigFile>& files, const std::vector<Override>& overrides) {

@@ -15,15 +15,13 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/system/signals.hpp"
 
 namespace millrace::watchdog {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto for_record = 1s;
-constexpr auto for_abort = 1s;
+constexpr auto for_record = longest_end / 2, for_abort = longest_end / 2;
 
 std::string utc_now() {
   const std::time_t t = std::time(nullptr);
@@ -58,14 +56,6 @@ void end_silently(const std::vector<int>& to_kill) {
   if (!std::getenv("OMPI_COMM_WORLD_RANK"))
     for (const int pid : to_kill) ::kill(pid, SIGKILL);
   ::_exit(int(Exit::comm));
-}
-
-void wait_for_report(std::chrono::milliseconds longest) {
-  const int before = stop_signal();
-  for (auto waited = 0ms; waited < longest; waited += 50ms) {
-    std::this_thread::sleep_for(50ms);
-    if (stop_signal() == SIGTERM && before != SIGTERM) end_silently({});
-  }
 }
 
 void end_run(const Verdict& verdict, const std::vector<Position>& all, const std::vector<int>& to_kill,

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
 
 namespace millrace::watchdog {
 namespace {
@@ -37,6 +38,36 @@ std::string list(const Verdict& v) {
     out += fmt::format("{}rank {} on {} ({})", i ? ", " : "", v.blamed[i].rank, v.blamed[i].host,
                        where(v.blamed[i], v.cause));
   return v.blamed.size() > 4 ? fmt::format("{} and {} more", out, v.blamed.size() - 4) : out;
+}
+
+// "rank 3", or "ranks 0-1, 3"; with hosts, "ranks 0-1 on node7, rank 3 on node8"; at most four hosts. Sorted by rank.
+std::string ranks_of(const std::vector<Position>& all) {
+  std::map<std::string, std::vector<int>> by_host;
+  for (const Position& p : all) by_host[p.host].push_back(p.rank);
+  std::string out;
+  std::size_t hosts = 0;
+  for (const auto& [host, ranks] : by_host) {
+    if (hosts++ == 4) return fmt::format("{} and {} more hosts", out, by_host.size() - 4);
+    out += fmt::format("{}rank{} ", out.empty() ? "" : ", ", ranks.size() > 1 ? "s" : "");
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      const int begin = ranks[i];
+      while (i + 1 < ranks.size() && ranks[i + 1] == ranks[i] + 1) ++i;
+      out += fmt::format("{}{}{}", begin == ranks[0] ? "" : ", ", begin,
+                         ranks[i] > begin ? fmt::format("-{}", ranks[i]) : "");
+    }
+    if (!host.empty()) out += " on " + host;
+  }
+  return out;
+}
+
+std::string describe_missing(const Verdict& v) {
+  const Position& here = v.blamed.front();
+  const bool other_host = v.whole_host && !*v.missing.front().host;
+  return fmt::format("{}{}{} did not come to {} within {:.0f} s. {}{} {} there ({}). look at the {} and the network",
+                     v.missing.size() > 1 ? "at least one of " : "", ranks_of(v.missing),
+                     other_host ? ", not on this host," : "", name_of(here.wait), v.seconds,
+                     v.whole_host ? "all of this host, " : "", ranks_of(v.blamed), v.blamed.size() > 1 ? "are" : "is",
+                     where(here, v.cause), v.whole_host ? "other hosts" : "hosts");
 }
 
 }  // namespace
@@ -100,6 +131,8 @@ std::string describe(const Verdict& v) {
                          who, seconds);
     case Cause::behind:
       return fmt::format("{} waited {} for ranks that are further on. look at its host and the network", who, seconds);
+    case Cause::missing:
+      return describe_missing(v);
     case Cause::unknown:
       break;
   }

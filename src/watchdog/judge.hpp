@@ -15,12 +15,16 @@ enum class Cause {
   busy,     // it computes, but other ranks have waited for it very long
   behind,   // it waits for ranks that have gone on to a later wait
   unknown,  // all ranks wait at the same place
+  missing,  // all known ranks do, but there are ranks of which nothing is known
 };
 
 struct Verdict {
   Cause cause;
-  std::vector<Position> blamed;  // for `unknown`: all ranks
+  std::vector<Position> blamed;  // for `unknown` and `missing`: all known ranks
   double seconds;                // without progress
+  // For `missing`.
+  std::vector<Position> missing = {};  // the ranks of which nothing is known; the host may be empty
+  bool whole_host = false;             // none of them is on this host
 };
 
 // timeout: seconds.

@@ -1,5 +1,6 @@
 #include "watchdog/own_position.hpp"
 
+#include <fmt/core.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -7,6 +8,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "millrace/base/clock.hpp"
+#include "millrace/system/launcher.hpp"
 #include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace::watchdog {
@@ -19,17 +22,17 @@ thread_local bool is_main = false;
 thread_local FileSlot* own_slot = nullptr;
 thread_local Part background_part = Part::setup;
 
-std::string stop_at;  // for tests: the part or wait at whose begin this process stops itself
+std::string stop_at;  // for tests: the part, the wait, or "PART, WAIT" at whose begin this process stops itself
 
-// MILLRACE_TEST_STOP_AT is "RANK:NAME".
+// MILLRACE_TEST_STOP_AT is "RANK:PLACE".
 std::string stop_of_this_rank() {
   const char* const where = std::getenv("MILLRACE_TEST_STOP_AT");
   const std::string mine = std::to_string(launcher_rank()) + ":";
   return where && std::string(where).starts_with(mine) ? where + mine.size() : "";
 }
 
-void stop_for_test(const char* name) {
-  if (!stop_at.empty() && stop_at == name) ::kill(::getpid(), SIGSTOP);
+void stop_for_test(const std::string& place, const std::string& exact = "") {
+  if (stop_at == place || stop_at == exact) ::kill(::getpid(), SIGSTOP);
 }
 
 OwnPosition* of_main() { return is_main ? own_position.load(std::memory_order_relaxed) : nullptr; }
@@ -58,6 +61,7 @@ void OwnPosition::tick(double passed) {
     p.file_part = slot.part.load();
   }
   p.file_quiet = float(slowest);
+  p.last_tick = steady_seconds();
   ++p.ticks;
 }
 
@@ -66,7 +70,7 @@ PartScope::PartScope(Part part) : before_(of_main() ? of_main()->shared.at->part
   if (OwnPosition* own = of_main()) {
     own->shared.at->part = part;
     beat();
-    stop_for_test(name_of(part));
+    if (!stop_at.empty()) stop_for_test(name_of(part));
   }
 }
 
@@ -86,7 +90,7 @@ WaitScope::WaitScope(Wait wait) {
     before_ = p.wait.exchange(wait);
     // Ranks may take part in a different number of HDF5's calls.
     if (for_ranks(wait) && wait != Wait::parallel_hdf5) ++p.waits;
-    stop_for_test(name_of(wait));
+    if (!stop_at.empty()) stop_for_test(name_of(wait), fmt::format("{}, {}", name_of(p.part), name_of(wait)));
   } else if (wait == Wait::file && !own_slot) {
     for (FileSlot& slot : own->slots)
       if (!slot.used.exchange(true)) {

@@ -15,6 +15,8 @@
 #include <map>
 #include <string>
 
+#include "millrace/system/launcher.hpp"
+
 namespace millrace::watchdog {
 namespace {
 
@@ -99,6 +101,8 @@ std::vector<JobProcess> find_job() try {
     const std::string text{std::istreambuf_iterator<char>(in), {}};
     const std::string rank = variable(text, "PMIX_RANK");
     if (rank.empty() || variable(text, "PMIX_NAMESPACE") != job) continue;
+    if (const int simulated = ranks_of_simulated_host(); simulated > 0)
+      if (std::atoi(rank.c_str()) / simulated != simulated_host()) continue;
     JobProcess one{std::atoi(rank.c_str()), open_position(pid, position_file_of(pid))};
     one.position.pid = pid;
     auto& known = found.try_emplace(one.rank, one).first->second;
@@ -109,18 +113,6 @@ std::vector<JobProcess> find_job() try {
   return out;
 } catch (const std::filesystem::filesystem_error&) {  // a process ended meanwhile
   return {};
-}
-
-int launcher_rank() {
-  for (const char* key : {"PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (const char* rank = std::getenv(key)) return std::atoi(rank);
-  return 0;
-}
-
-int job_ranks_of_host() {
-  for (const char* key : {"OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"})
-    if (const char* count = std::getenv(key)) return std::atoi(count);
-  return 0;
 }
 
 }  // namespace millrace::watchdog

@@ -10,9 +10,6 @@
 
 namespace millrace::watchdog {
 
-// Who reports the end of the run, on this host.
-enum class Claim : std::uint32_t { none, failure, watchdog };
-
 // Zero-filled memory is a valid initial state.
 struct SharedPosition {
   std::atomic<std::int32_t> rank, node;
@@ -23,10 +20,11 @@ struct SharedPosition {
   std::atomic<std::uint64_t> beats;  // of the main thread: any change is progress
   // Written by the watchdog's thread.
   std::atomic<std::uint64_t> ticks;  // it runs
+  std::atomic<double> last_tick;     // steady_seconds(), which are those of the host
   std::atomic<float> quiet, file_quiet;
   std::atomic<Part> file_part;
-  std::atomic<bool> left;    // the rank has ended as it should
-  std::atomic<Claim> claim;  // of the whole host, in the position of its lowest rank
+  std::atomic<bool> left;      // the rank has ended as it should
+  std::atomic<bool> ends_run;  // and reports that
   char host[64];
 };
 static_assert(sizeof(SharedPosition) <= 4096);
@@ -49,7 +47,5 @@ struct JobProcess {
   MappedPosition position;
 };
 std::vector<JobProcess> find_job();
-int launcher_rank();      // this process's, according to its launcher; 0 if that is unknown
-int job_ranks_of_host();  // how many there should be; 0: unknown
 
 }  // namespace millrace::watchdog

@@ -5,17 +5,19 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
-#include <map>
 #include <mutex>
 #include <system_error>
 #include <thread>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/system/first_report.hpp"
+#include "millrace/system/signals.hpp"
 #include "watchdog/counted_time.hpp"
 #include "watchdog/end_run.hpp"
-#include "watchdog/judge.hpp"
 #include "watchdog/own_position.hpp"
+#include "watchdog/watched_ranks.hpp"
 
 namespace millrace::watchdog {
 namespace {
@@ -24,32 +26,14 @@ using namespace std::chrono_literals;
 
 constexpr auto interval = 250ms;
 constexpr double longest_tick = 0.5;  // seconds: what a pause of the watchdog counts as
-constexpr auto head_start = 1500ms;   // the first host reports alone, unless it takes longer
-
-// A rank of this host, as this process sees it.
-struct WatchedPeer {
-  MappedPosition position;
-  int rank = 0;
-  std::uint64_t ticks = 0;
-  double silent = 0;
-};
-
-// News of another host.
-struct RemoteHost {
-  std::vector<Position> positions;
-  double age = 0;
-};
 
 struct State {
   OwnPosition own;
   std::atomic<double> timeout;
   std::mutex mutex;  // guards the members below
-  std::vector<WatchedPeer> peers;
-  bool peers_known = false;          // by MPI; before, they are looked for
-  double next_search = 0.5;          // in seconds of quiet
-  std::map<int, RemoteHost> remote;  // by node
-  bool hosts_known = false;          // by MPI
-  bool sees_all = true;              // news of all hosts is expected
+  WatchedRanks ranks;
+  double found_for = 0;  // seconds in which verdict() has had a result
+  int continued_before = 0;
   std::filesystem::path folder;
   std::function<void()> abort;
 
@@ -58,101 +42,26 @@ struct State {
 
 State* state = nullptr;  // never destroyed: the thread runs until the process ends
 
-// A rank whose watchdog has been silent for less time leads its host.
 double still_runs() { return std::clamp(state->timeout / 3, 0.75, 2.); }
 
 // The functions below need the lock.
 
-Position view_of(const WatchedPeer& peer) {
-  Position out;
-  if (peer.position.at) {
-    out = copy_of(*peer.position.at, peer.position.pid);
-  } else {
-    ::gethostname(out.host, sizeof out.host - 1);
-    out.pid = peer.position.pid;
-  }
-  out.rank = peer.rank;
-  out.silent = peer.silent;
-  return out;
-}
-
-std::vector<Position> near_positions() {
-  if (state->peers.empty()) return {copy_of(*state->own.shared.at, ::getpid())};
-  std::vector<Position> out;
-  for (const WatchedPeer& peer : state->peers) out.push_back(view_of(peer));
-  return out;
-}
-
-std::vector<Position> known_positions() {
-  auto out = near_positions();
-  for (const auto& [node, host] : state->remote)
-    for (Position p : host.positions) {
-      p.silent += host.age;
-      if (for_ranks(p.wait)) p.quiet += host.age;
-      out.push_back(p);
-    }
-  std::sort(out.begin(), out.end(), [](const Position& a, const Position& b) { return a.rank < b.rank; });
-  return out;
-}
-
-bool leads() {
-  for (const WatchedPeer& peer : state->peers) {
-    if (peer.position.pid == ::getpid()) return true;
-    if (peer.position.at && peer.silent < still_runs()) return false;
-  }
-  return true;
-}
-
-std::atomic<Claim>& claim_of_host() {
-  for (const WatchedPeer& peer : state->peers)
-    if (peer.position.at) return peer.position.at->claim;
-  return state->own.shared.at->claim;
-}
-
-// Looks for the ranks of this host while MPI starts.
-void search_peers(double passed) {
-  const double quiet = state->own.shared.at->quiet;
-  if (state->peers_known || !for_ranks(state->own.shared.at->wait) || quiet < state->next_search) return;
-  state->next_search = quiet + std::min(30., std::max(0.5, quiet));
-  for (JobProcess& one : find_job()) {
-    const auto known =
-        std::find_if(state->peers.begin(), state->peers.end(), [&](auto& p) { return p.rank == one.rank; });
-    if (known == state->peers.end()) {
-      state->peers.push_back({std::move(one.position), one.rank, 0, passed});
-    } else if (!known->position.at) {
-      known->position = std::move(one.position);
-    }
-  }
-  std::sort(state->peers.begin(), state->peers.end(), [](auto& a, auto& b) { return a.rank < b.rank; });
-  state->peers_known =
-      std::size_t(job_ranks_of_host()) == state->peers.size() &&
-      std::all_of(state->peers.begin(), state->peers.end(), [](auto& p) { return p.position.at != nullptr; });
-}
-
-void observe(double passed) {
-  for (WatchedPeer& peer : state->peers) {
-    const std::uint64_t ticks = peer.position.at ? peer.position.at->ticks.load() : 0;
-    peer.silent = ticks != peer.ticks || (peer.position.at && peer.position.at->left) ? 0 : peer.silent + passed;
-    peer.ticks = ticks;
-  }
-  for (auto& [node, host] : state->remote) host.age += passed;
-}
-
-std::optional<Verdict> verdict() {
-  auto found = judge(known_positions(), state->timeout);
-  if (found && !state->sees_all && (found->cause == Cause::behind || found->cause == Cause::unknown))
-    return std::nullopt;
-  return found;
-}
-
 // Whether no host before this one can report.
 bool is_first_host(const Verdict& v, const std::vector<Position>& all) {
-  if (!state->hosts_known) return all.front().rank == 0;  // the hosts are not known yet
   for (const Position& p : all)
     if (p.node < state->own.shared.at->node && p.silent < still_runs() &&
         std::none_of(v.blamed.begin(), v.blamed.end(), [&](const Position& b) { return b.rank == p.rank; }))
       return false;
   return true;
+}
+
+// How long to wait for the report of another host, in seconds.
+double head_start(const Verdict& v, const std::vector<Position>& all) {
+  if (state->ranks.hosts_known) return is_first_host(v, all) ? 0 : state->own.shared.at->rank > 1 ? 3 : 1.5;
+  // The hosts do not hear of each other. The one that knows which rank is stopped comes first, even if it started
+  // later. Then they report in turn; the hosts before this one are about as large.
+  const double turn = std::min(std::ceil(double(all.front().rank) / double(all.size())), 3.);
+  return v.cause == Cause::missing ? std::clamp(state->timeout / 60, 1.25, 10.) + turn / 2 : turn / 3;
 }
 
 // The stopped ranks of this host.
@@ -167,23 +76,28 @@ std::vector<int> to_kill(const Verdict& v) {
 void tick(double passed) {
   state->own.tick(passed);
   const std::lock_guard lock(state->mutex);
-  search_peers(passed);
-  observe(passed);
-  if (claim_of_host() == Claim::watchdog) {  // another rank reports
-    std::this_thread::sleep_for(head_start + 2s);
+  state->ranks.search_peers(passed);
+  state->ranks.observe(passed);
+  if (state->ranks.another_ends_run()) {
+    std::this_thread::sleep_for(longest_end + 500ms);
     end_silently({});
   }
-  if (!leads()) return;
-  const auto found = verdict();
-  if (!found) return;
-  Claim free = Claim::none;
-  if (!claim_of_host().compare_exchange_strong(free, Claim::watchdog)) {  // a rank is failing
-    std::this_thread::sleep_for(head_start);
+  const auto found = state->ranks.leads(still_runs()) ? state->ranks.verdict(state->timeout) : std::nullopt;
+  if (!found) {
+    state->found_for = 0;
+    state->continued_before = continuations();
+    return;
+  }
+  const auto all = state->ranks.known();
+  // When another host has reported, mpirun sends SIGCONT to all ranks at once, and SIGKILL two seconds later.
+  const double for_kill = continuations() == state->continued_before ? 0 : 3;
+  state->found_for += passed;
+  if (state->found_for - passed < head_start(*found, all) + for_kill) return;
+  if (!claim_report_of_host(Reporter::watchdog)) {  // a rank is failing
+    std::this_thread::sleep_for(1500ms);
     end_silently(to_kill(*found));
   }
-  const auto all = known_positions();
-  // Hosts that do not hear of each other should not all report: mpirun takes a second to end them.
-  if (!is_first_host(*found, all)) wait_for_report(state->own.shared.at->rank > 1 ? 2 * head_start : head_start);
+  state->own.shared.at->ends_run = true;
   end_run(*found, all, to_kill(*found), state->folder, state->abort);
 }
 
@@ -237,6 +151,13 @@ void set_abort(std::function<void()> abort) {
   state->abort = std::move(abort);
 }
 
+void set_job(const std::vector<Peer>& all) {
+  if (!state) return;
+  const std::lock_guard lock(state->mutex);
+  state->ranks.job.clear();
+  for (const Peer& peer : all) state->ranks.job.push_back(unheard(peer));
+}
+
 bool set_peers(const std::vector<Peer>& of_this_host) {
   if (!state) return false;
   std::vector<WatchedPeer> peers;
@@ -247,53 +168,54 @@ bool set_peers(const std::vector<Peer>& of_this_host) {
   }
   const bool all = peers.size() == of_this_host.size();
   const std::lock_guard lock(state->mutex);
-  state->peers = std::move(peers);
-  state->peers_known = true;
+  state->ranks.peers = std::move(peers);
+  state->ranks.peers_known = true;
   return all;
+}
+
+Position unheard(const Peer& peer) {
+  Position out;
+  out.rank = peer.rank;
+  out.node = peer.node;
+  out.pid = peer.pid;
+  peer.host.copy(out.host, sizeof out.host - 1);
+  return out;
 }
 
 std::vector<Position> positions_of_host() {
   if (!state) return {};
   const std::lock_guard lock(state->mutex);
-  return near_positions();
+  return state->ranks.of_host();
 }
 
 bool leads_host() {
   if (!state) return false;
   const std::lock_guard lock(state->mutex);
-  return leads();
+  return state->ranks.leads(still_runs());
 }
 
 void expect_news(const std::vector<Position>& of_ranks, bool all) {
   if (!state) return;
   const std::lock_guard lock(state->mutex);
-  state->hosts_known = true;
-  state->sees_all = all;
-  state->remote.clear();
-  for (const Position& p : of_ranks) state->remote[p.node].positions.push_back(p);
+  state->ranks.hosts_known = true;
+  state->ranks.sees_all = all;
+  state->ranks.remote.clear();
+  for (const Position& p : of_ranks) state->ranks.remote[p.node].positions.push_back(p);
 }
 
 void expect_no_news() {
   if (!state) return;
   const std::lock_guard lock(state->mutex);
-  state->hosts_known = false;
-  state->sees_all = true;
-  state->remote.clear();
+  state->ranks.hosts_known = false;
+  state->ranks.sees_all = true;
+  state->ranks.remote.clear();
 }
 
 void hear_from(const std::vector<Position>& of_host) {
   if (!state || of_host.empty()) return;
   const std::lock_guard lock(state->mutex);
-  const auto host = state->remote.find(of_host.front().node);
-  if (host != state->remote.end()) host->second = {of_host, 0};
-}
-
-bool claim_report() {
-  if (!state) return true;
-  const std::unique_lock lock(state->mutex, std::try_to_lock);
-  if (!lock) return true;
-  Claim free = Claim::none;
-  return claim_of_host().compare_exchange_strong(free, Claim::failure) || free == Claim::failure;
+  const auto host = state->ranks.remote.find(of_host.front().node);
+  if (host != state->ranks.remote.end()) host->second = {of_host, 0};
 }
 
 }  // namespace millrace::watchdog

@@ -1,50 +1,103 @@
 #!/bin/bash
 # A rank that stops, or waits for a file system, ends the run everywhere: exit 5, one line, a flight record. A pause of
 # all ranks does not.
-# Usage: deadline_test.sh MILLRACE MPIEXEC start|train|hosts|files|other|pause
+# Usage: deadline_test.sh MILLRACE MPIEXEC start|train|hosts|files|other|pause|lock
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 
 small_config
 seconds=2
+printf '[comm]\ntimeout = %ss\n' $seconds >>net.cfg
 
-# expect_stop RANKS RANK PLACE PATTERN OPTION...: the rank stops itself at the begin of PLACE, a name of watchdog/judge.cpp.
-# The time includes a start that takes some seconds on a busy machine.
-expect_stop() {
-  local began=$SECONDS
-  rm -rf run
-  MILLRACE_TEST_STOP_AT=$2:$3 expect_exit 5 train "$1" run --comm.timeout ${seconds}s --run.seed $$ "${@:5}"
-  expect_number "seconds until the end after a stop at $3" $((SECONDS - began)) "<=" $((seconds + 5 + 10))
-  expect_lines 1 'error: '
-  expect_lines 1 "error: rank $2 on .*\\($4, (before the first|after) step.*no sign of life"
-  expect_equal "processes that are left" "" "$(pgrep -f -- "--run.seed $$ ?" || true)"
+# begin_stop RANKS RANK PLACE PATTERN OPTION...: starts a run in a folder of its own. The rank stops itself at the begin of
+# PLACE, a name of watchdog/judge.cpp, or "PHASE, WAIT". end_stops checks the runs that were started since.
+stops=0
+checked=0
+declare -A stop_patterns
+begin_stop() {
+  stops=$((stops + 1))
+  mkdir -p "stop$stops"
+  cp net.cfg "stop$stops"
+  stop_patterns[$stops]=$4
+  (cd "stop$stops" && stop_one "$$$stops" "${@:1:3}" "${@:5}") &
 }
+stop_one() {
+  local code=0 began
+  MILLRACE_TEST_STOP_AT=$3:$4 train "$2" run --run.seed "$1" "${@:5}" >out 2>err &
+  until pgrep -r T -f -- "--run.seed $1 ?" >/dev/null || ! kill -0 $! 2>/dev/null; do sleep 0.05; done
+  began=$EPOCHREALTIME
+  wait $! || code=$?
+  echo "$code $(echo "$EPOCHREALTIME - $began" | bc) $1" >result
+}
+end_stops() {
+  local n code duration seed
+  wait
+  for n in $(seq $((checked + 1)) $stops); do
+    read -r code duration seed <"stop$n/result"
+    expect_equal "stop$n: the exit code" 5 "$code"
+    expect_number "stop$n: seconds from the stop to the end" "$duration" "<=" $((seconds + 5))
+    expect_lines 1 'error: ' "stop$n/out" "stop$n/err"
+    expect_lines 1 "error: ${stop_patterns[$n]}" "stop$n/out" "stop$n/err"
+    expect_equal "stop$n: processes that are left" "" "$(pgrep -f -- "--run.seed $seed ?" || true)"
+  done
+  checked=$stops
+}
+# named RANK PLACE: the pattern of a line that names the stopped rank. PLACE is "PHASE, WAIT", or "PHASE" alone.
+named() { echo "rank $1 on [^ ]+ \\($2, ${3:-before the first step}\\) gave no sign of life"; }
+# expect_record STOP RANK RANKS
 expect_record() {
-  expect_line "\"rank\":$1,.*\"seconds_without_heartbeat\":[1-9]" run/flight.json
-  python3 -c 'import json, sys; assert len(json.load(open("run/flight.json"))["ranks"]) == int(sys.argv[1])' "$2" || complain "flight.json"
+  expect_line "\"rank\":$2,.*\"seconds_without_heartbeat\":[1-9]" "stop$1/run/flight.json"
+  python3 -c 'import json, sys; assert len(json.load(open(sys.argv[1]))["ranks"]) == int(sys.argv[2])' "stop$1/run/flight.json" "$3" ||
+    complain "stop$1: flight.json"
 }
 
 case_start() {
-  expect_stop 2 1 MPI_Init "start, MPI_Init"
-  expect_stop 2 0 "shared memory" "setup, shared memory"
-  expect_stop 2 1 index "index"
-  expect_stop 2 1 MPI_Finalize "end, MPI_Finalize"
+  begin_stop 2 1 MPI_Init "$(named 1 'start, MPI_Init')"
+  begin_stop 2 0 "new communicator" "$(named 0 'start, new communicator')"
+  begin_stop 2 0 "shared memory" "$(named 0 'setup, shared memory')"
+  end_stops
+  begin_stop 2 1 index "$(named 1 index)"
+  begin_stop 2 0 "setup, broadcast" "$(named 0 'setup, broadcast')"
+  begin_stop 2 1 open "$(named 1 open)"
+  end_stops
 }
 
 case_train() {
-  expect_stop 2 1 evaluation "evaluation"
-  expect_record 1 2
-  expect_stop 2 0 checkpoint "checkpoint" --train.evaluate off --run.resume never
-  expect_record 0 2
+  local after='after step [0-9]+'
+  begin_stop 2 0 "training, all-reduce" "$(named 0 'training, all-reduce')"
+  begin_stop 2 1 evaluation "$(named 1 evaluation 'after step 1[34]')"
+  begin_stop 2 0 "evaluation, all-reduce" "$(named 0 'evaluation, all-reduce' "$after")"
+  end_stops
+  expect_record 2 1 2
+  begin_stop 2 1 "checkpoint, barrier" "$(named 1 'checkpoint, barrier')"
+  begin_stop 2 0 "checkpoint, file system" "$(named 0 'checkpoint, file system' "$after")" --train.evaluate off
+  begin_stop 2 1 "end, barrier" "$(named 1 'end, barrier' 'after step 42')"
+  begin_stop 2 0 MPI_Finalize "$(named 0 'end, MPI_Finalize' 'after step 42')"
+  end_stops
+  expect_record 5 0 2
 }
 
+# Simulated hosts. The ranks of a host that is stopped as a whole cannot be named one by one before MPI has started and
+# after it has ended.
 case_hosts() {
+  local host there='before the first step'
+  host=$(uname -n)
   export MILLRACE_TEST_RANKS_PER_HOST=1
-  expect_stop 3 0 evaluation "(training|evaluation).*"  # the last news may be older than the stop
-  expect_record 0 3
+  begin_stop 3 0 evaluation "rank 0 on $host \\((training|evaluation).*gave no sign of life"  # the last news may be older than the stop
+  begin_stop 2 1 MPI_Init "rank 1, not on this host, did not come to MPI_Init within .*all of this host, rank 0 on $host is there \\(start, MPI_Init, $there\\)"
+  begin_stop 2 0 MPI_Finalize "rank 0 on $host did not come to MPI_Finalize within .*all of this host, rank 1 on $host is there \\(end, MPI_Finalize, after step 42\\)"
+  end_stops
+  expect_record 1 0 3
+  begin_stop 3 0 MPI_Init "at least one of ranks 0, 2, not on this host, did not come to MPI_Init within .*all of this host, rank 1 on"
+  end_stops
   export MILLRACE_TEST_RANKS_PER_HOST=2
-  expect_stop 4 2 evaluation "evaluation"
-  expect_record 2 4
+  begin_stop 4 2 evaluation "$(named 2 evaluation 'after step 1[34]')"
+  begin_stop 4 2 MPI_Init "$(named 2 'start, MPI_Init')"
+  end_stops
+  expect_record 5 2 4
+  begin_stop 4 3 MPI_Finalize "$(named 3 'end, MPI_Finalize' 'after step 42')"
+  begin_stop 3 2 MPI_Init "rank 2, not on this host, did not come to MPI_Init within .*all of this host, ranks 0-1 on $host are there"
+  end_stops
 }
 
 case_files() {
@@ -110,6 +163,35 @@ case_pause() {
   touch run/STOP
   expect_end 75
   expect_no_line 'error: ' background
+}
+
+# A start that waits for the lock of its run folder is not late, but a rank that is stopped meanwhile is found.
+case_lock() {
+  local rank holder
+  under=(env SLURM_JOB_ID=1)
+  mkdir run
+  flock run/lock sleep 5 &
+  expect_exit 0 train 2 run --comm.timeout 1s
+  expect_lines 1 'waiting up to'
+  expect_no_line 'error: '
+  for rank in 0 1; do
+    flock run/lock sleep 60 &
+    holder=$!
+    start train 2 run --run.seed $$
+    wait_for_line 'waiting up to' background
+    kill -STOP "$(pid_of_rank $rank)"
+    expect_end 5
+    expect_lines 1 'error: ' background
+    expect_lines 1 "error: rank $rank on [^ ]+ \\(setup, [a-zH5 -]+, before the first step\\) gave no sign of life" background
+    pkill -P $holder
+    wait $holder || true
+  done
+}
+pid_of_rank() {
+  local each
+  for each in $(pgrep -f -- "^[^ ]*millrace train .*--run.seed $$"); do
+    grep -qz "^OMPI_COMM_WORLD_RANK=$1$" "/proc/$each/environ" && echo "$each" && return
+  done
 }
 
 run_case "$3"

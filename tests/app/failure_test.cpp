@@ -2,17 +2,23 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
 #include <new>
+#include <thread>
 
 #include "millrace/data/cache/shm_folder.hpp"
 #include "millrace/system/first_report.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace::app {
 namespace {
@@ -84,13 +90,13 @@ const Error disk(Exit::data, "the disk is gone");
 auto code(Exit value) { return testing::ExitedWithCode(int(value)); }
 
 TEST(Failure, OfAllRanksIsReportedOnce) {
-  EXPECT_EXIT(run(std::make_unique<TwoRanks>("3 the disk is gone"), disk), code(Exit::data),
+  EXPECT_EXIT(run(std::make_unique<TwoRanks>(" 3 the disk is gone"), disk), code(Exit::data),
               "^error: the disk is gone\n$");
   EXPECT_EXIT(run(solo_world(), disk), code(Exit::data), "^error: the disk is gone\n$");
 }
 
 TEST(Failure, OfAllRanksForSeveralReasonsIsOneLine) {
-  EXPECT_EXIT(run(std::make_unique<TwoRanks>("3 the file is gone"), disk), code(Exit::data),
+  EXPECT_EXIT(run(std::make_unique<TwoRanks>(" 3 the file is gone"), disk), code(Exit::data),
               "^error: the disk is gone .and another error on 1 of 2 ranks.\n$");
 }
 
@@ -101,13 +107,79 @@ TEST(Failure, OfOneRankEndsAllRanks) {
               "^error: the disk is gone\nall ranks aborted\n$");
 }
 
+// Another process of the job that has the report of this host, or would have it on another host.
+class OtherRank {
+ public:
+  OtherRank() {
+    ::setenv("PMIX_NAMESPACE", ("test-" + std::to_string(::getpid())).c_str(), 1);
+    int ready[2];
+    MR_CHECK(::pipe(ready) == 0, "no pipe");
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      char has = claim_report_of_host(Reporter::failure) ? '1' : '0';
+      if (::write(ready[1], &has, 1) == 1) ::pause();
+      ::_exit(0);
+    }
+    char has = '0';
+    MR_CHECK(::read(ready[0], &has, 1) == 1 && has == '1', "the other process has no claim");
+    for (const int end : ready) ::close(end);
+  }
+  ~OtherRank() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    ::unsetenv("PMIX_NAMESPACE");
+    ::unsetenv("MILLRACE_TEST_RANKS_PER_HOST");
+    ::unsetenv("PMIX_RANK");
+  }
+
+ private:
+  pid_t pid_ = 0;
+};
+
 TEST(Failure, OfSeveralRanksIsReportedByOneOfThem) {
-  ::setenv("PMIX_NAMESPACE", ("test-" + std::to_string(::getpid())).c_str(), 1);
-  EXPECT_TRUE(claim_report_of_host());  // until this process ends
-  EXPECT_FALSE(claim_report_of_host());
+  const OtherRank other;
   EXPECT_EXIT(run(std::make_unique<TwoRanks>(), disk), code(Exit::data), "^all ranks aborted\n$");
-  ::unsetenv("PMIX_NAMESPACE");
-  EXPECT_TRUE(claim_report_of_host());
+  // All ranks failed: rank 0 reports it for the rank that was first.
+  EXPECT_EXIT(run(std::make_unique<TwoRanks>("!3 the disk is gone"), disk), code(Exit::data),
+              "^error: the disk is gone\n$");
+  // The other process belongs to another host.
+  ::setenv("MILLRACE_TEST_RANKS_PER_HOST", "1", 1);
+  ::setenv("PMIX_RANK", "1", 1);
+  EXPECT_EXIT(run(std::make_unique<TwoRanks>(), disk), code(Exit::data),
+              "^error: the disk is gone\nall ranks aborted\n$");
+}
+
+void claim_twice() {
+  const bool first = claim_report_of_host(Reporter::failure), again = claim_report_of_host(Reporter::failure);
+  std::_Exit(first && again && !claim_report_of_host(Reporter::watchdog) ? 0 : 1);
+}
+
+TEST(Failure, AClaimIsKept) {
+  EXPECT_EXIT(claim_twice(), testing::ExitedWithCode(0), "");
+  const OtherRank other;
+  EXPECT_EXIT(claim_twice(), testing::ExitedWithCode(1), "");
+  ::unsetenv("PMIX_NAMESPACE");  // each process counts as a host
+  EXPECT_EXIT(claim_twice(), testing::ExitedWithCode(0), "");
+}
+
+// A rank that waits for a file longer than the timeout, and fails before or after the watchdog reports it.
+void fail_late(bool after_watchdog) {
+  watchdog::start(0.5);
+  end_all_ranks_on_failure(std::make_unique<TwoRanks>());
+  static std::atomic<bool> reported = false;
+  watchdog::set_abort([] {
+    reported = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  });
+  const watchdog::WaitScope waits(watchdog::Wait::file);
+  while (after_watchdog && !reported)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // CPU time is progress
+  [&]() noexcept { [&] { throw disk; }(); }();
+}
+
+TEST(Failure, AndTheWatchdogReportOnce) {
+  EXPECT_EXIT(fail_late(false), code(Exit::data), "^error: the disk is gone\nall ranks aborted\n$");
+  EXPECT_EXIT(fail_late(true), code(Exit::comm), "^error: rank 0 on .*file system[^\n]*\n$");
 }
 
 TEST(Failure, LeavesNoCopiesInSharedMemory) {
@@ -123,7 +195,7 @@ TEST(Failure, LeavesNoCopiesInSharedMemory) {
 }
 
 TEST(Failure, KeepsMessageAndCodeIfNoThreadCanStart) {
-  EXPECT_EXIT(run(std::make_unique<TwoRanks>("3 the disk is gone"), disk, Exhausted::threads), code(Exit::data),
+  EXPECT_EXIT(run(std::make_unique<TwoRanks>(" 3 the disk is gone"), disk, Exhausted::threads), code(Exit::data),
               "^error: the disk is gone\nall ranks aborted\n$");
 }
 

@@ -9,6 +9,7 @@
 #include "millrace/config/arguments.hpp"
 #include "millrace/config/keys.hpp"
 #include "support/expect_error.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace millrace::app {
 namespace {
@@ -127,6 +128,35 @@ TEST(Options, LaterFilesOverrideEarlierOnesAndTheCommandLineOverridesAll) {
   EXPECT_EQ(config.train.global_batch, 7);
   EXPECT_EQ(config.data.train, std::vector<std::string>{"b"});
   EXPECT_EQ(config.run.dir, "runs/first");
+}
+
+TEST(Options, TheTimeoutIsKnownBeforeMpi) {
+  const test::TemporaryFolder folder;
+  const auto file = [&](const std::string& name, const std::string& text) {
+    write_file_atomically(folder.path / name, text);
+    return folder / name;
+  };
+  const std::string minute =
+      file("minute.cfg", "[comm]\ntimeout = 1m  # long\n[no]\nkey = 1\n[comm]\ngrad_dtype = x\n");
+  const std::string hour = file("hour.cfg", "comm.timeout = 1h\n"), none = file("none.cfg", "[train]\nepochs = 2\n");
+  const std::string wrong = file("wrong.cfg", "comm.timeout = -1s\n"),
+                    text = file("text.cfg", "comm.timeout = 1h\ntext\n");
+  EXPECT_EQ(timeout_before_mpi({"--comm.timeout", "2s", "-c", hour}), 2.);
+  EXPECT_EQ(timeout_before_mpi({"-c", hour, "--data.train", "a", "b", "--comm.timeout=90s", "--no.key"}), 90.);
+  EXPECT_EQ(timeout_before_mpi({"-c", minute}), 60.);
+  EXPECT_EQ(timeout_before_mpi({"--config=" + minute, "--train.steps", "5", "-c", hour, none}), 3600.);
+  for (const Arguments& arguments : {Arguments{},
+                                     {"-c", none},
+                                     {"-c"},
+                                     {"-c", wrong},
+                                     {"-c", text},
+                                     {"-c", folder.path.string()},
+                                     {"-c", "missing"},
+                                     {"--comm.timeout"},
+                                     {"--comm.timeout", "soon"},
+                                     {"--comm.timeout", "1s", "--comm.timeout", "1s"},
+                                     {"--comm"}})
+    EXPECT_FALSE(timeout_before_mpi(arguments)) << (arguments.empty() ? "" : arguments.back());
 }
 
 TEST(Options, KeysMustBeWrittenInFull) {

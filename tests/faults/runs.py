@@ -135,8 +135,12 @@ class Process:
 
     def __init__(self, command, cwd, env, out):
         self.out = open(out, "w+", encoding="utf-8", errors="replace")
+        # Through a pipe: a limit on the size of files must not silence the training.
+        self.writer = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=self.out, start_new_session=True)
+        pipe = self.writer.stdin
         self.began = time.monotonic()
-        self.child = subprocess.Popen(command, cwd=cwd, env=env, stdout=self.out, stderr=self.out, stdin=subprocess.DEVNULL, start_new_session=True)
+        self.child = subprocess.Popen(command, cwd=cwd, env=env, stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL, start_new_session=True)
+        pipe.close()
         self.code = None
 
     def alive(self):
@@ -149,6 +153,10 @@ class Process:
         except subprocess.TimeoutExpired:
             return None
         self.code = code if code >= 0 else 128 - code
+        try:
+            self.writer.wait(timeout=1)  # longer only if a process of the training is left
+        except subprocess.TimeoutExpired:
+            pass
         return self.code
 
     def text(self):

@@ -74,6 +74,28 @@ TEST(Judge, OfWaitingRanksTheOneBehindIsBlamed) {
   expect({at(0, Wait::barrier, 10), at(1, Wait::barrier, 11)}, Cause::unknown, {0, 1});
 }
 
+TEST(Judge, MissingRanksAreNamedWithTheRanksThatAreThere) {
+  const auto rank = [](int number, const char* host) {
+    Position p = at(number, Wait::finalize, 10);
+    std::strcpy(p.host, host);
+    return p;
+  };
+  Verdict v{Cause::missing, {rank(2, "node7"), rank(3, "node7")}, 10, {rank(0, ""), rank(4, ""), rank(5, "")}, true};
+  EXPECT_EQ(
+      describe(v),
+      "at least one of ranks 0, 4-5, not on this host, did not come to MPI_Finalize within 10 s. all of this host, "
+      "ranks 2-3 on node7 are there (training, MPI_Finalize, after step 12). look at the other hosts and the network");
+  v.missing = {rank(0, "node6"), rank(1, "node6"), rank(4, "node8")};
+  EXPECT_NE(describe(v).find("at least one of ranks 0-1 on node6, rank 4 on node8 did not come"), std::string::npos);
+  v = {Cause::missing, {rank(2, "node7")}, 10, {rank(1, "")}, false};
+  EXPECT_EQ(
+      describe(v),
+      "rank 1 did not come to MPI_Finalize within 10 s. rank 2 on node7 is there (training, MPI_Finalize, after step "
+      "12). look at the hosts and the network");
+  for (int r = 0; r < 9; ++r) v.missing.push_back(rank(r, ("n" + std::to_string(r)).c_str()));
+  EXPECT_NE(describe(v).find("rank 2 on n2 and 6 more hosts"), std::string::npos) << describe(v);
+}
+
 TEST(Judge, FlightRecordNamesAllRanks) {
   const std::string text = flight_record("a \"reason\"", {at(0, Wait::barrier, 1), at(1, Wait::none, 2)}, "now");
   for (const char* part :

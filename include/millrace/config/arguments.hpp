@@ -2,6 +2,7 @@
 // on every rank.
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,5 +52,9 @@ Flag config_flag();
 // Resolves the files of --config, then `more`, then the keys of the command line. Rank 0 reads the files and broadcasts
 // them, so that all ranks resolve the same bytes. Collective.
 RunConfig load_config(World&, const ParsedArguments&, const std::vector<ConfigFile>& more = {});
+
+// comm.timeout in seconds, as the command line or the files of --config give it, for the time before MPI. Not set if
+// they do not, or cannot be read: load_config() reports errors.
+std::optional<double> timeout_before_mpi(const Arguments&);
 
 }  // namespace millrace

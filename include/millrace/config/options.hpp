@@ -23,6 +23,9 @@ struct Override {
 // runs/<stem of the first file> if it is empty, and fills RunConfig::text.
 RunConfig resolve_config(const std::vector<ConfigFile>&, const std::vector<Override>&);
 
+// The value of one key in a file, "" without it. Other keys are not checked, and nothing is printed.
+std::string value_in_file(const ConfigFile&, const std::string& name);
+
 // The resolved configuration as the text of a file that resolves to the same RunConfig. Hidden keys are printed only if
 // they differ from their default.
 std::string print_config(const RunConfig&);

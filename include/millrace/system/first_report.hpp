@@ -1,11 +1,16 @@
-// If several ranks of a host fail at the same time, for example because all waited for the same rank, one of them
-// reports it.
+// If several ranks of a host fail at the same time, for example because all waited for the same rank, or if the
+// watchdog ends the run while a rank fails, one of them reports it.
 #pragma once
+#include <cstdint>
 
 namespace millrace {
 
-// Whether this process is the first of its job on this host that calls it while the others live. May be called in a
-// signal handler. True if that cannot be found out.
-bool claim_report_of_host() noexcept;
+// The parts of a process that report the end of a run.
+enum class Reporter : std::uint8_t { failure = 1, watchdog };
+
+// Whether this part of this process is the first of its job on this host that calls it while the others live. Further
+// calls return the same as long as it is. May be called in a signal handler. In a job that cannot be told from others,
+// each process counts as a host.
+bool claim_report_of_host(Reporter) noexcept;
 
 }  // namespace millrace

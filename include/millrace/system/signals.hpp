@@ -21,6 +21,7 @@ void ignore_broken_pipes();
 void receive_stop_signals_in_thread();
 
 int stop_signal();         // the signal that was received, or 0
+int continuations();       // how often SIGCONT was received
 void clear_stop_signal();  // for tests
 
 }  // namespace millrace

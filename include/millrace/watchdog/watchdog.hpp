@@ -68,6 +68,8 @@ struct Peer {
   std::string host;
 };
 Peer self(int rank, int node, const std::string& host);  // also names this process for later messages
+void set_job(const std::vector<Peer>& all);              // for messages about ranks of which nothing is heard
+Position unheard(const Peer&);                           // before its first news
 // Returns false if the position of one cannot be mapped.
 bool set_peers(const std::vector<Peer>& of_this_host);
 
@@ -79,9 +81,5 @@ bool leads_host();  // this is the lowest rank of its host that runs
 void expect_news(const std::vector<Position>& of_ranks, bool all);
 void expect_no_news();                                 // the exchange ends: hosts judge alone
 void hear_from(const std::vector<Position>& of_host);  // news of another host
-
-// Another part of the program is about to report a failure of this rank. Returns false if the watchdog of a rank of
-// this host is ending the run: then nothing more should be printed.
-bool claim_report();
 
 }  // namespace millrace::watchdog

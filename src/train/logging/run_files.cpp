@@ -24,6 +24,7 @@
 #include "millrace/system/signals.hpp"
 #include "millrace/telemetry/json_text.hpp"
 #include "millrace/train/logging/rewrite_verdict.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 
 extern char** environ;
 
@@ -97,6 +98,7 @@ bool lock_file(int fd, const std::filesystem::path& dir) {
     if (stop_signal() || std::chrono::steady_clock::now() >= end) return false;
     if (!told) log::info(fmt::format("run.dir: {} is in use by another run. waiting up to 2 minutes", dir.string()));
     std::this_thread::sleep_for(200ms);
+    watchdog::beat();  // the other ranks may wait longer than comm.timeout
   }
   return true;
 }
@@ -108,10 +110,12 @@ RunFolderLock::RunFolderLock(World& world, const std::filesystem::path& dir) {
   Exit code = Exit::data;
   std::error_code error, ignored;
   if (world.rank() == 0) {
+    const watchdog::WaitScope waits(watchdog::Wait::file);
     problem = problem_using(dir);
     code = problem.empty() ? Exit::data : Exit::config;
   }
   if (world.rank() == 0 && problem.empty()) {
+    const watchdog::WaitScope waits(watchdog::Wait::file);
     std::filesystem::create_directories(dir / "checkpoints", error);
     if (error) problem = fmt::format("run.dir: cannot create {} ({})", (dir / "checkpoints").string(), error.message());
     // On a file system without locks, a second run is not detected.
