@@ -8,11 +8,13 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/types.hpp"
+#include "support/host_cudnn.hpp"
 
 namespace {
 
@@ -184,6 +186,45 @@ void run(const json& graph, const Pack& pack) {
   }
 }
 
+// The graph of a plan. Parsed once: a training runs each plan thousands of times.
+std::shared_ptr<const json> graph_of(cudnnBackendDescriptor_t plan) {
+  static std::map<std::string, std::shared_ptr<const json>> known;
+  std::int64_t size = 0, count = 0;
+  const auto name = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
+  cudnnBackendGetAttribute(plan, name, CUDNN_TYPE_CHAR, 0, &size, nullptr);
+  std::string text(std::size_t(size), ' ');
+  cudnnBackendGetAttribute(plan, name, CUDNN_TYPE_CHAR, size, &count, text.data());
+  auto& graph = known[text];
+  if (!graph)
+    graph = std::make_shared<json>(json::parse(text.substr(0, text.find_last_of('}') + 1)).at("operationGraph"));
+  return graph;
+}
+
+// The memory that a plan reads and writes.
+std::vector<test::PlanMemory> memory_of(const json& graph, const Pack& pack, std::size_t workspace_bytes) {
+  std::vector<test::PlanMemory> all;
+  for (const json& t : graph.at("tensors"))
+    for (std::size_t i = 0; i < pack.ids.size(); ++i)
+      if (std::to_string(pack.ids[i]) == t.at("name").get<std::string>()) {
+        const View v{t.at("dim"), t.at("stride"), type_of(t.at("dataType")), nullptr, {}};
+        std::int64_t last = 0;
+        for (std::size_t a = 0; a < v.dims.size(); ++a) last += (v.dims[a] - 1) * v.strides[a];
+        all.push_back({pack.pointers[i], std::size_t(last + 1) * size_of(v.type)});
+      }
+  if (workspace_bytes > 0) all.push_back({pack.workspace, workspace_bytes});
+  return all;
+}
+
+using SetAttribute = decltype(&cudnnBackendSetAttribute);
+
+// A handle stands for the described GPU, which other attributes name.
+cudnnStatus_t set_handle(SetAttribute real, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name) {
+  if (name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE) return CUDNN_STATUS_SUCCESS;
+  MR_CHECK(name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE, "a handle as attribute {}", int(name));
+  void* gpu = test::described_gpu();
+  return real(d, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &gpu);
+}
+
 }  // namespace
 
 extern "C" {
@@ -193,6 +234,9 @@ cudnnStatus_t CUDNNWINAPI cudnnBackendSetAttribute(cudnnBackendDescriptor_t d, c
                                                    const void* values) {
   static const auto real =
       reinterpret_cast<decltype(&cudnnBackendSetAttribute)>(dlsym(RTLD_NEXT, "cudnnBackendSetAttribute"));
+  if (type == CUDNN_TYPE_HANDLE) return set_handle(real, d, name);
+  if (void* gpu = name == CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH ? test::described_gpu() : nullptr)
+    real(d, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &gpu);
   const auto* first = static_cast<const std::int64_t*>(values);
   if (name == CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS) packs()[d].ids.assign(first, first + count);
   if (name == CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS)
@@ -201,17 +245,16 @@ cudnnStatus_t CUDNNWINAPI cudnnBackendSetAttribute(cudnnBackendDescriptor_t d, c
   return real(d, name, type, count, values);
 }
 
-cudnnStatus_t CUDNNWINAPI cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t plan,
-                                              cudnnBackendDescriptor_t pack) {
+cudnnStatus_t CUDNNWINAPI cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
+                                              cudnnBackendDescriptor_t pack_descriptor) {
   std::int64_t bytes = 0, count = 0;
   cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &bytes);
-  if (bytes) std::memset(packs().at(pack).workspace, 0xff, std::size_t(bytes));
-  std::int64_t size = 0;
-  cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0, &size, nullptr);
-  std::string text(std::size_t(size), ' ');
-  cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, size, &size,
-                           text.data());
-  run(json::parse(text.substr(0, text.find_last_of('}') + 1)).at("operationGraph"), packs().at(pack));
+  const Pack pack = packs().at(pack_descriptor);
+  const auto graph = graph_of(plan);
+  test::execute_plan(handle, memory_of(*graph, pack, std::size_t(bytes)), [graph, pack, bytes] {
+    if (bytes) std::memset(pack.workspace, 0xff, std::size_t(bytes));
+    run(*graph, pack);
+  });
   return CUDNN_STATUS_SUCCESS;
 }
 }

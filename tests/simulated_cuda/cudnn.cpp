@@ -1,0 +1,53 @@
+// A simulated cuDNN. Descriptors, heuristics and plans are those of the real library, made for the description of an
+// H200. support/host_cudnn.cpp computes a plan on the host when its turn in the stream comes.
+#include <cudnn.h>
+#include <fmt/core.h>
+
+#include "millrace/base/files.hpp"
+#include "simulated_cuda/simulator.hpp"
+#include "support/host_cudnn.hpp"
+
+struct cudnnContext {
+  cudaStream_t stream = nullptr;
+};
+
+namespace millrace::test {
+
+void execute_plan(cudnnHandle_t handle, const std::vector<PlanMemory>& memory, std::function<void()> run) {
+  const char* call = "cudnnBackendExecute";
+  simulated::check_enqueue(call, handle->stream);
+  for (const PlanMemory& m : memory) simulated::check_device_range(call, handle->stream, m.data, m.bytes);
+  simulated::enqueue(handle->stream, "a plan of cuDNN", std::move(run));
+}
+
+cudnnBackendDescriptor_t described_gpu() {
+  static const cudnnBackendDescriptor_t gpu = [] {
+    cudnnBackendDescriptor_t made = nullptr;
+    const std::string text = read_file(MILLRACE_SOURCE_DIR "/tests/cuda/h200.json");
+    cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &made);
+    cudnnBackendSetAttribute(made, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, std::int64_t(text.size()),
+                             text.data());
+    if (cudnnBackendFinalize(made) != CUDNN_STATUS_SUCCESS)
+      simulated::violation("cudnnCreate", "cuDNN does not take the description of the GPU");
+    return made;
+  }();
+  return gpu;
+}
+
+}  // namespace millrace::test
+
+extern "C" {
+
+cudnnStatus_t CUDNNWINAPI cudnnCreate(cudnnHandle_t* out) {
+  *out = new cudnnContext;
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t CUDNNWINAPI cudnnDestroy(cudnnHandle_t handle) {
+  delete handle;
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t CUDNNWINAPI cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
+  handle->stream = stream;
+  return CUDNN_STATUS_SUCCESS;
+}
+}
