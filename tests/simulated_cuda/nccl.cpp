@@ -1,4 +1,5 @@
-// The functions of NCCL that src/cuda calls: see simulator.hpp. "NCCL documentation" is NVIDIA's user guide of NCCL 2.28.
+// The functions of NCCL that src/cuda calls: see simulator.hpp. "NCCL documentation" is NVIDIA's user guide of
+// NCCL 2.28.
 #include <fmt/core.h>
 #include <nccl.h>
 
@@ -85,15 +86,24 @@ ncclResult_t ncclGetVersion(int* version) {
 
 const char* ncclGetErrorString(ncclResult_t status) {
   switch (status) {
-    case ncclSuccess: return "no error";
-    case ncclUnhandledCudaError: return "unhandled cuda error";
-    case ncclSystemError: return "unhandled system error";
-    case ncclInternalError: return "internal error";
-    case ncclInvalidArgument: return "invalid argument";
-    case ncclInvalidUsage: return "invalid usage";
-    case ncclRemoteError: return "remote process exited or there was a network error";
-    case ncclInProgress: return "NCCL operation in progress";
-    default: return "unknown result code";
+    case ncclSuccess:
+      return "no error";
+    case ncclUnhandledCudaError:
+      return "unhandled cuda error";
+    case ncclSystemError:
+      return "unhandled system error";
+    case ncclInternalError:
+      return "internal error";
+    case ncclInvalidArgument:
+      return "invalid argument";
+    case ncclInvalidUsage:
+      return "invalid usage";
+    case ncclRemoteError:
+      return "remote process exited or there was a network error";
+    case ncclInProgress:
+      return "NCCL operation in progress";
+    default:
+      return "unknown result code";
   }
 }
 const char* ncclGetLastError(ncclComm_t) { return ""; }
@@ -109,7 +119,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int size, ncclUniqueId id, 
   if (!out) return ncclInvalidArgument;
   *out = nullptr;
   if (size < 1 || rank < 0 || rank >= size) return ncclInvalidArgument;
-  if (size > max_nccl_ranks) violation("ncclCommInitRankConfig", fmt::format("more than {} ranks are not simulated", max_nccl_ranks));
+  if (size > max_nccl_ranks)
+    violation("ncclCommInitRankConfig", fmt::format("more than {} ranks are not simulated", max_nccl_ranks));
   // nccl.h: a configuration that NCCL_CONFIG_INITIALIZER did not initialise is an error.
   if (config && (config->magic != 0xcafebeef || config->size != sizeof *config)) return ncclInvalidArgument;
   const bool blocking = !config || config->blocking != 0;
@@ -175,7 +186,8 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void* p, std::size_t bytes,
   {
     const std::lock_guard hold(ncclComm::registrations_mutex());
     const auto after = allocations().upper_bound(begin);
-    const bool known = after != allocations().begin() && begin + bytes <= std::prev(after)->first + std::prev(after)->second;
+    const bool known =
+        after != allocations().begin() && begin + bytes <= std::prev(after)->first + std::prev(after)->second;
     if (!known) violation(call, fmt::format("{} bytes at {} are not in one allocation of ncclMemAlloc", bytes, p));
   }
   return comm->perform(call, [=] {

@@ -16,17 +16,28 @@ using Wide = std::conditional_t<std::is_same_v<T, bf16> || std::is_same_v<T, f16
 template <class Body>
 bool dispatch(ncclDataType_t type, const Body& body) {
   switch (type) {
-    case ncclInt8: return body(std::int8_t{}), true;
-    case ncclUint8: return body(std::uint8_t{}), true;
-    case ncclInt32: return body(std::int32_t{}), true;
-    case ncclUint32: return body(std::uint32_t{}), true;
-    case ncclInt64: return body(std::int64_t{}), true;
-    case ncclUint64: return body(std::uint64_t{}), true;
-    case ncclFloat16: return body(f16{}), true;
-    case ncclBfloat16: return body(bf16{}), true;
-    case ncclFloat32: return body(float{}), true;
-    case ncclFloat64: return body(double{}), true;
-    default: return false;
+    case ncclInt8:
+      return body(std::int8_t{}), true;
+    case ncclUint8:
+      return body(std::uint8_t{}), true;
+    case ncclInt32:
+      return body(std::int32_t{}), true;
+    case ncclUint32:
+      return body(std::uint32_t{}), true;
+    case ncclInt64:
+      return body(std::int64_t{}), true;
+    case ncclUint64:
+      return body(std::uint64_t{}), true;
+    case ncclFloat16:
+      return body(f16{}), true;
+    case ncclBfloat16:
+      return body(bf16{}), true;
+    case ncclFloat32:
+      return body(float{}), true;
+    case ncclFloat64:
+      return body(double{}), true;
+    default:
+      return false;
   }
 }
 
@@ -55,11 +66,16 @@ void reduce(ncclDataType_t type, ncclRedOp_t reduction, const std::vector<const 
     using W = Wide<T>;
     const W ranks = W(from.size());
     switch (reduction) {
-      case ncclProd: return fold<T>(from, to, count, W(1), [](W a, W b) { return W(a * b); });
-      case ncclMax: return fold<T>(from, to, count, W(1), [](W a, W b) { return std::max(a, b); });
-      case ncclMin: return fold<T>(from, to, count, W(1), [](W a, W b) { return std::min(a, b); });
-      case ncclAvg: return fold<T>(from, to, count, ranks, [](W a, W b) { return W(a + b); });
-      default: return fold<T>(from, to, count, W(1), [](W a, W b) { return W(a + b); });
+      case ncclProd:
+        return fold<T>(from, to, count, W(1), [](W a, W b) { return W(a * b); });
+      case ncclMax:
+        return fold<T>(from, to, count, W(1), [](W a, W b) { return std::max(a, b); });
+      case ncclMin:
+        return fold<T>(from, to, count, W(1), [](W a, W b) { return std::min(a, b); });
+      case ncclAvg:
+        return fold<T>(from, to, count, ranks, [](W a, W b) { return W(a + b); });
+      default:
+        return fold<T>(from, to, count, W(1), [](W a, W b) { return W(a + b); });
     }
   });
 }

@@ -45,7 +45,8 @@ void ncclComm::serve() {
     const auto task = task_;
     hold.unlock();
     // NCCL's thread needs time as well: the caller may not rely on its speed.
-    std::this_thread::sleep_for(std::chrono::duration<double>(settings().delay_seconds * double(random_below(100)) / 100));
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(settings().delay_seconds * double(random_below(100)) / 100));
     const ncclResult_t result = task();
     hold.lock();
     task_ = nullptr;
@@ -210,8 +211,8 @@ ncclResult_t ncclComm::destroy() {
   return ncclSuccess;
 }
 
-// NCCL documentation, ncclCommAbort: ends the operations that run and frees the communicator. Each rank aborts for itself:
-// the operations of the others go on waiting.
+// NCCL documentation, ncclCommAbort: ends the operations that run and frees the communicator. Each rank aborts for
+// itself: the operations of the others go on waiting.
 ncclResult_t ncclComm::abort() {
   {
     const std::lock_guard hold(mutex_);

@@ -109,7 +109,8 @@ bool NcclLink::join(const ncclUniqueId& from, int size, int rank, int device) {
       auto& agreed = static_cast<Area*>(mapped)->size;
       // nccl.h, ncclCommInitRank: all ranks give the same number of ranks.
       if (!agreed.compare_exchange_strong(expected, size) && expected != size)
-        violation("ncclCommInitRankConfig", fmt::format("rank {} has {} ranks, another one has {}", rank, size, expected));
+        violation("ncclCommInitRankConfig",
+                  fmt::format("rank {} has {} ranks, another one has {}", rank, size, expected));
       ::munmap(mapped, sizeof(Area));
       mapped = MAP_FAILED;
       if (::ftruncate(file, off_t(bytes_)) == 0)

@@ -1,6 +1,6 @@
-// The shared memory in which the ranks of a simulated NCCL communicator meet. Ranks are processes of one host, or threads.
-// It is an anonymous file of the process that made the unique id, so nothing stays behind when processes are killed. As
-// with NCCL, that process must live until all ranks have joined.
+// The shared memory in which the ranks of a simulated NCCL communicator meet. Ranks are processes of one host, or
+// threads. It is an anonymous file of the process that made the unique id, so nothing stays behind when processes are
+// killed. As with NCCL, that process must live until all ranks have joined.
 #pragma once
 #include <nccl.h>
 

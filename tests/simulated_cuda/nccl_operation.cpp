@@ -13,8 +13,8 @@ using namespace millrace::simulated;
 using Clock = std::chrono::steady_clock;
 
 void ncclComm::run(const Operation& operation, const NcclBuffers& buffers) {
-  // Two operations at once: a graph and a stream, or two graphs, without an order between them. Their order could differ
-  // between the ranks.
+  // Two operations at once: a graph and a stream, or two graphs, without an order between them. Their order could
+  // differ between the ranks.
   if (running_.exchange(true))
     violation("collective", fmt::format("rank {}: '{}' runs while another operation of its communicator does", rank_,
                                         operation.describe()));
@@ -43,8 +43,9 @@ void ncclComm::run(const Operation& operation, const NcclBuffers& buffers) {
 }
 
 // NCCL documentation, "Collective operations": each rank must call with the same count and type, or the behaviour is
-// undefined. "Using NCCL with CUDA graphs": whether an operation is captured must be uniform over all ranks, and each rank
-// launches the graph of the same capture. "User buffer registration": either all ranks pass registered buffers, or none.
+// undefined. "Using NCCL with CUDA graphs": whether an operation is captured must be uniform over all ranks, and each
+// rank launches the graph of the same capture. "User buffer registration": either all ranks pass registered buffers, or
+// none.
 void ncclComm::check_same(const Operation& mine) const {
   for (int r = 0; r < size_; ++r)
     if (const Operation& other = link_.operation_of(r); !(other == mine))
