@@ -1,0 +1,234 @@
+// The functions of NCCL that src/cuda calls: see simulator.hpp. "NCCL documentation" is NVIDIA's user guide of
+// NCCL 2.28.
+#include <fmt/core.h>
+#include <nccl.h>
+
+#include "simulated_cuda/nccl_arithmetic.hpp"
+#include "simulated_cuda/nccl_communicator.hpp"
+#include "simulated_cuda/runtime.hpp"
+
+using namespace millrace::simulated;
+
+namespace {
+
+// Guarded by ncclComm::registrations_mutex(). Never destroyed, because threads may outlive main().
+std::map<char*, std::size_t>& allocations() {  // live ones of ncclMemAlloc, by first byte
+  static auto* const all = new std::map<char*, std::size_t>;
+  return *all;
+}
+std::set<ncclComm*>& communicators() {
+  static auto* const all = new std::set<ncclComm*>;
+  return *all;
+}
+
+// The arguments of a collective.
+struct Collective {
+  const char* call;
+  NcclOperation::Kind kind;
+  const void* from;
+  void* to;
+  std::size_t count;
+  ncclDataType_t type;
+  ncclRedOp_t reduction = ncclSum;
+  int root = 0;
+};
+
+// Ends the process unless the buffers are as NCCL needs them. Returns whether both are registered.
+bool check_buffers(const Collective& c, ncclComm& comm, cudaStream_t stream) {
+  const std::size_t slice = c.count * size_of(c.type), all = slice * std::size_t(comm.size());
+  const std::size_t own = slice * std::size_t(comm.rank());
+  // ncclBroadcast: the send buffer matters on the root only.
+  const bool sends = c.kind != NcclOperation::broadcast || c.root == comm.rank();
+  const std::size_t from_bytes = !sends ? 0 : c.kind == NcclOperation::reduce_scatter ? all : slice;
+  const std::size_t to_bytes = c.kind == NcclOperation::all_gather ? all : slice;
+  if (slice == 0) return false;
+  // nccl.h: buffers are memory of the GPU.
+  if (sends) check_device_range(c.call, stream, c.from, from_bytes);
+  check_device_range(c.call, stream, c.to, to_bytes);
+  const auto* const from = static_cast<const char*>(c.from);
+  const auto* const to = static_cast<const char*>(c.to);
+  // NCCL documentation, "In-place operations": this overlap of the buffers is the only one that is allowed.
+  const bool in_place = c.kind == NcclOperation::all_gather       ? from == to + own
+                        : c.kind == NcclOperation::reduce_scatter ? to == from + own
+                                                                  : to == from;
+  if (sends && !in_place && from < to + to_bytes && to < from + from_bytes)
+    violation(c.call, stream, "the buffers overlap, but not as an operation in place does");
+  return comm.covers(to, to_bytes) && (!sends || comm.covers(from, from_bytes));
+}
+
+ncclResult_t start(const Collective& c, ncclComm_t comm, cudaStream_t stream) {
+  if (!comm) return ncclInvalidArgument;
+  if (const auto status = comm->enter(c.call); status != ncclSuccess) return status;
+  check_enqueue(c.call, stream);
+  if (this_thread().device != comm->device())
+    violation(c.call, stream, fmt::format("the communicator belongs to GPU {}", comm->device()));
+  if (size_of(c.type) == 0) violation(c.call, stream, fmt::format("the type {} is not simulated", int(c.type)));
+  if (c.reduction < ncclSum || c.reduction > ncclAvg || c.root < 0 || c.root >= comm->size())
+    return ncclInvalidArgument;
+  NcclOperation operation;
+  operation.kind = c.kind;
+  operation.type = c.type;
+  operation.reduction = c.reduction;
+  operation.root = c.root;
+  operation.count = c.count;
+  operation.registered = check_buffers(c, *comm, stream);
+  return comm->launch(c.call, operation, {static_cast<const char*>(c.from), static_cast<char*>(c.to)}, stream);
+}
+
+}  // namespace
+
+extern "C" {
+
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+
+const char* ncclGetErrorString(ncclResult_t status) {
+  switch (status) {
+    case ncclSuccess:
+      return "no error";
+    case ncclUnhandledCudaError:
+      return "unhandled cuda error";
+    case ncclSystemError:
+      return "unhandled system error";
+    case ncclInternalError:
+      return "internal error";
+    case ncclInvalidArgument:
+      return "invalid argument";
+    case ncclInvalidUsage:
+      return "invalid usage";
+    case ncclRemoteError:
+      return "remote process exited or there was a network error";
+    case ncclInProgress:
+      return "NCCL operation in progress";
+    default:
+      return "unknown result code";
+  }
+}
+const char* ncclGetLastError(ncclComm_t) { return ""; }
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  if (!id) return ncclInvalidArgument;
+  return NcclLink::make_id(*id) ? ncclSuccess : ncclSystemError;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
+  // nccl.h: the GPU of the rank has to be set before.
+  check_call("ncclCommInitRankConfig", Safety::unsafe_in_capture);
+  if (!out) return ncclInvalidArgument;
+  *out = nullptr;
+  if (size < 1 || rank < 0 || rank >= size) return ncclInvalidArgument;
+  if (size > max_nccl_ranks)
+    violation("ncclCommInitRankConfig", fmt::format("more than {} ranks are not simulated", max_nccl_ranks));
+  // nccl.h: a configuration that NCCL_CONFIG_INITIALIZER did not initialise is an error.
+  if (config && (config->magic != 0xcafebeef || config->size != sizeof *config)) return ncclInvalidArgument;
+  const bool blocking = !config || config->blocking != 0;
+  auto* const comm = new ncclComm(size, rank, this_thread().device, blocking);
+  {
+    const std::lock_guard hold(ncclComm::registrations_mutex());
+    communicators().insert(comm);
+  }
+  *out = comm;
+  return comm->connect(id);
+}
+
+// Unlike all other calls, this and ncclCommAbort are allowed while a call is in progress.
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+  if (!comm || !error) return ncclInvalidArgument;
+  return comm->async_error(error);
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) { return comm ? comm->abort() : ncclSuccess; }
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  if (!comm) return ncclSuccess;
+  if (const auto status = comm->enter("ncclCommFinalize"); status != ncclSuccess) return status;
+  return comm->finalize();
+}
+ncclResult_t ncclCommDestroy(ncclComm_t comm) { return comm ? comm->destroy() : ncclSuccess; }
+
+ncclResult_t ncclMemAlloc(void** out, std::size_t bytes) {
+  check_call("ncclMemAlloc", Safety::unsafe_in_capture);
+  if (!out || bytes == 0) return ncclInvalidArgument;
+  *out = allocate_device(bytes);
+  if (!*out) return ncclUnhandledCudaError;
+  const std::lock_guard hold(ncclComm::registrations_mutex());
+  allocations()[static_cast<char*>(*out)] = bytes;
+  return ncclSuccess;
+}
+
+// NCCL documentation, "User buffer registration": a buffer is deregistered before it is freed.
+ncclResult_t ncclMemFree(void* p) {
+  const char* call = "ncclMemFree";
+  check_call(call, Safety::unsafe_in_capture);
+  if (!p) return ncclSuccess;
+  {
+    const std::lock_guard hold(ncclComm::registrations_mutex());
+    const auto found = allocations().find(static_cast<char*>(p));
+    if (found == allocations().end()) violation(call, fmt::format("{} is no allocation of ncclMemAlloc", p));
+    for (const ncclComm* comm : communicators())
+      for (const auto& [handle, range] : comm->registrations)
+        if (range.first >= found->first && range.first < found->first + found->second)
+          violation(call, fmt::format("{} is registered with the communicator of rank {}", p, comm->rank()));
+    allocations().erase(found);
+  }
+  free_device(call, p);
+  return ncclSuccess;
+}
+
+// NCCL documentation, "User buffer registration": the buffer comes from ncclMemAlloc; other memory is not safe.
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void* p, std::size_t bytes, void** handle) {
+  const char* call = "ncclCommRegister";
+  if (!comm || !handle) return ncclInvalidArgument;
+  if (const auto status = comm->enter(call); status != ncclSuccess) return status;
+  check_call(call, Safety::unsafe_in_capture);
+  char* const begin = static_cast<char*>(p);
+  {
+    const std::lock_guard hold(ncclComm::registrations_mutex());
+    const auto after = allocations().upper_bound(begin);
+    const bool known =
+        after != allocations().begin() && begin + bytes <= std::prev(after)->first + std::prev(after)->second;
+    if (!known) violation(call, fmt::format("{} bytes at {} are not in one allocation of ncclMemAlloc", bytes, p));
+  }
+  return comm->perform(call, [=] {
+    static std::uintptr_t made = 0;
+    const std::lock_guard hold(ncclComm::registrations_mutex());
+    *handle = reinterpret_cast<void*>(++made);
+    comm->registrations[*handle] = {begin, bytes};
+    return ncclSuccess;
+  });
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
+  const char* call = "ncclCommDeregister";
+  if (!comm) return ncclInvalidArgument;
+  if (const auto status = comm->enter(call); status != ncclSuccess) return status;
+  check_call(call, Safety::unsafe_in_capture);
+  {
+    const std::lock_guard hold(ncclComm::registrations_mutex());
+    if (!comm->registrations.contains(handle)) violation(call, "the handle is not a registration of this communicator");
+  }
+  return comm->perform(call, [=] {
+    const std::lock_guard hold(ncclComm::registrations_mutex());
+    comm->registrations.erase(handle);
+    return ncclSuccess;
+  });
+}
+
+ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t reduction,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return start({"ncclAllReduce", NcclOperation::all_reduce, from, to, count, type, reduction}, comm, stream);
+}
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                               ncclRedOp_t reduction, ncclComm_t comm, cudaStream_t stream) {
+  return start({"ncclReduceScatter", NcclOperation::reduce_scatter, from, to, count, type, reduction}, comm, stream);
+}
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return start({"ncclAllGather", NcclOperation::all_gather, from, to, count, type}, comm, stream);
+}
+ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return start({"ncclBroadcast", NcclOperation::broadcast, from, to, count, type, ncclSum, root}, comm, stream);
+}
+}
