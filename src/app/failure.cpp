@@ -85,6 +85,8 @@ std::string told(bool reports, const Failure& failure) {
   // alarm and signal handlers end the process then.
   for (const int signal : {SIGALRM, SIGSEGV, SIGBUS, SIGABRT}) std::signal(signal, [](int) { std::_Exit(alarm_code); });
   ::alarm(2);
+  if (failure_world)
+    failure_world->barrier();  // rank 0 has printed: mpirun may kill it as soon as another rank has gone
   (void)mpi_call_mutex().try_lock_for(100ms);  // never unlocked
   failure_world.reset();
   world.reset();

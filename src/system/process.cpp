@@ -88,6 +88,22 @@ std::set<int> cores_of(const std::string& list) {
   return out;
 }
 
+namespace {
+
+// Resident bytes of this process without its part of shared pages.
+std::uint64_t shared_bytes(const std::filesystem::path& root) {
+  std::ifstream in(root / "proc/self/smaps_rollup");
+  std::uint64_t resident = 0, part = 0;
+  for (std::string line; std::getline(in, line);) {
+    unsigned long long kib = 0;
+    if (std::sscanf(line.c_str(), "Rss: %llu kB", &kib) == 1) resident = kib * 1024;
+    if (std::sscanf(line.c_str(), "Pss: %llu kB", &kib) == 1) part = kib * 1024;
+  }
+  return resident - std::min(resident, part);
+}
+
+}  // namespace
+
 ProcessStats process_stats(const std::filesystem::path& root) {
   ProcessStats out;
   rusage usage{};
@@ -97,6 +113,7 @@ ProcessStats process_stats(const std::filesystem::path& root) {
     out.preempted = std::uint64_t(usage.ru_nivcsw);
     out.resident_bytes = std::uint64_t(usage.ru_maxrss) * 1024;
   }
+  out.shared_bytes = shared_bytes(root);
   out.throttled_seconds = throttled_seconds(root);
   read_cores(root, out);
   return out;

@@ -134,12 +134,12 @@ std::string communication_lines(const std::vector<RankAccount>& ranks) {
 
 std::string memory_line(const std::vector<RankAccount>& ranks) {
   if (ranks.empty()) return "";
-  const Spread resident = spread(ranks, [](const RankAccount& r) { return double(r.process.resident_bytes); });
+  const Spread used = spread(ranks, [](const RankAccount& r) { return double(r.process.used_bytes()); });
   const RankAccount& first = ranks[0];
   const std::string limit =
       first.memory_limit > 0 ? " of " + format_bytes(std::uint64_t(first.memory_limit)) : std::string();
-  return fmt::format("  memory of a rank: {} planned{}, at most {} resident\n", format_bytes(first.memory_bytes), limit,
-                     format_bytes(std::uint64_t(resident.max)));
+  return fmt::format("  memory of a rank: {} planned{}, at most {} used\n", format_bytes(first.memory_bytes), limit,
+                     format_bytes(std::uint64_t(used.max)));
 }
 
 std::string loss_scale_line(const std::vector<RankAccount>& ranks) {

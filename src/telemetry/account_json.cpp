@@ -15,7 +15,7 @@ NLOHMANN_JSON_SERIALIZE_ENUM(CollectiveOp, {{CollectiveOp::all_reduce, "sum"},
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(CollectiveOpStats, tag, times, bytes, queued, busy, exposed, op, ready,
                                                 needed)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ProcessStats, cpu_seconds, throttled_seconds, preempted, resident_bytes,
-                                                cores, cores_busy_seconds, stolen_seconds)
+                                                shared_bytes, cores, cores_busy_seconds, stolen_seconds)
 NLOHMANN_JSON_SERIALIZE_ENUM(NetworkLink::Kind, {{NetworkLink::Kind::interface, "interface"},
                                                  {NetworkLink::Kind::infiniband, "infiniband"},
                                                  {NetworkLink::Kind::nvlink, "nvlink"}})

@@ -21,6 +21,20 @@ case_memory() {
   MILLRACE_TEST_SHM_BYTES=10000 expect_exit 0 train 2 private
   expect_lines 1 '/dev/shm'
   expect_same_run shared private
+  # The plan covers what the ranks use, so that a job is not killed for memory.
+  local zero
+  for zero in 0 1; do
+    expect_exit 0 train 2 large$zero --model.name mlp --model.hidden 4000 4000 --run.precision fp32 --train.steps 3 --optim.zero $zero
+    python3 - large$zero/summary.json <<'PY' || complain "the memory plan with optim.zero = $zero is too small"
+import json, sys
+ranks = json.load(open(sys.argv[1]))["account"]["ranks"]
+for rank in ranks:
+    used = rank["process"]["resident_bytes"] - rank["process"]["shared_bytes"]
+    print(rank["memory_bytes"], used)
+    assert rank["process"]["shared_bytes"] > 30e6, "the ranks share gradients"
+    assert used < max(1.05 * rank["memory_bytes"], rank["memory_bytes"] + (32 << 20))
+PY
+  done
 }
 
 # The result does not depend on whether gradients are all-reduced during the backward pass or after it, by a
@@ -73,7 +87,7 @@ case_files() {
   awk -F'[:,] *' '/"mark_seconds": / { cost = $2 } /"marks_per_step": / { marks = $2 }
     /"mean": / { ++ranks; if (marks < 20 || cost <= 0 || marks * cost > 0.005 * $2) bad = 1 } END { exit bad || ranks != 2 }' run/summary.json ||
     complain "measuring was expected to cost less than 0.5 % of a step: $(grep -E '"mark|"mean"' run/summary.json)"
-  for key in findings hints copy_seconds input_pass queue_depths first_batch_seconds capacity sums exposed loss_scales p99 resident_bytes preempted checkpoints evaluations step_flops; do
+  for key in findings hints copy_seconds input_pass queue_depths first_batch_seconds capacity sums exposed loss_scales p99 resident_bytes shared_bytes preempted checkpoints evaluations step_flops; do
     expect_line "\"$key\": " run/summary.json
   done
   for phase in startup data_wait copy forward backward communication optimizer evaluation checkpoint other; do

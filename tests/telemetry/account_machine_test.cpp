@@ -1,7 +1,11 @@
 // What an account says about the machine: network links, the CPU quota, and other programs on the same cores.
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -74,6 +78,38 @@ TEST(Account, CpuQuotaTimeIsReadFromBothControlGroupVersions) {
   }
 }
 
+TEST(Account, SharedPagesCountInPart) {
+  const test::TemporaryFolder root;
+  std::filesystem::create_directories(root.path / "proc/self");
+  EXPECT_EQ(process_stats(root.path).shared_bytes, 0u);
+  std::ofstream(root.path / "proc/self/smaps_rollup") << "55d0-7ffc ---p 00000000 00:00 0  [rollup]\nRss:      300 kB\n"
+                                                         "Pss:      120 kB\nPss_Anon:  100 kB\nPss_Shmem:  20 kB\n";
+  EXPECT_EQ(process_stats(root.path).shared_bytes, 180u * 1024);
+  // A page that this process shares with its child.
+  constexpr std::size_t bytes = 32 << 20;
+  void* const shared = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  std::memset(shared, 1, bytes);
+  const std::uint64_t alone = process_stats().shared_bytes;
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::memset(shared, 2, bytes);
+    [[maybe_unused]] const auto done = ::write(ready[1], "x", 1);
+    ::pause();
+    ::_exit(0);
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  const std::uint64_t together = process_stats().shared_bytes;
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ::munmap(shared, bytes);
+  for (const int end : ready) ::close(end);
+  EXPECT_GE(together, alone + bytes / 2);
+}
+
 TEST(Account, CoreContentionIsReadFromTheKernel) {
   const test::TemporaryFolder root;
   std::filesystem::create_directories(root.path / "proc/self");
@@ -96,12 +132,13 @@ TEST(Account, CoreContentionIsReadFromTheKernel) {
     write(unknown, four);
     EXPECT_EQ(process_stats(root.path).cores_busy_seconds, -1) << unknown;
   }
-  const ProcessStats before = {1, 0.5, 10, 100, "0-1", 5, 1}, later = {4, 0.75, 30, 200, "0-1", 12, 1.5};
+  const ProcessStats before = {1, 0.5, 10, 100, 90, "0-1", 5, 1}, later = {4, 0.75, 30, 200, 20, "0-1", 12, 1.5};
   const ProcessStats between = later.since(before);
   EXPECT_EQ(between.cpu_seconds, 3);
   EXPECT_EQ(between.throttled_seconds, 0.25);
   EXPECT_EQ(between.preempted, 20u);
   EXPECT_EQ(between.resident_bytes, 200u) << "a maximum, not a difference";
+  EXPECT_EQ(between.used_bytes(), 180u);
   EXPECT_EQ(between.cores_busy_seconds, 7);
   EXPECT_EQ(between.stolen_seconds, 0.5);
   EXPECT_EQ(later.since({}).cores_busy_seconds, -1) << "not known before";

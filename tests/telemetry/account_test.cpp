@@ -114,7 +114,7 @@ TEST(Account, ReportsStepsLoaderBucketsAndMemory) {
         "timing overhead: 24 timestamps per step, 30 ns each",
         "loader: 3 workers per rank can deliver ", "first batch after 1.111 s",
         "communication of 1 bucket: busy 0.301 s, of which exposed 0.200 s, overlapped 0.101 s", "bucket 0: 100 B",
-        "loss scale: 7 steps skipped for an overflow, 1 change, 32768 at the end", "at most 1.00 GiB resident"})
+        "loss scale: 7 steps skipped for an overflow, 1 change, 32768 at the end", "at most 1.00 GiB used"})
     EXPECT_NE(table.find(part), std::string::npos) << part << " is not in\n" << table;
 }
 

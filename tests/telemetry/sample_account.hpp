@@ -29,7 +29,7 @@ inline RankAccount sample_account(int rank) {
               .clock_reads = 17u + unsigned(rank)};
   r.step_times = {0.1 + rank, 0.2, 0.3, 0.4, 0.5};
   r.sums = {{0, 42, 4200, 0.1, 0.3 + rank, 0.2, CollectiveOp::all_reduce, 0.4 + rank, 0.7}, {-1, 42, 84, 0, 1e-3, 0}};
-  r.process = {12.5 + rank, 0.25, 77, 1u << 30, "0-" + std::to_string(rank), 99.5 + rank, 0.125};
+  r.process = {12.5 + rank, 0.25, 77, 3u << 29, 1u << 29, "0-" + std::to_string(rank), 99.5 + rank, 0.125};
   r.network_link = {"eth" + std::to_string(rank), 1.25e9,
                     rank == 0 ? NetworkLink::Kind::interface : NetworkLink::Kind::infiniband};
   r.pace.steps = 40;
