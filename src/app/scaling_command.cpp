@@ -241,6 +241,7 @@ Exit scaling_command(World& world, const Arguments& arguments) {
   shape.bucket_bytes = double(config.comm.bucket_size);
   shape.overlap = config.comm.overlap;
   shape.element_bytes = double(size_of(config.comm.grad_dtype));
+  shape.weight_bytes = int(size_of(dtype_of(config.run.precision)));
   shape.zero = config.optim.zero == 1;
   shape.fixed_micro_batch = config.train.micro_batch > 0;
 

@@ -21,6 +21,8 @@ namespace {
 
 using Barrier = SharedMemory::Barrier;
 
+constexpr const char* scalars_name = "the all-reduce of a step's scalars";
+
 }  // namespace
 
 HostCollective::HostCollective(World& world, const CollectiveOptions& options)
@@ -150,26 +152,52 @@ void HostCollective::reduce_scalars(std::span<double> values) {
     reduce_scalars_between_hosts(values);
 }
 
+// The first rank of each host sends the values of its host. Sums of each host would be fewer bytes, but then the order
+// of the additions, and so the last bits of a loss, would depend on how the ranks are spread over hosts.
 void HostCollective::reduce_scalars_between_hosts(std::span<double> values) {
+  const std::size_t at = post_scalars(values);
   Backoff backoff(options_.timeout_seconds);
+  if (memory_->local > 0) {
+    while (boards_[0]->summed.load(std::memory_order_acquire) < scalar_reductions_)
+      if (!backoff.wait()) fail_far(scalars_name);
+    std::copy_n(boards_[0]->sums.begin(), values.size(), values.begin());
+    return;
+  }
+  await_posted_scalars();
+  std::vector<double> own;
+  for (const RankCounters* board : boards_)
+    own.insert(own.end(), board->values.begin() + std::ptrdiff_t(at),
+               board->values.begin() + std::ptrdiff_t(at + values.size()));
   while (!memory_->barrier_passed(Barrier::values))
-    if (!backoff.wait()) fail_far("the all-reduce of a step's scalars");
-  const auto all = memory_->gather_values(values.data(), values.size());
+    if (!backoff.wait()) fail_far(scalars_name);
+  const auto all = memory_->gather_values(own, values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = all[i];
     for (std::size_t r = 1; r < std::size_t(world_.size()); ++r) values[i] += all[r * values.size() + i];
   }
+  std::copy(values.begin(), values.end(), mine_->sums.begin());
+  mine_->summed.store(scalar_reductions_, std::memory_order_release);
 }
 
-// Two generations of values suffice: a rank can be at most one reduction ahead of the slowest one.
-void HostCollective::reduce_scalars_on_host(std::span<double> values) {
+// Returns where the values are on the boards of all ranks of the host. Two generations of values suffice: a rank can be
+// at most one reduction ahead of the slowest one.
+std::size_t HostCollective::post_scalars(std::span<const double> values) {
   const std::size_t at = (scalar_reductions_ % 2) * RankCounters::values_count;
   ++scalar_reductions_;
   std::copy(values.begin(), values.end(), mine_->values.begin() + std::ptrdiff_t(at));
   mine_->posted.store(scalar_reductions_, std::memory_order_release);
+  return at;
+}
+
+void HostCollective::await_posted_scalars() const {
   Backoff backoff(options_.timeout_seconds);
   while (!all_reached(&RankCounters::posted, scalar_reductions_))
-    if (!backoff.wait()) fail_late("the all-reduce of a step's scalars", &RankCounters::posted, scalar_reductions_);
+    if (!backoff.wait()) fail_late(scalars_name, &RankCounters::posted, scalar_reductions_);
+}
+
+void HostCollective::reduce_scalars_on_host(std::span<double> values) {
+  const std::size_t at = post_scalars(values);
+  await_posted_scalars();
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = boards_[0]->values[at + i];
     for (std::size_t r = 1; r < boards_.size(); ++r) values[i] += boards_[r]->values[at + i];

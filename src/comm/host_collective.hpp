@@ -7,8 +7,9 @@
 // of the host's ranks are always added in rank order, so the result has the same bits in every run.
 //
 // Between hosts, and with private memory, slices are sent in MPI messages (direct_all_reduce.hpp). Waiting in MPI has
-// no timeout. Therefore MPI is called only after all ranks have reached the operation, and never in the caller's
-// thread but in the worker thread. (Scalars are reduced in the caller's thread.)
+// no timeout. Therefore MPI is called only after all ranks that exchange messages, and all other ranks of their hosts,
+// have reached the operation, and never in the caller's thread but in the worker thread. (Scalars are reduced in the
+// caller's thread.)
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -71,6 +72,8 @@ class HostCollective : public Collective {
   void reduce_scalars(std::span<double> values);
   void reduce_scalars_on_host(std::span<double> values);
   void reduce_scalars_between_hosts(std::span<double> values);
+  std::size_t post_scalars(std::span<const double> values);
+  void await_posted_scalars() const;
   // The worker executes operations as soon as possible (threaded_), or only while the caller waits.
   void start_worker();
   void serve();

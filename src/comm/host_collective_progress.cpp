@@ -77,7 +77,11 @@ void HostCollective::complete(std::uint64_t number) {
     }
   Backoff backoff(options_.timeout_seconds);
   while (!all_reached(&RankCounters::done, number))
-    if (!backoff.wait()) fail_late("other ranks to finish a step's collectives", &RankCounters::done, number);
+    if (!backoff.wait()) {
+      const std::string what = "other ranks to finish a step's collectives";
+      if (memory_->one_host) fail_late(what, &RankCounters::done, number);
+      fail_far(what);  // the ranks of this host may be waiting for those of another one
+    }
 }
 
 void HostCollective::run_front(bool blocking) {

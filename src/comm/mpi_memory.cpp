@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "comm/direct_all_reduce.hpp"
@@ -29,7 +30,6 @@ class MpiMemory : public SharedMemory {
     const WaitScope waits(Wait::communicator);
     const MPI_Comm all = *static_cast<const MPI_Comm*>(world.mpi_comm());
     MR_MPI(MPI_Comm_dup(all, &all_.handle));
-    MR_MPI(MPI_Comm_dup(all, &values_.handle));
     std::int64_t fewest = world.local_size();
     world.all_reduce(std::span<std::int64_t>(&fewest, 1), World::Reduce::min);
     slice_owners = private_ ? 1 : int(fewest);
@@ -38,8 +38,9 @@ class MpiMemory : public SharedMemory {
     local = private_ ? 0 : world.local_rank();
     MR_MPI(MPI_Comm_split(all_.handle, local < slice_owners ? local : MPI_UNDEFINED, world.rank(), &across_.handle));
     if (across_.handle != MPI_COMM_NULL) exchange_.emplace(across_.handle);
+    if (local == 0) MR_MPI(MPI_Comm_dup(across_.handle, &first_ranks_.handle));
     find_places(world);
-    for (const Comm* c : {&all_, &values_, &local_, &across_})
+    for (const Comm* c : {&all_, &local_, &across_, &first_ranks_})
       if (c->handle != MPI_COMM_NULL) MR_MPI(MPI_Comm_set_errhandler(c->handle, MPI_ERRORS_RETURN));
   }
 
@@ -97,31 +98,44 @@ class MpiMemory : public SharedMemory {
   }
 
   bool barrier_passed(Barrier kind) override {
+    const MPI_Comm comm = (kind == Barrier::values ? first_ranks_ : across_).handle;
+    if (comm == MPI_COMM_NULL) return true;
     MPI_Request& request = requests_[kind == Barrier::values];
-    if (request == MPI_REQUEST_NULL) MR_MPI(MPI_Ibarrier((kind == Barrier::values ? values_ : all_).handle, &request));
+    if (request == MPI_REQUEST_NULL) MR_MPI(MPI_Ibarrier(comm, &request));
     int done = 0;
     MR_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
     return done != 0;
   }
 
-  void all_gather_in_place(void* data, std::size_t bytes) override {
-    constexpr std::size_t most = std::size_t(1) << 30;  // MPI counts are ints
-    if (bytes > most) {
-      for (int root = 0; root < size_; ++root)
-        for (std::size_t at = 0; at < bytes; at += most)
-          MR_MPI(MPI_Bcast(static_cast<char*>(data) + std::size_t(root) * bytes + at, int(std::min(most, bytes - at)),
-                           MPI_BYTE, root, all_.handle));
-      return;
-    }
-    MR_MPI(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, int(bytes), MPI_BYTE, all_.handle));
+  void all_gather_between_hosts(void* data, const std::vector<std::size_t>& cuts) override {
+    if (across_.handle != MPI_COMM_NULL) all_gather(data, cuts, MPI_BYTE, across_.handle);
   }
-  std::vector<double> gather_values(const double* mine, std::size_t count) override {
-    std::vector<double> all(count * std::size_t(size_));
-    MR_MPI(MPI_Allgather(mine, int(count), MPI_DOUBLE, all.data(), int(count), MPI_DOUBLE, values_.handle));
-    return all;
+
+  std::vector<double> gather_values(const std::vector<double>& own, std::size_t count) override {
+    std::vector<double> gathered(count * std::size_t(size_)), out(gathered.size());
+    std::vector<std::size_t> cuts(std::size_t(hosts) + 1, 0);
+    for (std::size_t i = 0; i < by_host.size(); ++i) cuts[std::size_t(places[by_host[i]].host) + 1] = (i + 1) * count;
+    std::copy(own.begin(), own.end(), gathered.begin() + std::ptrdiff_t(cuts[std::size_t(own_host)]));
+    all_gather(gathered.data(), cuts, MPI_DOUBLE, first_ranks_.handle);
+    auto from = gathered.begin();
+    for (const std::size_t rank : by_host) {
+      std::copy_n(from, count, out.begin() + std::ptrdiff_t(rank * count));
+      from += std::ptrdiff_t(count);
+    }
+    return out;
   }
 
  private:
+  // In place. The callers see to it that the counts fit into an int.
+  static void all_gather(void* data, const std::vector<std::size_t>& cuts, MPI_Datatype type, MPI_Comm comm) {
+    std::vector<int> counts, begins;
+    for (std::size_t h = 0; h + 1 < cuts.size(); ++h) {
+      begins.push_back(int(cuts[h]));
+      counts.push_back(int(cuts[h + 1] - cuts[h]));
+    }
+    MR_MPI(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, counts.data(), begins.data(), type, comm));
+  }
+
   // The hosts are numbered as the ranks of across_, which are in the order of their world ranks.
   void find_places(World& world) {
     if (one_host) return;
@@ -136,11 +150,16 @@ class MpiMemory : public SharedMemory {
     for (std::size_t r = 0; r < places.size(); ++r)
       places[r] = {local < slice_owners ? numbers.at(all[2 * r]) : 0, all[2 * r + 1]};
     own_host = places[std::size_t(world.rank())].host;
+    by_host.resize(places.size());
+    std::iota(by_host.begin(), by_host.end(), std::size_t(0));
+    std::ranges::stable_sort(by_host, {}, [&](std::size_t r) { return places[r].host; });
   }
 
   int size_;
   bool private_;
-  Comm all_, values_, local_, across_;
+  Comm all_, local_;
+  Comm across_;                              // the ranks with the same local number; null if this rank owns no slice
+  Comm first_ranks_;                         // of all hosts; null on other ranks
   std::optional<DirectAllReduce> exchange_;  // set if this rank owns a slice
   MPI_Request requests_[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
   std::vector<MPI_Win> windows_;

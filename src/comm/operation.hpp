@@ -46,9 +46,11 @@ class Executor {
   std::size_t chunk_elements(DType) const;
   bool scatters(const Operation&) const;
   void reduce_scatter_between_hosts(const MappedRegion&, std::size_t begin, std::size_t part, DType);
+  void all_gather_between_hosts(const MappedRegion&, std::size_t begin, std::size_t part);
   std::size_t rank_, size_, chunk_bytes_;
   std::vector<float> scratch_;
   std::vector<std::size_t> cuts_;  // a member, so that the step loop does not allocate
+  std::vector<char> gathered_;
 };
 
 }  // namespace millrace

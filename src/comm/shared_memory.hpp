@@ -29,6 +29,9 @@ struct alignas(64) RankCounters {
   std::atomic<std::uint64_t> posted;  // scalar all-reduces; on a ProgressBoard, the posted number
   static constexpr std::size_t values_count = 64;
   std::array<double, 2 * values_count> values;  // of the last two scalar all-reduces
+  // Of the first rank of a host, which reduces the scalars between hosts: the last sums, and how many it has written.
+  std::atomic<std::uint64_t> summed;
+  std::array<double, values_count> sums;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
@@ -39,9 +42,11 @@ class SharedMemory {
   virtual bool shared() const = 0;  // false: each rank has private memory, and the ranks exchange MPI messages
 
   // The functions below are for several hosts and for private memory. MPI waits without a timeout and keeps a core
-  // busy. Therefore poll barrier_passed() until it returns true before each call of the other functions. It is a
-  // barrier of all ranks: the first call enters it, and the result is true when all ranks have entered. There are two
-  // independent barriers, so that two threads can use them: `values` for gather_values(), `operation` for the rest.
+  // busy. Therefore poll barrier_passed() until it returns true before each call of the other functions: the first call
+  // enters the barrier, and the result is true when all have entered. Only the ranks meet that exchange messages, so
+  // enter it only when all ranks of the host are ready. There are two independent barriers, so that two threads can use
+  // them: `values` for gather_values(), of the first rank of each host; `operation` for the rest, of the ranks with the
+  // same local number on all hosts. A rank that owns no slice passes the latter at once.
   enum class Barrier { operation, values };
   virtual bool barrier_passed(Barrier) = 0;
   // Sums `count` floats (or doubles) in place over the ranks with the same local number on all hosts. The result has
@@ -53,15 +58,19 @@ class SharedMemory {
   // The same sums, but each host gets only its own part of the data: part h, in the order of Place::host, is
   // [cuts[h], cuts[h + 1]). Not rounded to `wire`.
   virtual void reduce_scatter_between_hosts(float* data, const std::vector<std::size_t>& cuts, DType wire) = 0;
-  virtual void all_gather_in_place(void* data, std::size_t bytes_per_rank) = 0;  // over all ranks
-  // Returns the values of all ranks, in rank order.
-  virtual std::vector<double> gather_values(const double* mine, std::size_t count) = 0;
+  // Completes `data`, over the ranks with the same local number on all hosts: the part of host h, in the order of
+  // Place::host, is [cuts[h], cuts[h + 1]), in bytes.
+  virtual void all_gather_between_hosts(void* data, const std::vector<std::size_t>& cuts) = 0;
+  // For the first rank of each host. own: `count` values of each rank of this host, one rank after the other. Returns
+  // those of all ranks, in rank order.
+  virtual std::vector<double> gather_values(const std::vector<double>& own, std::size_t count) = 0;
   // Where each rank's memory is: on which host, and at which position among the ranks of the host. With private memory,
   // each rank counts as a host. Only if not one_host.
   struct Place {
     int host = 0, local = 0;
   };
-  std::vector<Place> places;  // by rank
+  std::vector<Place> places;         // by rank
+  std::vector<std::size_t> by_host;  // the ranks, ordered by Place::host, those of a host in rank order
   int hosts = 1, own_host = 0;
   int local = 0;         // this rank's position among the ranks whose memory is mapped
   int slice_owners = 1;  // number of local ranks that own a slice: the smallest number of ranks on any host

@@ -41,8 +41,8 @@ class ThreadMemory : public SharedMemory {
   void all_reduce_between_hosts(float*, std::size_t, DType) override {}
   void all_reduce_between_hosts(double*, std::size_t) override {}
   void reduce_scatter_between_hosts(float*, const std::vector<std::size_t>&, DType) override {}
-  void all_gather_in_place(void*, std::size_t) override {}
-  std::vector<double> gather_values(const double* mine, std::size_t count) override { return {mine, mine + count}; }
+  void all_gather_between_hosts(void*, const std::vector<std::size_t>&) override {}
+  std::vector<double> gather_values(const std::vector<double>& own, std::size_t) override { return own; }
 
  private:
   World& world_;

@@ -123,9 +123,9 @@ void add_optim_keys(Keys& k) {
   add_learning_rate(k);
   add_update_rule(k);
   k.push_back(number_key(MR_FIELD(optim.zero), Range{.low = 0, .high = 1},
-                         "ZeRO stage; 1: each rank keeps the moments of its part of the parameters only, updates that "
-                         "part, and gathers the other parts during the next forward pass. On a CPU the result is "
-                         "bitwise the same"));
+                         "ZeRO stage; 1: each rank keeps the moments of its part of the parameters only, and in 16 "
+                         "bits the float32 weights. It updates that part, and gathers the other parts during the next "
+                         "forward pass. On a CPU the result is bitwise the same"));
   k.push_back(
       number_key(MR_FIELD(optim.clip), at_least(0), "above 0: scale gradients down to at most this global norm"));
   k.push_back(number_key(MR_FIELD(optim.loss_scale), above(0),

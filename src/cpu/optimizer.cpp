@@ -152,7 +152,7 @@ class Optimizer : public OptimizerOp {
     clear_sums_of_other_ranks(sums);
     for_chunks([&](const OptimizerChunk& p) {
       of_other(sums, p) = sum_of_squares(args.gradient + p.begin, p.count);
-      if (spec_.kind == Kind::lars) of_weights(sums, p) = sum_of_squares(args.master + p.begin, p.count);
+      if (spec_.kind == Kind::lars) of_weights(sums, p) = sum_of_squares(args.master + p.master, p.count);
     });
   }
 
@@ -208,7 +208,7 @@ class Optimizer : public OptimizerOp {
   void advance_moments(const OptimizerArgs& args, double* sums) const {  // lamb
     clear_sums_of_other_ranks(sums);
     for_chunks([&](const OptimizerChunk& p) {
-      const float* w = args.master + p.begin;
+      const float* w = args.master + p.master;
       of_weights(sums, p) = sum_of_squares(w, p.count);
       of_other(sums, p) = lamb_moments(w, args.moment1 + p.moments, args.moment2 + p.moments, args.gradient + p.begin,
                                        p.count, rates_of(p));
@@ -238,7 +238,7 @@ class Optimizer : public OptimizerOp {
       update(args, p);
       if (spec_.weight_dtype == DType::f32) return;
       from_float(static_cast<std::byte*>(args.weights) + std::size_t(p.begin) * size_of(spec_.weight_dtype),
-                 spec_.weight_dtype, args.master + p.begin, p.count);
+                 spec_.weight_dtype, args.master + p.master, p.count);
     });
     if (spec_.stats_count) move_towards(args.running, args.stats, spec_.stats_count, spec_.stats_momentum);
   }
@@ -246,7 +246,7 @@ class Optimizer : public OptimizerOp {
   void update(const OptimizerArgs& args, const OptimizerChunk& p) const {
     using enum OptimizerSpec::Kind;
     Rates r = rates_of(p);
-    float* w = args.master + p.begin;
+    float* w = args.master + p.master;
     const float* g = args.gradient + p.begin;
     float* m = args.moment1 + p.moments;
     if (spec_.kind == adamw) return adamw_step(w, m, args.moment2 + p.moments, g, p.count, r);

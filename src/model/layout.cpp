@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "millrace/base/files.hpp"
 #include "millrace/base/rng.hpp"
@@ -30,10 +31,15 @@ void fill(const Parameter& p, std::uint64_t seed, float* out) {
 }  // namespace
 
 ParameterLayout::ParameterLayout(const Graph& graph) {
-  for (const auto& p : graph.parameters) {
-    const std::int64_t n = p.shape.count();
-    parameters.push_back({count, n, count + padded(n)});
-    count += padded(n);
+  parameters.resize(graph.parameters.size());
+  for (const bool f32 : {true, false}) {
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      if (f32 != (graph.dtype_of(graph.parameters[p]) == DType::f32)) continue;
+      const std::int64_t n = graph.parameters[p].shape.count();
+      parameters[p] = {count, n, count + padded(n)};
+      count += padded(n);
+    }
+    if (f32) f32_count = count;
   }
   for (const auto& s : graph.stats) {
     stats.push_back({stats_count, 2 * s.channels, stats_count + padded(2 * s.channels)});
@@ -43,8 +49,11 @@ ParameterLayout::ParameterLayout(const Graph& graph) {
 
 std::vector<OptimizerSegment> ParameterLayout::segments(const Graph& graph, float weight_decay,
                                                         const OptimizerSpec& optimizer) const {
+  std::vector<std::size_t> order(parameters.size());
+  std::iota(order.begin(), order.end(), std::size_t(0));
+  std::ranges::sort(order, {}, [&](std::size_t p) { return parameters[p].begin; });
   std::vector<OptimizerSegment> out;
-  for (std::size_t p = 0; p < parameters.size(); ++p) {
+  for (const std::size_t p : order) {
     const float decay = graph.parameters[p].matrix ? weight_decay : 0;
     const auto& slot = parameters[p];
     const bool apart = optimizer.by_segment() && decay != 0;

@@ -95,10 +95,10 @@ void Program::bind_weights(std::size_t i, const ProgramMemory& memory) {
     const std::size_t p = std::size_t(node.weight[w]);
     const Parameter& parameter = graph.parameters[p];
     const auto begin = layout_.parameters[p].begin;
-    const bool compute = parameter.matrix && graph.dtype != DType::f32;
-    args.weight[w] =
-        compute ? Tensor{at(memory.weights, std::size_t(begin) * size_of(graph.dtype)), graph.dtype, parameter.shape}
-                : Tensor{memory.master + begin, DType::f32, parameter.shape};
+    const DType dtype = graph.dtype_of(parameter);
+    args.weight[w] = dtype == DType::f32
+                         ? Tensor{memory.master + begin, dtype, parameter.shape}
+                         : Tensor{at(memory.weights, std::size_t(begin) * size_of(dtype)), dtype, parameter.shape};
     if (memory.gradient) args.diff_weight[w] = {memory.gradient + begin, DType::f32, parameter.shape};
     if (first_user_[p] < 0) first_user_[p] = int(i);
   }

@@ -22,6 +22,9 @@ void check(const OptimizerSpec& spec) {
       fail(Exit::internal, "optimizer: shard [{}, +{}) overlaps another, is not aligned to {}, or ends beyond {}",
            s.begin, s.count, spec.chunk_size, spec.count);
     end = s.begin + s.count;
+    if (s.begin < spec.whole_master && end > spec.whole_master)
+      fail(Exit::internal, "optimizer: shard [{}, +{}) crosses the end of the whole master at {}", s.begin, s.count,
+           spec.whole_master);
   }
 }
 
@@ -32,7 +35,9 @@ OptimizerChunks split_into_chunks(const OptimizerSpec& spec) {
   OptimizerChunks out;
   std::int32_t number = 0;
   std::size_t shard = 0;
-  std::int64_t kept = 0;  // elements of the shards before this one
+  std::int64_t kept = 0;      // elements of the shards before this one
+  std::int64_t in_whole = 0;  // elements of the shards before whole_master
+  for (const auto& s : spec.shards) in_whole += s.begin < spec.whole_master ? s.count : 0;
   for (const auto& segment : spec.segments) {
     out.first.push_back(number);
     const std::int64_t end = segment.begin + segment.count;
@@ -42,8 +47,10 @@ OptimizerChunks split_into_chunks(const OptimizerSpec& spec) {
         kept += spec.shards[shard++].count;
       const bool all = spec.shards.empty();
       if (!all && (shard == spec.shards.size() || at < spec.shards[shard].begin)) continue;
-      out.owned.push_back({at, all ? at : kept + at - spec.shards[shard].begin, std::int32_t(next - at),
-                           std::int32_t(out.first.size() - 1), number, segment.weight_decay});
+      const std::int64_t moments = all ? at : kept + at - spec.shards[shard].begin;
+      const std::int64_t master = all || at < spec.whole_master ? at : spec.whole_master + moments - in_whole;
+      out.owned.push_back({at, moments, master, std::int32_t(next - at), std::int32_t(out.first.size() - 1), number,
+                           segment.weight_decay});
     }
   }
   out.first.push_back(number);

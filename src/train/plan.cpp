@@ -73,13 +73,15 @@ std::string describe_plan(World& world, const RunConfig& config) {
     out << "  " << what << ": " << format_bytes(bytes) << "\n";
   out << "  " << s.compute.device->name() << " has " << format_bytes(s.memory_bytes()) << " available\n";
   if (!fitted.problem.empty()) out << "does not fit: " << fitted.problem << "\n";
-  const ReducerSpec reducer = s.reducer_spec(plan.layout.count);
+  const ReducerSpec reducer = s.reducer_spec(plan.layout.count, plan.buckets);
   const auto buckets = reducer.buckets.split(reducer.count);
   out << "\ncommunication: " << s.compute.collective->describe() << "; " << buckets.size() << " buckets of up to "
       << format_bytes(std::size_t(buckets.front().end - buckets.front().begin) * size_of(reducer.grad_dtype)) << " as "
       << name_of(reducer.grad_dtype) << ", the last layers first"
-      << (reducer.buckets.sharded() ? "; each rank reduces and updates its shard of each, then weights are all-gathered"
-                                    : "")
+      << (reducer.buckets.sharded()
+              ? fmt::format("; each rank reduces and updates its shard of each, then weights are all-gathered as {}",
+                            name_of(s.spec.compute))
+              : "")
       << "\n";
   return out.str();
 }

@@ -150,8 +150,29 @@ TEST(Layout, InitialValuesDependOnlyOnNameAndSeed) {
   }
 }
 
+// In forward order in float32. In 16 bits the parameters that stay float32 come first.
+TEST(Layout, ParametersThatAreReadAsFloat32ComeFirst) {
+  Graph g = resnet(8, {28, 28, 1}, 10);
+  const ParameterLayout whole(g);
+  EXPECT_EQ(whole.f32_count, whole.count);
+  for (std::size_t p = 1; p < g.parameters.size(); ++p)
+    EXPECT_EQ(whole.parameters[p].begin, whole.parameters[p - 1].end);
+  g.dtype = DType::bf16;
+  const ParameterLayout mixed(g);
+  EXPECT_EQ(mixed.count, whole.count);
+  std::int64_t f32 = 0, rest = mixed.f32_count;
+  for (std::size_t p = 0; p < g.parameters.size(); ++p) {
+    std::int64_t& next = g.parameters[p].matrix ? rest : f32;
+    EXPECT_EQ(mixed.parameters[p].begin, next) << g.parameters[p].name;
+    next = mixed.parameters[p].end;
+  }
+  EXPECT_EQ(f32, mixed.f32_count);
+  EXPECT_EQ(rest, mixed.count);
+}
+
 TEST(Layout, OnlyMatricesDecay) {
-  const Graph g = resnet(8, {28, 28, 1}, 10);
+  Graph g = resnet(8, {28, 28, 1}, 10);
+  g.dtype = DType::f16;  // not in forward order
   const ParameterLayout layout(g);
   std::int64_t covered = 0;
   for (const auto& s : layout.segments(g, 0.5f)) {

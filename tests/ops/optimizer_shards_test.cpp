@@ -4,27 +4,59 @@
 #include <memory>
 
 #include "ops/optimizer_memory.hpp"
+#include "support/expect_error.hpp"
 
 namespace millrace {
 namespace {
 
 using namespace test;
 
+constexpr std::int64_t unit = OptimizerSpec::chunk_size;
+
+// Keeps of the master what a rank stores: the first spec.whole_master elements, then those of its shards.
+void drop_master_of_others(OptimizerMemory& m, const OptimizerSpec& spec) {
+  std::int64_t at = spec.whole_master;
+  for (const auto& shard : spec.shards) {
+    if (shard.begin < spec.whole_master) continue;
+    for (std::int64_t i = 0; i < shard.count; ++i) m.master[std::size_t(at++)] = m.master[std::size_t(shard.begin + i)];
+  }
+  for (; at < spec.count; ++at) m.master[std::size_t(at)] = NAN;
+}
+
+// The elements of a rank's shards are those of a step without shards.
+void expect_own_elements(const OptimizerMemory& m, const OptimizerMemory& whole,
+                         const std::vector<OptimizerShard>& shards, std::int64_t whole_master, const char* name) {
+  std::size_t kept = 0, stored = std::size_t(whole_master);
+  for (const auto& shard : shards) {
+    const std::size_t begin = std::size_t(shard.begin), bytes = std::size_t(shard.count) * 4;
+    const bool behind = shard.begin >= whole_master;
+    EXPECT_EQ(std::memcmp(&m.master[behind ? stored : begin], &whole.master[begin], bytes), 0) << name;
+    if (behind) stored += std::size_t(shard.count);
+    EXPECT_EQ(std::memcmp(&m.weights[begin], &whole.weights[begin], bytes / 2), 0) << name;
+    EXPECT_EQ(std::memcmp(&m.moment1[kept], &whole.moment1[begin], bytes), 0) << name;
+    EXPECT_EQ(std::memcmp(&m.moment2[kept], &whole.moment2[begin], bytes), 0) << name;
+    kept += std::size_t(shard.count);
+  }
+}
+
 // Three ranks with uneven shards. The shard of the last rank has no parameters. The sums of squares are added between
 // the phases.
-TEST(OptimizerOp, ShardedStepEqualsTheUnshardedStepBitForBit) {
-  constexpr std::int64_t unit = OptimizerSpec::chunk_size, padded = 12 * unit;
+void expect_shards_to_change_no_bit(std::int64_t whole_master, DType weight_dtype) {
+  constexpr std::int64_t padded = 12 * unit;
   const std::vector<std::vector<OptimizerShard>> ranks{
       {{0, 2 * unit}, {5 * unit, unit}}, {{2 * unit, 3 * unit}, {6 * unit, 4 * unit}}, {{10 * unit, 2 * unit}}};
   for (const OptimizerCase& c : optimizer_cases()) {
     OptimizerSpec s = c.spec;
     s.count = padded;
+    s.weight_dtype = weight_dtype;
+    s.whole_master = whole_master;
     OptimizerMemory whole(s);
     std::vector<std::unique_ptr<OptimizerMemory>> parts;
     std::vector<DeviceVector<double>> sums;
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       s.shards = ranks[r];
       parts.push_back(std::make_unique<OptimizerMemory>(s));
+      if (whole_master < padded) drop_master_of_others(*parts.back(), s);
       sums.emplace_back(std::vector<double>(std::size_t(square_sum_count(s)), 7.0));
     }
     for (int step = 0; step < 4; ++step) {
@@ -55,18 +87,29 @@ TEST(OptimizerOp, ShardedStepEqualsTheUnshardedStepBitForBit) {
       EXPECT_EQ(m.state.grad_norm, whole.state.grad_norm) << c.name;
       EXPECT_EQ(m.state.applied, 3u) << c.name;
       EXPECT_EQ(m.running.copy(), whole.running.copy()) << c.name;
-      std::size_t kept = 0;
-      for (const auto& shard : ranks[r]) {
-        const std::size_t begin = std::size_t(shard.begin), bytes = std::size_t(shard.count) * 4;
-        EXPECT_EQ(std::memcmp(&m.master[begin], &whole.master[begin], bytes), 0) << c.name;
-        EXPECT_EQ(std::memcmp(&m.moment1[kept], &whole.moment1[begin], bytes), 0) << c.name;
-        EXPECT_EQ(std::memcmp(&m.moment2[kept], &whole.moment2[begin], bytes), 0) << c.name;
-        kept += std::size_t(shard.count);
-      }
+      expect_own_elements(m, whole, ranks[r], whole_master, c.name);
     }
     OptimizerMemory untouched(c.spec);
-    EXPECT_EQ(parts[0]->master[25000], untouched.master[25000]) << "element of another rank";
+    if (whole_master == padded) {
+      EXPECT_EQ(parts[0]->master[25000], untouched.master[25000]) << "element of another rank";
+    }
   }
+}
+
+TEST(OptimizerOp, ShardedStepEqualsTheUnshardedStepBitForBit) {
+  for (const DType dtype : {DType::f32, DType::bf16}) expect_shards_to_change_no_bit(12 * unit, dtype);
+}
+
+TEST(OptimizerOp, AShardedStepNeedsOnlyItsOwnMasterWeights) {
+  for (const std::int64_t whole : {std::int64_t(0), 5 * unit}) expect_shards_to_change_no_bit(whole, DType::bf16);
+}
+
+TEST(OptimizerOp, AShardAcrossTheEndOfTheWholeMasterIsRefused) {
+  OptimizerSpec s = optimizer_spec();
+  s.count = 12 * unit;
+  s.shards = {{0, 2 * unit}};
+  s.whole_master = unit;
+  expect_error(Exit::internal, "crosses the end of the whole master", [&] { split_into_chunks(s); });
 }
 
 }  // namespace

@@ -152,6 +152,27 @@ void check_scatter_like_sum(World& world, Collective& collective, DType dtype) {
     EXPECT_EQ(std::memcmp(static_cast<char*>(sums.data) + own, static_cast<char*>(parts.data) + own, part * sizeof(T)),
               0)
         << name_of(dtype) << ", parts of " << part;
+    collective.all_gather_async(parts, begin, count, dtype, 3);
+    collective.finish();
+    const auto *expected = static_cast<T*>(sums.data), *actual = static_cast<T*>(parts.data);
+    EXPECT_EQ(std::memcmp(expected, actual, all * sizeof(T)), 0) << name_of(dtype) << ", gathered parts of " << part;
+  }
+}
+
+// Scalars are added in rank order, on all ranks, wherever the ranks are.
+inline void check_scalars(World& world, Collective& collective) {
+  for (int round = 0; round < 5; ++round) {
+    const auto value = [&](int rank, std::size_t i) {
+      return (rank % 2 ? -1e16 : 1e16) * double(i % 3) + double(rank + round) + 0.1 * double(i);
+    };
+    std::vector<double> sums(100), expected(100);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      sums[i] = value(world.rank(), i);
+      expected[i] = value(0, i);
+      for (int r = 1; r < world.size(); ++r) expected[i] += value(r, i);
+    }
+    collective.all_reduce_scalars(sums);
+    EXPECT_EQ(sums, expected) << "round " << round;
   }
 }
 

@@ -90,6 +90,16 @@ TEST(Zero, ChangesNoBitWithAnyOptimizer) {
     }
 }
 
+TEST(Zero, ChangesNoBitInSixteenBits) {
+  for (const char* optimizer : {"sgd", "adamw", "lars", "lamb"})
+    for (const int ranks : {1, 2, 3}) {
+      RunConfig c = wide_run();
+      find_key("optim.name")->set(c, {optimizer});
+      c.run.precision = Precision::bf16;
+      expect_same(outcome(c, 0, ranks), outcome(c, 1, ranks), fmt::format("{} on {} ranks", optimizer, ranks));
+    }
+}
+
 TEST(Zero, ChangesNoBitWithSixteenBitGradientsAndOverflows) {
   for (const char* optimizer : {"sgd", "adamw", "lamb"})
     for (const int ranks : {2, 3}) {
@@ -140,13 +150,14 @@ TEST(Zero, OverlapProgressAndBucketSizeChangeNoBit) {
 }
 
 // Runs three steps, then resumes for three more with another setting or number of ranks.
-TEST(Zero, ARunResumesWithOrWithoutZeroAndOnOtherRanks) {
+void expect_resumes(Precision precision) {
   struct Half {
     int zero, ranks;
   };
   RunConfig c = wide_run();
   c.optim.name = OptimizerName::adamw;
   c.optim.lr = 0.001;
+  c.run.precision = precision;
   const auto halves = [&](Half first, Half second) {
     const test::TemporaryFolder folder;
     RunConfig part = c;
@@ -162,25 +173,75 @@ TEST(Zero, ARunResumesWithOrWithoutZeroAndOnOtherRanks) {
   const Outcome fewer = halves({0, 3}, {0, 2});
   expect_same(fewer, halves({1, 3}, {1, 2}), "3 ranks, then 2");
   expect_same(fewer, halves({1, 3}, {0, 2}), "3 ranks with, then 2 without");
+  expect_same(halves({0, 1}, {0, 3}), halves({1, 1}, {1, 3}), "1 rank, then 3");
+}
+
+TEST(Zero, ARunResumesWithOrWithoutZeroAndOnOtherRanks) { expect_resumes(Precision::fp32); }
+TEST(Zero, ARunInSixteenBitsResumesWithOrWithoutZeroAndOnOtherRanks) { expect_resumes(Precision::bf16); }
+
+// The float32 parameters travel as float32, all others in 16 bits.
+TEST(Zero, WeightsAreAllGatheredInTheTypeInWhichTheyAreRead) {
+  constexpr std::int64_t block = 2 * OptimizerSpec::chunk_size, count = 4 * block;
+  run_thread_world(2, [&](World& world) {
+    const ExecutionContext compute = make_cpu_context(world, {});
+    const BucketSpec buckets{block, world.size(), world.rank(), block / 2};
+    ASSERT_EQ(buckets.whole(count), block);
+    const SharedRegion master = compute.collective->allocate(block * 4),
+                       weights = compute.collective->allocate(count * 2);
+    auto* wide = static_cast<float*>(master.data);
+    auto* narrow = static_cast<std::uint16_t*>(weights.data);
+    for (const OptimizerShard& s : buckets.shards(count))
+      for (std::int64_t i = s.begin; i < s.begin + s.count; ++i) {
+        if (i < block) wide[i] = float(i + 1);
+        narrow[i] = std::uint16_t(i < block ? 7 : i);
+      }
+    world.barrier();
+    WeightAllGather gather(*compute.collective, *compute.backend, buckets, count, master, weights, DType::f16);
+    gather.begin();
+    gather.finish();
+    std::vector<std::uint16_t> expected(std::size_t(count), 0);
+    for (std::int64_t i = 0; i < count; ++i) expected[std::size_t(i)] = std::uint16_t(i);
+    for (std::int64_t i = 0; i < block; ++i) ASSERT_EQ(wide[i], float(i + 1));
+    compute.backend->convert(expected.data(), DType::f16, wide, DType::f32, block);
+    EXPECT_EQ(std::memcmp(narrow, expected.data(), expected.size() * 2), 0);
+    std::vector<CommSpan> spans;
+    compute.collective->take_spans(spans);
+    ASSERT_EQ(spans.size(), 4u);
+    for (std::size_t b = 0; b < 4; ++b) EXPECT_EQ(spans[b].bytes, std::size_t(block) * (b == 0 ? 4 : 2)) << b;
+    world.barrier();
+  });
+}
+
+void expect_even_shards(BucketSpec spec, std::int64_t count) {
+  const std::int64_t whole = spec.whole(count);
+  EXPECT_GE(whole, std::min(count, spec.f32_count));
+  std::vector<int> owners(std::size_t(spec.padded(count)), 0);
+  for (const Bucket& b : spec.split(count)) EXPECT_TRUE(b.begin >= whole || b.end <= whole);
+  for (spec.rank = 0; spec.rank < spec.ranks; ++spec.rank) {
+    std::int64_t mine = 0, behind = 0;
+    for (const OptimizerShard& s : spec.shards(count)) {
+      for (std::int64_t i = s.begin; i < s.begin + s.count; ++i) ++owners[std::size_t(i)];
+      mine += s.count;
+      behind += s.begin < whole ? 0 : s.count;
+    }
+    EXPECT_EQ(mine * spec.ranks, spec.padded(count));
+    std::int64_t stored = 0;
+    for (const StoredRange& r : spec.stored(count, whole)) {
+      EXPECT_EQ(r.offset, stored);
+      stored += r.end - r.begin;
+    }
+    EXPECT_EQ(stored, whole + behind);
+  }
+  EXPECT_TRUE(std::all_of(owners.begin(), owners.end(), [](int n) { return n == 1; }));
+  EXPECT_LT(std::int64_t(owners.size()) - count, spec.ranks * OptimizerSpec::chunk_size);
 }
 
 TEST(Zero, BucketsAreShardedEvenly) {
   for (const int ranks : {2, 3, 8})
     for (const std::int64_t count : {64, 19000, 1000 * 4096})
-      for (const std::int64_t elements : {1, 100000, 1 << 30}) {
-        std::vector<int> owners(std::size_t(BucketSpec{elements, ranks, 0}.padded(count)), 0);
-        for (int rank = 0; rank < ranks; ++rank) {
-          const BucketSpec spec{elements, ranks, rank};
-          std::int64_t mine = 0;
-          for (const OptimizerShard& s : spec.shards(count)) {
-            for (std::int64_t i = s.begin; i < s.begin + s.count; ++i) ++owners[std::size_t(i)];
-            mine += s.count;
-          }
-          EXPECT_EQ(mine * ranks, spec.padded(count));
-        }
-        EXPECT_TRUE(std::all_of(owners.begin(), owners.end(), [](int n) { return n == 1; }));
-        EXPECT_LT(std::int64_t(owners.size()) - count, ranks * OptimizerSpec::chunk_size);
-      }
+      for (const std::int64_t elements : {1, 100000, 1 << 30})
+        for (const std::int64_t f32_count : {std::int64_t(0), std::int64_t(64), count})
+          expect_even_shards({elements, ranks, 0, f32_count}, count);
 }
 
 // Each block of the forward pass takes 20 ms, and its all-gather is slowed to half of that, so all but the first
@@ -195,7 +256,7 @@ TEST(Zero, AllGathersOverlapWithForward) {
     const BucketSpec buckets{block, world.size(), world.rank()};
     const SharedRegion master = compute.collective->allocate(blocks * block * 4);
     auto* data = static_cast<float*>(master.data);
-    WeightAllGather weight_all_gather(*compute.collective, *compute.backend, buckets, blocks * block, master, nullptr,
+    WeightAllGather weight_all_gather(*compute.collective, *compute.backend, buckets, blocks * block, master, {},
                                       DType::f32);
     double best = 1;  // part of the all-gather time that the forward pass waits
     for (int attempt = 0; attempt < 5 && best >= 0.3; ++attempt) {

@@ -65,6 +65,7 @@ struct Graph {
   DType dtype = DType::f32;
   std::int64_t rows = 0;
 
+  DType dtype_of(const Parameter& p) const { return p.matrix ? dtype : DType::f32; }  // as operations read it
   std::int64_t parameter_count() const;
   double forward_flops() const;
   int producer(int value) const;         // the node that writes the value; -1: none

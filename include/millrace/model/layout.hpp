@@ -1,6 +1,7 @@
 // ParameterLayout: the position of each parameter in the flat buffers (master, weights, gradient, moments). Parameters
-// are in forward order, each padded to 256 bytes of float32. So the backward pass fills the gradient from its end, and
-// buckets are contiguous slices.
+// that operations read as float32 come first, then those that they read in 16 bits: none with a float32 network. Both
+// are in forward order, each padded to 256 bytes of float32. So the backward pass fills the gradient from its end,
+// buckets are contiguous slices, and the float32 weights that every rank needs are one slice (BucketSpec).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -18,6 +19,7 @@ struct ParameterLayout {
   std::vector<Slot> parameters;  // by index of the parameter in the graph
   std::vector<Slot> stats;       // in the running and stats buffers: mean (C), then variance (C)
   std::int64_t count = 0, stats_count = 0;
+  std::int64_t f32_count = 0;  // elements [0, f32_count) are read as float32
 
   explicit ParameterLayout(const Graph&);
   // Adjacent parameters with the same weight decay share a segment, unless the optimizer treats each matrix separately

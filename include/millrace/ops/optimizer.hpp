@@ -3,6 +3,8 @@
 // weights, the 16-bit weights, the running statistics and the loss scale. After an overflow, weights, moments and
 // running values are unchanged. All decisions are made on the device, from the StepState.
 #pragma once
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "millrace/ops/op.hpp"
@@ -39,6 +41,9 @@ struct OptimizerSpec {
   std::vector<OptimizerSegment> segments;
   // In order; empty: all elements. Otherwise the moments hold only the elements of the shards, one shard after another.
   std::vector<OptimizerShard> shards;
+  // With shards: the master holds the elements [0, whole_master), then, like the moments, only those of the shards
+  // behind. No shard crosses whole_master.
+  std::int64_t whole_master = std::numeric_limits<std::int64_t>::max();
   float momentum = 0.9f;  // sgd and lars; as in PyTorch, v = momentum * v + g, and v = g in the first step
   bool nesterov = false;
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // adamw: decoupled decay, bias correction with t = applied + 1
@@ -79,7 +84,7 @@ class OptimizerOp {
 
 // For backends: a part of one segment that does not cross a multiple of OptimizerSpec::chunk_size.
 struct OptimizerChunk {
-  std::int64_t begin = 0, moments = 0;  // first element in the flat buffers and in the moments
+  std::int64_t begin = 0, moments = 0, master = 0;  // first element in the flat buffers, the moments, and the master
   std::int32_t count = 0, segment = 0;
   std::int32_t number = 0;  // index among the chunks of all shards
   float weight_decay = 0;
@@ -90,7 +95,7 @@ struct OptimizerChunks {
   std::int64_t all() const { return first.back(); }
 };
 // Throws Error(internal) if segments or shards overlap, end beyond count, or are not aligned: segments begin at a
-// multiple of 4, shards at a multiple of chunk_size.
+// multiple of 4, shards at a multiple of chunk_size; or if a shard crosses whole_master.
 OptimizerChunks split_into_chunks(const OptimizerSpec&);
 // Number of values in OptimizerArgs::sums: one for each chunk of all shards, two for lars and lamb.
 std::int64_t square_sum_count(const OptimizerSpec&);

@@ -93,7 +93,8 @@ void gathered_forward(Clock& clock, const StepProfile& s, const Interconnect& in
   const double began = clock.now, backward = std::max(1e-12, s.last_backward);
   double waited = 0;
   for (std::size_t b = buckets.size(); b-- > 0;) {
-    const double here = clock.begin(began, reduce_scatter_seconds(buckets[b].bytes, ranks, interconnect));
+    const double bytes = buckets[b].bytes * s.weight_bytes / 4;
+    const double here = clock.begin(began, reduce_scatter_seconds(bytes, ranks, interconnect));
     if (!s.beside) {
       clock.wait(here);
       continue;

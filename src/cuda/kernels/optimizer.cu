@@ -38,8 +38,8 @@ class Optimizer : public OptimizerOp {
     const AdamMoments adam{spec_.beta1, spec_.beta2, spec_.epsilon};
     if (phase == 0) {
       zero_sums_of_other_ranks(sums);
-      sum_squares(args.gradient, sums);
-      if (lars) sum_squares(args.master, weight_sums);
+      sum_squares(args.gradient, false, sums);
+      if (lars) sum_squares(args.master, true, weight_sums);
       return;
     }
     if (phase == 1)
@@ -79,8 +79,8 @@ class Optimizer : public OptimizerOp {
     if (!spec_.shards.empty())
       device_.fill_zero(Stream::compute, sums, std::size_t(all_ * (spec_.by_segment() ? 2 : 1)) * sizeof(double));
   }
-  void sum_squares(const float* values, double* sums) const {
-    launch(context_.stream, owned_, chunk_threads, 0, SumSquares{chunks_.as<Chunk>(), values, sums});
+  void sum_squares(const float* values, bool of_master, double* sums) const {
+    launch(context_.stream, owned_, chunk_threads, 0, SumSquares{chunks_.as<Chunk>(), values, of_master, sums});
   }
   void compute_trust_ratios(const double* sums) const {
     launch(context_.stream, std::int64_t(spec_.segments.size()), 128, 0,

@@ -38,14 +38,16 @@ MR_DEVICE_INLINE void for_each_pack_of(Block& block, const Chunk& chunk, const B
 struct SumSquares {  // in double, so that a finite gradient has a finite norm
   const Chunk* chunks;
   const float* values;
-  double* sums;  // one for each chunk, at the chunk's number
+  bool of_master;  // values is the master
+  double* sums;    // one for each chunk, at the chunk's number
   template <class Block>
   MR_DEVICE_INLINE void operator()(Block& block) const {
     const Chunk chunk = chunks[block.index()];
+    const float* own = values + (of_master ? chunk.master : chunk.begin);
     double sum = 0;
     for_each_pack_of(block, chunk, [&](int i) {
       float x[pack];
-      load(x, values + chunk.begin + i);
+      load(x, own + i);
       for (int k = 0; k < pack; ++k) sum += double(x[k]) * double(x[k]);
     });
     sum = block.sum(sum);
@@ -187,14 +189,14 @@ struct Update {
     const Chunk chunk = chunks[block.index()];
     const float ratio = trust_ratio ? trust_ratio[chunk.segment] : 1.0f;
     for_each_pack_of(block, chunk, [&](int i) {
-      const std::int64_t at = chunk.begin + i, kept = chunk.moments + i;
+      const std::int64_t at = chunk.begin + i, kept = chunk.moments + i, weight = chunk.master + i;
       float w[pack], g[pack] = {}, m[pack] = {}, v[pack] = {};
-      load(w, master + at);
+      load(w, master + weight);
       if constexpr (Rule::takes_gradient) load(g, gradient + at);
       if constexpr (Rule::moments > 0) load(m, moment1 + kept);
       if constexpr (Rule::moments > 1) load(v, moment2 + kept);
       for (int k = 0; k < pack; ++k) rule(d, chunk.weight_decay, ratio, g[k], w[k], m[k], v[k]);
-      store(master + at, w);
+      store(master + weight, w);
       if constexpr (Rule::takes_gradient && Rule::moments > 0) store(moment1 + kept, m);
       if constexpr (Rule::takes_gradient && Rule::moments > 1) store(moment2 + kept, v);
       if constexpr (!std::is_same_v<W, float>) store(weights + at, w);
@@ -220,7 +222,7 @@ struct LambMoments {
     for_each_pack_of(block, chunk, [&](int i) {
       const std::int64_t at = chunk.begin + i, kept = chunk.moments + i;
       float w[pack], g[pack], m[pack], v[pack];
-      load(w, master + at);
+      load(w, master + chunk.master + i);
       load(g, gradient + at);
       load(m, moment1 + kept);
       load(v, moment2 + kept);

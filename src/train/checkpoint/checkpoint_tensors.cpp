@@ -73,11 +73,12 @@ CheckpointTensors checkpoint_tensors(Network& network) {
                              older(group, graph.parameters[p].older_name), graph.parameters[p].shape,
                              int(out.flats.size()) - 1, layout.parameters[p].begin});
   };
-  add_parameters("parameters", {network.master(), layout.count, sharded, false});
+  add_parameters("parameters", {network.master(), layout.count, sharded, network.whole_master()});
   for (int i = 0; i < network.moment_count(); ++i)
-    add_parameters(fmt::format("moment{}", i + 1), {network.moment(i), layout.count, sharded, sharded});
+    add_parameters(fmt::format("moment{}", i + 1),
+                   {network.moment(i), layout.count, sharded, sharded ? 0 : layout.count});
   if (layout.stats_count == 0) return out;
-  out.flats.push_back({network.running(), layout.stats_count});
+  out.flats.push_back({network.running(), layout.stats_count, false, layout.stats_count});
   const int flat = int(out.flats.size()) - 1;
   for (std::size_t s = 0; s < graph.stats.size(); ++s) {
     const std::int64_t channels = graph.stats[s].channels, begin = layout.stats[s].begin;
@@ -126,13 +127,9 @@ const float* address_of(const CheckpointTensors& all, const BucketSpec& buckets,
                         std::int64_t begin) {
   const FlatBuffer& flat = all.flats[std::size_t(tensor.flat)];
   const std::int64_t element = tensor.begin + begin;
-  if (!flat.packed) return flat.device + element;
-  std::int64_t before = 0;
-  for (const OptimizerShard& shard : buckets.shards(flat.count)) {
-    if (element >= shard.begin && element < shard.begin + shard.count)
-      return flat.device + before + (element - shard.begin);
-    before += shard.count;
-  }
+  if (element < flat.whole) return flat.device + element;
+  for (const StoredRange& r : buckets.stored(flat.count, flat.whole))
+    if (element >= r.begin && element < r.end) return flat.device + r.offset + (element - r.begin);
   fail(Exit::internal, "element {} of {} is not in a shard of rank {}", begin, tensor.name, buckets.rank);
 }
 

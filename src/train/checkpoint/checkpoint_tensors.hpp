@@ -14,7 +14,7 @@ struct FlatBuffer {
   float* device = nullptr;
   std::int64_t count = 0;  // elements of all ranks, without padding
   bool sharded = false;    // each rank is responsible for its own shards (BucketSpec)
-  bool packed = false;     // `device` holds only this rank's shards, one after the other
+  std::int64_t whole = 0;  // `device` holds the first `whole` elements, then only this rank's shards behind them
 };
 
 struct NamedTensor {

@@ -33,15 +33,11 @@ bool on_rank_0(World& world, ReadResult& out, F f) {
 // Copies the elements [begin, begin + count) of a flat buffer that this rank stores to the device.
 void store(Device& device, const FlatBuffer& flat, const BucketSpec& buckets, std::int64_t begin, std::int64_t count,
            const float* values) {
-  const auto copy = [&](float* to, std::int64_t from, std::int64_t end) {
-    device.copy_to_device(Stream::compute, to, values + (from - begin), std::size_t(end - from) * sizeof(float));
-  };
-  if (!flat.packed) return copy(flat.device + begin, begin, begin + count);
-  float* own = flat.device;
-  for (const OptimizerShard& shard : buckets.shards(flat.count)) {
-    const std::int64_t from = std::max(begin, shard.begin), end = std::min(begin + count, shard.begin + shard.count);
-    if (from < end) copy(own + (from - shard.begin), from, end);
-    own += shard.count;
+  for (const StoredRange& r : buckets.stored(flat.count, flat.whole)) {
+    const std::int64_t from = std::max(begin, r.begin), end = std::min(begin + count, r.end);
+    if (from < end)
+      device.copy_to_device(Stream::compute, flat.device + r.offset + (from - r.begin), values + (from - begin),
+                            std::size_t(end - from) * sizeof(float));
   }
 }
 

@@ -83,7 +83,7 @@ std::string differing_replicas(World& world, Device& device, const CheckpointTen
 }
 
 void copy_replicas(World& world, Device& device, Network& network) {
-  if (world.size() == 1) return;
+  if (world.size() == 1 || network.whole_master() < network.layout().count) return;
   const std::size_t bytes = std::size_t(network.layout().count) * sizeof(float);
   if (device.shares_host_memory()) {
     world.broadcast(network.master(), bytes, 0);

@@ -14,7 +14,7 @@ namespace millrace {
 std::string differing_replicas(World&, Device&, const CheckpointTensors&);
 
 // Copies the initial weights of rank 0 to all ranks: hosts with other processors may compute other random numbers.
-// Collective.
+// Does nothing if the weights are sharded (ZeRO in 16 bits): each is then computed by one rank only. Collective.
 void copy_replicas(World&, Device&, Network&);
 
 }  // namespace millrace

@@ -5,12 +5,13 @@
 namespace millrace {
 
 WeightAllGather::WeightAllGather(Collective& collective, Backend& backend, const BucketSpec& spec, std::int64_t count,
-                                 SharedRegion master, void* weights, DType dtype)
+                                 SharedRegion master, SharedRegion weights, DType dtype)
     : collective_(collective),
       backend_(backend),
       master_(master),
       weights_(weights),
       dtype_(dtype),
+      whole_(dtype == DType::f32 ? spec.padded(count) : spec.whole(count)),
       buckets_(spec.split(count)) {
   std::reverse(buckets_.begin(), buckets_.end());
   arrived_ = buckets_.size();
@@ -22,9 +23,13 @@ int WeightAllGather::tag_of(std::size_t wait) const { return int(buckets_.size()
 void WeightAllGather::begin(TimestampSeries timestamps) {
   timestamps_ = timestamps;
   arrived_ = 0;
-  for (std::size_t b = 0; b < buckets_.size(); ++b)
-    collective_.all_gather_async(master_, std::size_t(buckets_[b].begin),
-                                 std::size_t(buckets_[b].end - buckets_[b].begin), DType::f32, tag_of(b));
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const std::size_t begin = std::size_t(buckets_[b].begin), count = std::size_t(buckets_[b].end) - begin;
+    if (buckets_[b].begin < whole_)
+      collective_.all_gather_async(master_, begin, count, DType::f32, tag_of(b));
+    else
+      collective_.all_gather_async(weights_, begin, count, dtype_, tag_of(b));
+  }
 }
 
 void WeightAllGather::wait_for(std::int64_t, std::int64_t end) {
@@ -33,8 +38,8 @@ void WeightAllGather::wait_for(std::int64_t, std::int64_t end) {
     timestamps_.record();
     collective_.wait(tag_of(arrived_));
     timestamps_.record();
-    if (!weights_) continue;
-    backend_.convert(static_cast<std::byte*>(weights_) + std::size_t(b.begin) * size_of(dtype_), dtype_,
+    if (dtype_ == DType::f32 || b.begin >= whole_) continue;
+    backend_.convert(static_cast<std::byte*>(weights_.data) + std::size_t(b.begin) * size_of(dtype_), dtype_,
                      static_cast<float*>(master_.data) + b.begin, DType::f32, b.end - b.begin);
   }
 }

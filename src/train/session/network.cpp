@@ -28,17 +28,23 @@ std::vector<CompiledGraph> compile_all(Backend& backend, const NetworkSpec& spec
   return out;
 }
 
+// Elements of the master weights that a rank stores.
+std::size_t master_count(const NetworkPlan& plan) {
+  const std::int64_t count = plan.layout.count, whole = plan.buckets.whole(count);
+  return std::size_t(whole + (plan.buckets.padded(count) - whole) / plan.buckets.ranks);
+}
+
 NetworkMemory memory_of(const NetworkSpec& spec, const NetworkPlan& plan) {
   const bool training = !plan.train.empty();
-  const auto count = std::size_t(training ? plan.optimizer.count : plan.layout.count);
+  const auto count = std::size_t(plan.buckets.padded(plan.layout.count));
   const std::size_t stats = std::size_t(plan.layout.stats_count) * sizeof(float);
   const auto bytes_of_16bit = [&](DType type) { return type == DType::f32 ? 0 : count * size_of(type); };
   NetworkMemory out;
-  out.parameters = count * sizeof(float) + bytes_of_16bit(spec.compute) + stats;
+  out.parameters = master_count(plan) * sizeof(float) + bytes_of_16bit(spec.compute) + stats;
   if (training) {
     out.gradients = count * sizeof(float) + bytes_of_16bit(spec.grad_dtype) + stats;
-    if (spec.buckets.sharded()) out.gradients += std::size_t(square_sum_count(plan.optimizer)) * sizeof(double);
-    out.moments = count / std::size_t(spec.buckets.ranks) * sizeof(float) * std::size_t(spec.optimizer.moment_count());
+    if (plan.buckets.sharded()) out.gradients += std::size_t(square_sum_count(plan.optimizer)) * sizeof(double);
+    out.moments = count / std::size_t(plan.buckets.ranks) * sizeof(float) * std::size_t(spec.optimizer.moment_count());
   }
   for (const auto* graphs : {&plan.train, &plan.eval})
     for (const CompiledGraph& compiled : *graphs) {
@@ -54,14 +60,16 @@ NetworkPlan plan_network(Backend& backend, const NetworkSpec& spec) {
   auto train = compile_all(backend, spec, spec.train_rows, Mode::train);
   auto eval = compile_all(backend, spec, spec.eval_rows, Mode::infer);
   ParameterLayout layout(any_graph(train, eval));
-  NetworkPlan out{std::move(train), std::move(eval), std::move(layout), spec.optimizer, {}};
+  NetworkPlan out{std::move(train), std::move(eval), std::move(layout), spec.optimizer, spec.buckets, {}};
   const Graph& graph = any_graph(out.train, out.eval);
-  out.optimizer.count = spec.buckets.padded(out.layout.count);
+  out.buckets.f32_count = out.layout.f32_count;
+  if (out.train.empty()) out.buckets.ranks = 1;
+  out.optimizer.count = out.buckets.padded(out.layout.count);
   out.optimizer.stats_count = out.layout.stats_count;
   out.optimizer.segments = out.layout.segments(graph, spec.weight_decay, out.optimizer);
-  out.optimizer.shards = spec.buckets.shards(out.layout.count);
-  // With sharding the optimizer updates only the master; the 16-bit weights are computed after the all-gather.
-  out.optimizer.weight_dtype = spec.buckets.sharded() ? DType::f32 : spec.compute;
+  out.optimizer.shards = out.buckets.shards(out.layout.count);
+  out.optimizer.whole_master = out.buckets.whole(out.layout.count);
+  out.optimizer.weight_dtype = spec.compute;
   out.needs = memory_of(spec, out);
   return out;
 }
@@ -74,9 +82,10 @@ Network::Network(ExecutionContext& compute, const NetworkSpec& spec, NetworkPlan
       graph_(any_graph(plan.train, plan.eval)),
       layout_(std::move(plan.layout)),
       needs_(plan.needs),
-      dtype_(spec.compute) {
+      dtype_(spec.compute),
+      buckets_(plan.buckets) {
   require_memory();
-  allocate(spec, plan);
+  allocate(plan);
   initialise_weights(spec.seed);
   if (!plan.train.empty()) prepare_training(spec, plan);
   prepare_programs(plan);
@@ -95,17 +104,21 @@ Buffer Network::device_buffer(std::size_t bytes) const {
   return Buffer(*compute_.device, MemoryKind::device, std::max(bytes, min_buffer_bytes));
 }
 
-void Network::allocate(const NetworkSpec& spec, const NetworkPlan& plan) {
-  const bool training = !plan.train.empty();
-  const auto count = std::size_t(training ? plan.optimizer.count : layout_.count);
-  if (training && spec.buckets.sharded()) {
-    shared_master_ = compute_.collective->allocate(count * sizeof(float));
+void Network::allocate(const NetworkPlan& plan) {
+  const std::size_t master_bytes = master_count(plan) * sizeof(float);
+  const std::size_t weight_bytes =
+      dtype_ == DType::f32 ? 0 : std::size_t(buckets_.padded(layout_.count)) * size_of(dtype_);
+  if (buckets_.sharded()) {
+    shared_master_ = compute_.collective->allocate(master_bytes);
+    if (weight_bytes > 0) shared_weights_ = compute_.collective->allocate(weight_bytes);
     master_data_ = static_cast<float*>(shared_master_.data);
+    weights_data_ = shared_weights_.data;
   } else {
-    master_ = device_buffer(count * sizeof(float));
+    master_ = device_buffer(master_bytes);
+    if (weight_bytes > 0) weights_ = device_buffer(weight_bytes);
     master_data_ = master_.as<float>();
+    weights_data_ = weights_.data();
   }
-  if (dtype_ != DType::f32) weights_ = device_buffer(count * size_of(dtype_));
   running_ = device_buffer(std::size_t(layout_.stats_count) * sizeof(float));
   arena_ = device_buffer(needs_.arena);
   packed_weights_ = device_buffer(needs_.packed_weights);
@@ -120,7 +133,12 @@ void Network::initialise_weights(std::uint64_t seed) {
   std::vector<float> master(std::size_t(layout_.count));
   std::vector<float> running(std::size_t(layout_.stats_count));
   layout_.initialise(graph_, seed, master.data(), running.data());
-  device.copy_to_device(Stream::compute, master_data_, master.data(), master.size() * sizeof(float));
+  for (const StoredRange& r : buckets_.stored(layout_.count, whole_master())) {
+    const std::int64_t end = std::min(r.end, layout_.count);
+    if (end > r.begin)
+      device.copy_to_device(Stream::compute, master_data_ + r.offset, master.data() + r.begin,
+                            std::size_t(end - r.begin) * sizeof(float));
+  }
   device.copy_to_device(Stream::compute, running_.data(), running.data(), running.size() * sizeof(float));
   device.synchronize();
 }
@@ -133,18 +151,17 @@ void Network::prepare_training(const NetworkSpec& spec, const NetworkPlan& plan)
   if (spec.grad_dtype != DType::f32) grad_16bit = collective.allocate(count * size_of(spec.grad_dtype));
   optimizer_ = compute_.backend->make_optimizer(plan.optimizer);
   std::size_t moment_elements = count;
-  if (spec.buckets.sharded()) {
-    buckets_ = spec.buckets;
+  if (buckets_.sharded()) {
     square_sums_ = square_sum_count(plan.optimizer);
     squares_ = collective.allocate(std::size_t(square_sums_) * sizeof(double));
-    weight_all_gather_ = std::make_unique<WeightAllGather>(collective, *compute_.backend, spec.buckets, layout_.count,
-                                                           shared_master_, weights_.data(), dtype_);
-    moment_elements = count / std::size_t(spec.buckets.ranks);
+    weight_all_gather_ = std::make_unique<WeightAllGather>(collective, *compute_.backend, buckets_, layout_.count,
+                                                           shared_master_, shared_weights_, dtype_);
+    moment_elements = count / std::size_t(buckets_.ranks);
   }
   for (int i = 0; i < plan.optimizer.moment_count(); ++i)
     moments_.push_back(device_buffer(moment_elements * sizeof(float)));
   optimizer_args_ = {.master = master_data_,
-                     .weights = weights_.data(),
+                     .weights = weights_data_,
                      .gradient = static_cast<float*>(gradient.data),
                      .moment1 = moment(0),
                      .moment2 = moment(1),
@@ -158,7 +175,7 @@ void Network::prepare_programs(NetworkPlan& plan) {
   ProgramMemory memory{.arena = arena_.data(),
                        .packed_weights = packed_weights_.data(),
                        .master = master_data_,
-                       .weights = dtype_ == DType::f32 ? master_data_ : weights_.data(),
+                       .weights = dtype_ == DType::f32 ? master_data_ : weights_data_,
                        .gradient = static_cast<float*>(gradient.data),
                        .running = running_.as<float>(),
                        .stats = static_cast<float*>(stats.data),
@@ -242,8 +259,12 @@ void Network::clear_statistics() {
 }
 
 void Network::weights_changed() {
-  if (dtype_ != DType::f32) compute_.backend->convert(weights_.data(), dtype_, master_data_, DType::f32, layout_.count);
-  complete_ = ++version_;
+  ++version_;
+  if (dtype_ != DType::f32)
+    for (const StoredRange& r : buckets_.stored(layout_.count, whole_master()))
+      compute_.backend->convert(static_cast<std::byte*>(weights_data_) + std::size_t(r.begin) * size_of(dtype_), dtype_,
+                                master_data_ + r.offset, DType::f32, r.end - r.begin);
+  if (whole_master() >= layout_.count) complete_ = version_;
 }
 
 }  // namespace millrace

@@ -104,8 +104,8 @@ CapturePartition Session::capture_partition(std::int64_t rows) const {
   return {compute.device->max_captured_micro_batches(), max, config.train.balance != "even" && world.size() > 1};
 }
 
-ReducerSpec Session::reducer_spec(std::int64_t gradient_count) const {
-  return {gradient_count, spec.buckets, spec.grad_dtype, config.comm.overlap, world.size() == 1 || strict()};
+ReducerSpec Session::reducer_spec(std::int64_t gradient_count, const BucketSpec& buckets) const {
+  return {gradient_count, buckets, spec.grad_dtype, config.comm.overlap, world.size() == 1 || strict()};
 }
 
 bool Session::progress_thread() const { return uses_progress_thread(world, config.comm.progress); }

@@ -33,8 +33,8 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
     : s_(s),
       network_(network),
       loader_(loader),
-      reducer_(*s.compute.collective, *s.compute.backend, s.reducer_spec(network.layout().count), network.gradient,
-               network.grad_16bit),
+      reducer_(*s.compute.collective, *s.compute.backend, s.reducer_spec(network.layout().count, network.buckets()),
+               network.gradient, network.grad_16bit),
       timer_(*s.compute.device, *s.compute.collective, timer_spec()),
       capture_partition_(s.capture_partition(s.batching.micro_batch)) {
   if (s.config.test.compute_delay > 0 && !s.compute.device->shares_host_memory())

@@ -51,6 +51,7 @@ struct StepProfile {
   double stats_bytes = 0;          // batch statistics that are all-reduced too
   double bucket_bytes = 8 << 20;   // of float32 gradients
   int element_bytes = 4;           // of a gradient as it is sent; the bytes of `ready` count 4
+  int weight_bytes = 4;            // of a weight as ZeRO all-gathers it
   bool overlap = true;             // all-reduces start during the backward pass
   bool beside = true;              // communication progresses while the step computes
   bool meets = true;               // ranks synchronise after each step

@@ -1,6 +1,7 @@
 // Buckets: the slices of the flat gradient and weight buffers that are communicated at once. With ZeRO stage 1
 // (Rajbhandari et al. 2020) each bucket is sharded evenly: rank r updates shard r and is the only rank that stores the
-// moments of that shard.
+// moments of that shard. In 16 bits it is also the only one that stores its float32 master weights; the ranks
+// all-gather the 16-bit weights. Only the parameters that are read as float32 are whole, and all-gathered, in float32.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -16,19 +17,29 @@ struct Bucket {
   std::int64_t begin = 0, end = 0;  // elements
 };
 
+// Elements [begin, end) of a flat buffer, which a rank stores at `offset`.
+struct StoredRange {
+  std::int64_t begin = 0, end = 0, offset = 0;
+};
+
 struct BucketSpec {
-  std::int64_t elements = 1;  // approximate size of a bucket; it is rounded down to the alignment
-  int ranks = 1, rank = 0;    // the ranks that share each bucket, and this one; ranks = 1: buckets are not sharded
+  std::int64_t elements = 1;   // approximate size of a bucket; it is rounded down to the alignment
+  int ranks = 1, rank = 0;     // the ranks that share each bucket, and this one; ranks = 1: buckets are not sharded
+  std::int64_t f32_count = 0;  // ParameterLayout::f32_count
 
   bool sharded() const { return ranks > 1; }
   std::int64_t alignment() const;  // bucket sizes are multiples of it, in elements
   // Size of a flat buffer for `count` elements. With sharding it is padded so that the last bucket divides evenly too.
   std::int64_t padded(std::int64_t count) const;
-  // The buckets of padded(count) elements, from the end of the buffer to its start.
+  // Elements whose float32 values all ranks store: all, or with sharding, f32_count rounded up to the alignment.
+  std::int64_t whole(std::int64_t count) const;
+  // The buckets of padded(count) elements, from the end of the buffer to its start. None crosses whole(count).
   std::vector<Bucket> split(std::int64_t count) const;
   Bucket own_shard(const Bucket&) const;
   // This rank's shards of all buckets, in ascending order; empty if buckets are not sharded.
   std::vector<OptimizerShard> shards(std::int64_t count) const;
+  // What this rank stores of a buffer that has the first `whole` elements, then only this rank's shards behind them.
+  std::vector<StoredRange> stored(std::int64_t count, std::int64_t whole) const;
 };
 
 }  // namespace millrace

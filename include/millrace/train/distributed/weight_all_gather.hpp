@@ -11,10 +11,11 @@ namespace millrace {
 
 class WeightAllGather : public ParamReadyHook {
  public:
-  // master: float32 weights; the region belongs to the collective. weights: the copy in DType, which is updated as
-  // buckets arrive; null with float32.
-  WeightAllGather(Collective&, Backend&, const BucketSpec&, std::int64_t count, SharedRegion master, void* weights,
-                  DType);
+  // master: float32 weights. weights: the copy in DType; unused with float32. Both regions belong to the collective.
+  // Buckets of float32 parameters (BucketSpec::whole()) are all-gathered in the master and then converted, the others
+  // are all-gathered in the weights.
+  WeightAllGather(Collective&, Backend&, const BucketSpec&, std::int64_t count, SharedRegion master,
+                  SharedRegion weights, DType);
   // Starts the all-gather of all buckets. Call it on every rank once between two optimizer steps. The timestamps are
   // recorded before and after each wait. A captured group that contains begin() must contain finish() too.
   void begin(TimestampSeries = {});
@@ -26,9 +27,9 @@ class WeightAllGather : public ParamReadyHook {
  private:
   Collective& collective_;
   Backend& backend_;
-  SharedRegion master_;
-  void* weights_;
+  SharedRegion master_, weights_;
   DType dtype_;
+  std::int64_t whole_;           // elements that are all-gathered as float32
   std::vector<Bucket> buckets_;  // in forward order
   std::size_t arrived_ = 0;
   TimestampSeries timestamps_;

@@ -24,7 +24,7 @@ struct NetworkSpec {
   OptimizerSpec optimizer;  // plan_network() fills in counts, segments, shards and weight_dtype
   float weight_decay = 0;
   DType grad_dtype = DType::f32;
-  BucketSpec buckets;  // sharded: the optimizer's moments are sharded over the ranks too
+  BucketSpec buckets;  // sharded: the state of the optimizer is sharded over the ranks too. plan_network() completes it
   std::uint64_t seed = 1;
 };
 
@@ -45,6 +45,7 @@ struct NetworkPlan {
   std::vector<CompiledGraph> train, eval;  // in the order of the row counts
   ParameterLayout layout;
   OptimizerSpec optimizer;  // complete
+  BucketSpec buckets;       // complete; not sharded without training
   NetworkMemory needs;
 };
 NetworkPlan plan_network(Backend&, const NetworkSpec&);
@@ -95,12 +96,15 @@ class Network {
   void mark_weights_updated() { ++version_; }
   // Sets this rank's contribution to the batch statistics to zero: for a rank without rows.
   void clear_statistics();
-  // Call it after the master weights were written from outside: updates the 16-bit weights.
+  // Call it after the master weights that this rank stores were written from outside: updates the 16-bit weights. They
+  // are complete after the next all-gather.
   void weights_changed();
 
   // Flat buffers, for the reducer and checkpoints.
   SharedRegion gradient, grad_16bit, stats;
+  // The first whole_master() elements, then only this rank's shards behind them, one after the other.
   float* master() const { return master_data_; }
+  std::int64_t whole_master() const { return buckets_.whole(layout_.count); }
   float* running() const { return running_.as<float>(); }
   // If the buckets are sharded, the moments contain only this rank's shards, one after the other.
   const BucketSpec& buckets() const { return buckets_; }
@@ -114,7 +118,7 @@ class Network {
   };
   // The steps of construction, in this order.
   void require_memory() const;
-  void allocate(const NetworkSpec&, const NetworkPlan&);
+  void allocate(const NetworkPlan&);
   void initialise_weights(std::uint64_t seed);
   void prepare_training(const NetworkSpec&, const NetworkPlan&);
   void prepare_programs(NetworkPlan&);
@@ -126,8 +130,9 @@ class Network {
   ParameterLayout layout_;
   NetworkMemory needs_;
   DType dtype_;
-  SharedRegion shared_master_, squares_;  // only with sharded buckets
+  SharedRegion shared_master_, shared_weights_, squares_;  // only with sharded buckets
   float* master_data_ = nullptr;
+  void* weights_data_ = nullptr;  // null with float32
   Buffer master_, weights_, running_, arena_, packed_weights_, state_, pushed_, state_copies_;
   std::array<std::unique_ptr<Event>, 2> state_ready_;
   std::vector<Buffer> moments_;

@@ -50,7 +50,7 @@ struct Session {
   LoaderOptions loader_options() const;       // for a loader that is asked for one batch at a time
   LoaderOptions step_loader_options() const;  // for training, which takes all batches of a captured group at once
   CapturePartition capture_partition(std::int64_t micro_batch) const;
-  ReducerSpec reducer_spec(std::int64_t gradient_count) const;
+  ReducerSpec reducer_spec(std::int64_t gradient_count, const BucketSpec&) const;
   // Whether a dedicated thread drives the communication on the CPU while the step computes.
   bool progress_thread() const;
   bool strict() const { return config.run.reproducible == Reproducible::strict; }
