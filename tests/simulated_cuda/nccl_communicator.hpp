@@ -15,7 +15,11 @@
 
 namespace millrace::simulated {
 
-// A fault "KIND:RANK:N:SECONDS" of MILLRACE_SIMULATED_FAULT.
+// A fault of MILLRACE_SIMULATED_FAULT. The rank is that of the communicator, and the collectives count from 1 as they
+// run.
+//   nccl-init:RANK            the rank does not connect (ncclUnhandledCudaError); the others stay in progress
+//   nccl-late:RANK:N:SECONDS  the rank's N-th collective begins late
+//   nccl-error:RANK:N         the rank's N-th collective fails (ncclRemoteError) and waits for an abort
 struct NcclFault {
   std::string kind;
   int rank = -1;

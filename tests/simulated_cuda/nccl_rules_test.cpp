@@ -78,7 +78,7 @@ TEST(SimulatedNccl, RefusesASecondStream) {
     Rank r(rank, 2, id, mib);
     cudaStream_t other = nullptr;
     cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
-    return r.sum(1) == ncclSuccess && r.sum(1, other) == ncclSuccess;
+    return r.sum(1) == ncclSuccess && cudaStreamSynchronize(r.stream) == cudaSuccess && r.sum(1, other) == ncclSuccess;
   });
 }
 TEST(SimulatedNccl, RefusesToRegisterOtherMemory) {

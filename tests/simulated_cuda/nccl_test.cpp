@@ -79,6 +79,21 @@ TEST(SimulatedNccl, GraphsReplayCollectives) {
             0);
 }
 
+TEST(SimulatedNccl, AbortEndsAnOperationInItsMiddle) {
+  EXPECT_EQ(
+      on_ranks(2,
+               [](int rank, const ncclUniqueId& id) {
+                 Rank r(rank, 2, id, 256 * mib);
+                 bool good = r.sum(64 * mib) == ncclSuccess;
+                 std::this_thread::sleep_for(Seconds(0.02));
+                 if (rank == 1) return good;  // gone when some pieces are summed
+                 std::this_thread::sleep_for(Seconds(0.2));
+                 good = good && cudaStreamQuery(r.stream) == cudaErrorNotReady && ncclCommAbort(r.comm) == ncclSuccess;
+                 return good && cudaStreamSynchronize(r.stream) == cudaSuccess && ncclMemFree(r.device) == ncclSuccess;
+               }),
+      0);
+}
+
 TEST(SimulatedNccl, RanksMayBeThreads) {
   EXPECT_EQ(on_ranks(1,
                      [](int, const ncclUniqueId& id) {
