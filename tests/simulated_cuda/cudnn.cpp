@@ -13,10 +13,21 @@ struct cudnnContext {
 
 namespace millrace::test {
 
+constexpr std::size_t max_bytes = 32 << 20;
+
 void execute_plan(cudnnHandle_t handle, const std::vector<PlanMemory>& memory, std::function<void()> run) {
   const char* call = "cudnnBackendExecute";
   simulated::check_enqueue(call, handle->stream);
-  for (const PlanMemory& m : memory) simulated::check_device_range(call, handle->stream, m.data, m.bytes);
+  std::size_t bytes = 0;
+  for (const PlanMemory& m : memory) {
+    simulated::check_device_range(call, handle->stream, m.data, m.bytes);
+    bytes += m.bytes;
+  }
+  // Benchmarks of a GPU's rate run convolutions that would take minutes here.
+  if (bytes > max_bytes) {
+    simulated::notice(fmt::format("plans of cuDNN on more than {} MiB are not computed", max_bytes >> 20));
+    return;
+  }
   simulated::enqueue(handle->stream, "a plan of cuDNN", std::move(run));
 }
 

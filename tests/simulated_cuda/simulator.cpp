@@ -72,6 +72,13 @@ void violation(const std::string& call, cudaStream_t stream, const std::string& 
   violation(call + " on " + name_of(stream), rule);
 }
 
+void notice(const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard hold(mutex);
+  if (said.insert(text).second) fmt::print(stderr, "simulated CUDA: {}\n", text);
+}
+
 ThreadState& this_thread() {
   thread_local ThreadState state;
   return state;
