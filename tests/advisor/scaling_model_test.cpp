@@ -170,6 +170,11 @@ TEST(ScalingModel, ZeroUsesReduceScatterAllGatherAndAShardedOptimizer) {
   EXPECT_NEAR(p.exposed, 2 * ms + 2 * ms + squares, 1e-12)
       << "the first all-gather and the last reduce-scatter are exposed";
   EXPECT_NEAR(p.sums, 8 * ms + squares, 1e-12);
+  s.weight_bytes = 2;
+  const Prediction halved = predict(s, taking(4 * ms), 2, Scaling::weak);
+  EXPECT_NEAR(halved.exposed, 1 * ms + 2 * ms + squares, 1e-12) << "16-bit weights take half of the time";
+  EXPECT_NEAR(halved.sums, 6 * ms + squares, 1e-12);
+  s.weight_bytes = 4;
   s.beside = false;
   EXPECT_NEAR(predict(s, taking(4 * ms), 2, Scaling::weak).exposed, 8 * ms + squares, 1e-12);
   // The shards of 256 ranks, 16 KiB each, fill four of these buckets.
