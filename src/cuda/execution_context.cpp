@@ -99,10 +99,9 @@ ExecutionContext make_cuda_context(World& world, const ExecutionOptions& options
                 cudnn_library.load();
                 cublas_library.load();
                 device = std::make_unique<CudaDevice>(
-                    world.local_rank() % count,
-                    DeviceOptions{options.cuda.graph, options.cuda.graph_micro_batches,
-                                  options.collective.timeout_seconds + later_than_watchdog, world.rank(),
-                                  options.cuda.breadcrumbs});
+                    world.local_rank() % count, DeviceOptions{options.cuda.graph, options.cuda.graph_micro_batches,
+                                                              options.collective.timeout_seconds + later_than_watchdog,
+                                                              world.rank(), options.cuda.breadcrumbs});
               }));
   const auto assignments =
       gather_gpu_assignments(world, {world.host(), device->bus_id(), count, device->mig_instance()});

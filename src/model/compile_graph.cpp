@@ -42,8 +42,8 @@ class Planner {
       if (needs.saved)
         out_.saved_region[std::size_t(i)] =
             add(graph.nodes[std::size_t(i)].name + ".saved", needs.saved, i, backward_time(i));
-      out_.packed_weight_offset.push_back(
-          needs.packed_weights > 0 ? std::optional(out_.plan.packed_weight_bytes) : std::nullopt);
+      out_.packed_weight_offset.push_back(needs.packed_weights > 0 ? std::optional(out_.plan.packed_weight_bytes)
+                                                                   : std::nullopt);
       out_.plan.packed_weight_bytes += aligned(needs.packed_weights);
     }
     for (const auto& adder : out_.gradient_adders)

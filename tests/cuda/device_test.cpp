@@ -10,9 +10,10 @@ namespace millrace::cuda {
 namespace {
 
 TEST(CudaDevice, AMissingGpuIsExplainedWithWhatToDo) {
-  EXPECT_EQ(explain_no_gpu(cudaErrorInsufficientDriver, 12040, 13000, nullptr),
-            "the NVIDIA driver supports CUDA 12.4, but millrace needs 13.0. update the driver, or install NVIDIA's package "
-            "cuda-compat-13-0 (on GPUs for data centers)");
+  EXPECT_EQ(
+      explain_no_gpu(cudaErrorInsufficientDriver, 12040, 13000, nullptr),
+      "the NVIDIA driver supports CUDA 12.4, but millrace needs 13.0. update the driver, or install NVIDIA's package "
+      "cuda-compat-13-0 (on GPUs for data centers)");
   EXPECT_EQ(explain_no_gpu(cudaErrorInsufficientDriver, 0, 13000, "0"),
             "no NVIDIA driver on this machine. set run.device = cpu (or auto), or start on a node with GPUs");
   EXPECT_EQ(explain_no_gpu(cudaErrorNoDevice, 13000, 13000, ""),

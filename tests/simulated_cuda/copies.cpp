@@ -14,7 +14,8 @@ namespace {
 Place check_side(const char* call, cudaStream_t stream, const void* p, std::size_t bytes, bool device) {
   const Place place = place_of(p);
   if (device != (place == Place::device))
-    violation(call, stream, fmt::format("{} is {}memory of the GPU, which the kind of copy contradicts", p, device ? "no " : ""));
+    violation(call, stream,
+              fmt::format("{} is {}memory of the GPU, which the kind of copy contradicts", p, device ? "no " : ""));
   if (place != Place::pageable && !lies_in_allocation(p, bytes))
     violation(call, stream, fmt::format("{} bytes at {} reach beyond an allocation", bytes, p));
   return place;
@@ -24,7 +25,8 @@ Place check_side(const char* call, cudaStream_t stream, const void* p, std::size
 // memory returns only when it is complete.
 cudaError_t copy_pageable(cudaStream_t stream, void* to, const void* from, std::size_t bytes, bool to_device) {
   if (to_device) {
-    auto staged = std::make_shared<std::vector<char>>(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
+    auto staged =
+        std::make_shared<std::vector<char>>(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
     enqueue(stream, "copy", [=] { std::memcpy(to, staged->data(), bytes); });
     return cudaSuccess;
   }

@@ -133,7 +133,8 @@ void check_epilogue(cudaStream_t stream, cublasLtMatmulDesc_t d, const MatmulSpe
   const bool bits = cuda::aux_of(s.epilogue) == cuda::Aux::bits;
   if (stride < s.m || stride % (bits ? 128 : 8) != 0)
     violation("cublasLtMatmul", stream, fmt::format("a stride of aux of {} for {} rows", stride, s.m));
-  if (stride != cuda::aux_stride(s.epilogue, s.m)) violation("cublasLtMatmul", stream, "this stride of aux is not simulated");
+  if (stride != cuda::aux_stride(s.epilogue, s.m))
+    violation("cublasLtMatmul", stream, "this stride of aux is not simulated");
   check_pointer(stream, "aux", args.aux, cuda::aux_bytes(s));
 }
 
@@ -163,7 +164,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               int wanted, cublasLtMatmulHeuristicResult_t* results, int* count) {
   std::uint64_t limit = 0;
   std::size_t written = 0;
-  cublasLtMatmulPreferenceGetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit, sizeof limit, &written);
+  cublasLtMatmulPreferenceGetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit, sizeof limit,
+                                       &written);
   *count = 0;
   const auto spec = spec_of(d, layout_of(a), layout_of(b), layout_of(out));
   if (!spec) return CUBLAS_STATUS_INVALID_VALUE;

@@ -36,8 +36,8 @@ cudnnBackendDescriptor_t described_gpu() {
     cudnnBackendDescriptor_t made = nullptr;
     const std::string text = read_file(MILLRACE_SOURCE_DIR "/tests/cuda/h200.json");
     cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &made);
-    cudnnBackendSetAttribute(made, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, std::int64_t(text.size()),
-                             text.data());
+    cudnnBackendSetAttribute(made, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                             std::int64_t(text.size()), text.data());
     if (cudnnBackendFinalize(made) != CUDNN_STATUS_SUCCESS)
       simulated::violation("cudnnCreate", "cuDNN does not take the description of the GPU");
     return made;

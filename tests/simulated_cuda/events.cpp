@@ -34,7 +34,8 @@ cudaError_t create(const char* call, cudaEvent_t* out, unsigned flags) {
   return done(cudaSuccess);
 }
 
-// An event that was recorded in a capture (without the external flag) stands for a place in that graph: cudaErrorCapturedEvent.
+// An event that was recorded in a capture (without the external flag) stands for a place in that graph:
+// cudaErrorCapturedEvent.
 void check_not_captured(const char* call, const EventState& event) {
   check_call(call, Safety::unsafe_in_capture);
   if (event.capture) violation(call, name_of(event) + " was last recorded in a capture, which this call invalidates");

@@ -178,12 +178,14 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
   const auto& nodes = exec->graph->nodes;
   for (std::size_t i = 0; i < nodes.size(); ++i)
     if (const auto& event = nodes[i].awaits) {
-      if (event->destroyed) violation(call, handle, fmt::format("the graph waits for event {}, which was destroyed", event->number));
+      if (event->destroyed)
+        violation(call, handle, fmt::format("the graph waits for event {}, which was destroyed", event->number));
       if (event->last) launch->awaits[int(i)] = event->last;
     }
   for (std::size_t i = 0; i < nodes.size(); ++i)
     if (const auto& event = nodes[i].records) {
-      if (event->destroyed) violation(call, handle, fmt::format("the graph records event {}, which was destroyed", event->number));
+      if (event->destroyed)
+        violation(call, handle, fmt::format("the graph records event {}, which was destroyed", event->number));
       event->last = std::make_shared<Recording>();
       event->capture = nullptr;
       launch->sets[int(i)] = event->last;

@@ -12,7 +12,8 @@ namespace millrace::cuda {
 void run_on_host(StreamHandle stream, const char* kernel, std::function<void()> body) {
   simulated::check_enqueue("launch of a kernel", stream);
   int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(kernel, nullptr, nullptr, &status), std::free);
+  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(kernel, nullptr, nullptr, &status),
+                                                         std::free);
   simulated::enqueue(stream, status == 0 ? name.get() : kernel, std::move(body));
 }
 

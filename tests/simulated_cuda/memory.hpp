@@ -4,8 +4,8 @@
 
 namespace millrace::simulated {
 
-// While at least one of these lives, device memory can be read and written; otherwise a touch ends the process. It is for
-// the thread that runs a piece of work. The host may touch device memory unnoticed while work runs.
+// While at least one of these lives, device memory can be read and written; otherwise a touch ends the process. It is
+// for the thread that runs a piece of work. The host may touch device memory unnoticed while work runs.
 class DeviceAccess {
  public:
   DeviceAccess();

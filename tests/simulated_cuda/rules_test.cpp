@@ -25,7 +25,8 @@ class SimulatedCuda : public testing::Test {
   SimulatedCuda() {
     GTEST_FLAG_SET(death_test_style, "threadsafe");  // after a fork() the threads of the streams would be missing
     EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
-    for (cudaStream_t* s : {&first, &second}) EXPECT_EQ(cudaStreamCreateWithFlags(s, cudaStreamNonBlocking), cudaSuccess);
+    for (cudaStream_t* s : {&first, &second})
+      EXPECT_EQ(cudaStreamCreateWithFlags(s, cudaStreamNonBlocking), cudaSuccess);
     EXPECT_EQ(cudaEventCreate(&event), cudaSuccess);
     void* p = nullptr;
     EXPECT_EQ(cudaMalloc(&p, bytes), cudaSuccess);

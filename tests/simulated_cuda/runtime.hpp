@@ -83,8 +83,8 @@ ThreadState& this_thread();
 
 // Every call of the runtime ends with this: it notes an error as the thread's last one. A lost context replaces it.
 cudaError_t done(cudaError_t);
-// Ends the process if the thread may not make this call now: work of a stream calls CUDA, no GPU is chosen, or the thread
-// captures and the call is one that CUDA calls potentially unsafe.
+// Ends the process if the thread may not make this call now: work of a stream calls CUDA, no GPU is chosen, or the
+// thread captures and the call is one that CUDA calls potentially unsafe.
 enum class Safety { always, unsafe_in_capture };
 void check_call(const char* call, Safety);
 

@@ -115,7 +115,8 @@ void check_call(const char* call, Safety safety) {
 void check_enqueue(const char* call, cudaStream_t stream) {
   check_call(call, Safety::always);
   if (const int device = stream_of(call, stream).device; device != this_thread().device)
-    violation(call, stream, fmt::format("the stream belongs to GPU {}, the thread uses GPU {}", device, this_thread().device));
+    violation(call, stream,
+              fmt::format("the stream belongs to GPU {}, the thread uses GPU {}", device, this_thread().device));
   // cudaGetLastError: errors stay until they are read. A library reads them after its launches.
   if (const cudaError_t left = this_thread().last; left != cudaSuccess && !lost)
     violation(call, stream, fmt::format("an earlier call of this thread left the error {}", int(left)));

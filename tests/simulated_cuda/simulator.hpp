@@ -1,6 +1,7 @@
-// A CUDA without a GPU: the functions of the CUDA runtime, cuBLASLt, cuDNN and NCCL that src/cuda calls, for the program
-// millrace_simulated of the tests. A stream is a thread, device memory is memory that the host may not touch, and a
-// kernel is its body compiled for the host (cuda/block/host_block.hpp), which runs when its turn in the stream comes.
+// A CUDA without a GPU: the functions of the CUDA runtime, cuBLASLt, cuDNN and NCCL that src/cuda calls, for the
+// program millrace_simulated of the tests. A stream is a thread, device memory is memory that the host may not touch,
+// and a kernel is its body compiled for the host (cuda/block/host_block.hpp), which runs when its turn in the stream
+// comes.
 //
 // The simulation is strict: a call that CUDA's documentation forbids ends the process with a line that names the call,
 // the stream and the rule. Each rule has its source in a comment. What it cannot show: races inside a kernel, the
@@ -12,7 +13,8 @@
 //   MILLRACE_SIMULATED_SEED      of the random delays and of the order of a graph's nodes (1)
 //   MILLRACE_SIMULATED_DELAY     longest random delay before a piece of work, in microseconds (50)
 //   MILLRACE_SIMULATED_CAPTURE   duration of each call that adds to a capture, in microseconds (0)
-//   MILLRACE_SIMULATED_FAULT     a fault on purpose, KIND:RANK:N: the N-th kernel, malloc or host-alloc of the rank fails;
+//   MILLRACE_SIMULATED_FAULT     a fault on purpose, KIND:RANK:N: the N-th kernel, malloc or host-alloc of the rank
+//   fails;
 //                                for those of NCCL see nccl_communicator.hpp
 #pragma once
 #include <cuda_runtime_api.h>
@@ -30,18 +32,19 @@ namespace millrace::simulated {
 void notice(const std::string& text);
 
 // Every simulated function of a library that enqueues work calls this first. It checks that the calling thread has
-// chosen a GPU (cudaSetDevice), that the stream belongs to that GPU, and that no error of an earlier call is left, which
-// the library would report as its own.
+// chosen a GPU (cudaSetDevice), that the stream belongs to that GPU, and that no error of an earlier call is left,
+// which the library would report as its own.
 void check_enqueue(const char* call, cudaStream_t);
 
-// Enqueues work: it runs in the thread of the stream, in order. If the stream is in a capture, the work becomes a node of
-// the graph, and runs at each replay. So `work` must own all that it needs; it may run several times. what: its name in
-// messages. Work may access device memory; the calling thread may not.
+// Enqueues work: it runs in the thread of the stream, in order. If the stream is in a capture, the work becomes a node
+// of the graph, and runs at each replay. So `work` must own all that it needs; it may run several times. what: its name
+// in messages. Work may access device memory; the calling thread may not.
 void enqueue(cudaStream_t, const std::string& what, std::function<void()> work);
 
 bool is_capturing(cudaStream_t);
 
-// Device memory, filled with 0xff; null if the GPU has no room. free_device waits for all work of the GPU, as cudaFree does.
+// Device memory, filled with 0xff; null if the GPU has no room. free_device waits for all work of the GPU, as cudaFree
+// does.
 void* allocate_device(std::size_t bytes);
 void free_device(const char* call, void*);
 // Ends the process unless [p, p + bytes) lies in one live allocation of device memory. For the arguments of libraries.

@@ -145,8 +145,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   return done(cudaSuccess);
 }
 
-// CUDA C++ programming guide, "Prohibited and unhandled operations": it is invalid to synchronize or query the execution
-// status of a stream which is being captured. Any thread, any capture mode; it invalidates the capture.
+// CUDA C++ programming guide, "Prohibited and unhandled operations": it is invalid to synchronize or query the
+// execution status of a stream which is being captured. Any thread, any capture mode; it invalidates the capture.
 static void check_not_captured(const char* call, cudaStream_t handle) {
   check_call(call, Safety::unsafe_in_capture);
   Stream& stream = stream_of(call, handle);
@@ -167,7 +167,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
 // The same chapter: the same holds for a device when any of its streams is in a capture.
 cudaError_t cudaDeviceSynchronize() {
   check_call("cudaDeviceSynchronize", Safety::unsafe_in_capture);
-  if (any_capture()) violation("cudaDeviceSynchronize", "a stream of the GPU is in a capture, which this call invalidates");
+  if (any_capture())
+    violation("cudaDeviceSynchronize", "a stream of the GPU is in a capture, which this call invalidates");
   wait_for_all_streams();
   return done(cudaSuccess);
 }

@@ -56,9 +56,9 @@ NcclComm::NcclComm(World& world, int max_ctas, double timeout_seconds) : timeout
       if (const auto asked = ncclCommGetAsyncError(comm_, &status); asked != ncclSuccess) status = asked;
     }
     enum : std::int64_t { connected, connecting, failed };
-    std::int64_t slowest = status == ncclSuccess                                      ? connected
+    std::int64_t slowest = status == ncclSuccess                                 ? connected
                            : status == ncclInProgress && Clock::now() < deadline ? connecting
-                                                                                      : failed;
+                                                                                 : failed;
     world.all_reduce(std::span<std::int64_t>(&slowest, 1), World::Reduce::max);
     if (slowest != connecting) {
       if (slowest == connected) return;

@@ -26,9 +26,9 @@ constexpr std::size_t buffer_bytes = 4u << 20;
 constexpr std::size_t max_records = 4u << 20;  // of one trace; more are dropped, with a warning
 // cupti_activity.h: an external correlation record comes right before the record of the API call that it belongs to.
 // Without DRIVER and RUNTIME there are no such calls, and so no correlations. The records of the calls are not used.
-constexpr CUpti_ActivityKind kinds[] = {CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, CUPTI_ACTIVITY_KIND_DRIVER,
-                                        CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-                                        CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET};
+constexpr CUpti_ActivityKind kinds[] = {
+    CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, CUPTI_ACTIVITY_KIND_DRIVER, CUPTI_ACTIVITY_KIND_RUNTIME,
+    CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,    CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET};
 
 struct CuptiLibrary {
   void* handle = nullptr;

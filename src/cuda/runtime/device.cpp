@@ -21,7 +21,7 @@ namespace millrace::cuda {
 namespace {
 
 constexpr std::size_t alignment = 4096;  // of Buffer; CUDA guarantees 256 bytes, and less for page-locked memory
-constexpr int min_capability = 80;  // the oldest architecture that cmake/cuda.cmake compiles kernels for
+constexpr int min_capability = 80;       // the oldest architecture that cmake/cuda.cmake compiles kernels for
 
 // While this object lives, the thread allocates memory on the NUMA node of the GPU, if Linux knows that node. The
 // destructor restores the thread's memory policy.
