@@ -17,5 +17,6 @@ find src include tests -name '*.cu' -o -name '*.cuh' | while read -r file; do
   mkdir -p "$links/$(dirname "$file")"
   ln -s "$PWD/$file" "$links/$file.cpp"
 done
-long=$("$lizard" -l cpp --length 60 --arguments 7 --CCN 1000 --warnings_only src include tests "$links" || true)
+long=$("$lizard" -l cpp --length 60 --arguments 7 --CCN 1000 --warnings_only src include tests "$links" |
+  grep -vE ' (cuda|cublasLt|nccl)[A-Za-z]+ has [1-5]?[0-9] NLOC' || true)  # their parameters are those of a library
 [ -z "$long" ] || { echo "FAILED: functions with more than 60 lines or 7 parameters. split them:"; echo "$long"; exit 1; }

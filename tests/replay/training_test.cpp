@@ -199,14 +199,14 @@ TEST(ReplayedFaults, NameTheOperationAndTheStepWithBreadcrumbs) {
   EXPECT_EQ(failure_in(c, "linear1 backward", 5), front + "step 5, linear1 backward");
 }
 
-// A step has two micro-batches and so 30 operations, with a breadcrumb at the first and the 16th.
+// A step has two micro-batches and so 25 operations, with a breadcrumb at the first and the 16th.
 TEST(ReplayedFaults, NameARangeOfOperationsWithSomeBreadcrumbs) {
   RunConfig c = small_run(false);
   c.train.micro_batch = 16;
   c.cuda.breadcrumbs = CudaOptions::Breadcrumbs::some;
-  const std::string front = "illegal address; the GPU was at step 4, one of the 15 from ";
-  EXPECT_EQ(failure_in(c, "conv1 forward", 7), front + "input weights to globalpool1 backward");
-  EXPECT_EQ(failure_in(c, "conv1 backward", 8), front + "relu1 backward to optimizer");
+  const std::string front = "illegal address; the GPU was at step 4, one of the ";
+  EXPECT_EQ(failure_in(c, "conv1 forward", 7), front + "15 from conv1 weights to relu1 forward");
+  EXPECT_EQ(failure_in(c, "conv1 backward", 8), front + "10 from globalpool1 forward to optimizer");
   c.cuda.breadcrumbs = CudaOptions::Breadcrumbs::none;
   EXPECT_EQ(failure_in(c, "conv1 backward", 8), "illegal address; place unknown");
 }

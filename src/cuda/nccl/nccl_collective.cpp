@@ -231,7 +231,8 @@ class NcclCollective : public Collective {
 
   // Aborts NCCL's kernels, so that threads that wait for the GPU can go on, and then ends all ranks.
   void give_up(const std::string& message) {
-    if (claim_report_of_host(Reporter::watchdog)) log::error(message);
+    const bool reports = claim_report_of_host(Reporter::watchdog);
+    if (reports) log::error(message);
     {
       const std::lock_guard lock(mutex_);
       failure_ = message;
@@ -243,6 +244,8 @@ class NcclCollective : public Collective {
     })
         .detach();
     for (int i = 0; i < 500 && !*aborted; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    // Otherwise a thread of this rank, or another rank, reports and ends the run.
+    if (!reports) std::this_thread::sleep_for(std::chrono::seconds(5));
     try {
       world_.abort(int(Exit::comm));
     } catch (const std::exception&) {  // in tests, ranks are threads: the others end by their own watchdogs

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Puts known defects back into src/, one at a time, and checks that a training on the simulated CUDA finds each.
+
+A defect is a replacement in one source file. The file is compiled with the command of the build, and linked before the
+libraries, so that it replaces the file without the defect.
+Usage: defects.py SOURCE_DIR BUILD_DIR MPIEXEC [NAME...]
+"""
+import json
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+# name: file, text, replacement, case of training_test.sh, what its output must contain.
+DEFECTS = {
+    "watchdog queries a lane": ("src/cuda/nccl/nccl_collective.cpp", "trouble.empty() || late ? cudaSuccess : cudaStreamQuery(own.stream)",
+                                "cudaStreamQuery(device_.stream(Stream::comm))",
+                                "captures", r"cudaStreamQuery on stream \d+: the stream is in a capture"),
+    "an event is left out": ("src/cuda/nccl/nccl_collective.cpp", "MR_CUDA(cudaStreamWaitEvent(comm, filled_, 0));", "",
+                             "results", r"FAILED|simulated CUDA:"),
+    "a fork is not joined": ("src/cuda/nccl/nccl_collective.cpp", "MR_CUDA(cudaStreamWaitEvent(compute, joined_, 0));", "",
+                             "captures", r"was captured here and not joined|differs between ranks"),
+    "a slot is reused too early": ("src/data/load/loader.cpp", "if (s.copied) s.copied->synchronize();", "", "slots", r"FAILED"),
+    "a result is read too early": ("src/train/session/network.cpp", "  state_ready_[std::size_t(parity)]->synchronize();\n", "", "results", r"FAILED"),
+    "an argument is not the device's": ("src/cuda/kernels/optimizer.cu", "PrepareStep{sums, all_, args.state,",
+                                        "PrepareStep{sums, all_, new StepState(*args.state),", "results", r"the host: touches"),
+}
+
+
+def command_for(build, source):
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        if pathlib.Path(entry["file"]).resolve() == source and "nvcc" not in entry["command"].split()[0]:
+            yield shlex.split(entry["command"]), entry["directory"]
+
+
+def compile_mutated(build, source, text, scratch):
+    """The object of the source with another text. It includes what the source includes by name."""
+    mutated = scratch / ("mutated" + source.suffix)
+    mutated.write_text(text)
+    # The kernels have two commands: that of the host comes from the tests.
+    words, directory = [c for c in command_for(build, source) if source.suffix != ".cu" or "-x" in c[0]][-1]
+    output = scratch / "mutated.o"
+    words[words.index("-o") + 1] = str(output)
+    words[words.index("-c") + 1] = str(mutated)
+    words = [w for w in words if w not in ("-MD",)]
+    for flag in ("-MT", "-MF"):
+        if flag in words:
+            del words[words.index(flag):words.index(flag) + 2]
+    subprocess.run(words, cwd=directory, check=True)
+    return output
+
+
+def link(build, replaced, obj, program):
+    """Links the program with this object in place of that of the file `replaced`."""
+    target = "tests/simulated_cuda/millrace_simulated"
+    line = subprocess.run(["ninja", "-C", str(build), "-t", "commands", "-s", target], check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+    line = line.partition("&&")[2].rpartition("&&")[0].strip()
+    words = [w for w in shlex.split(line) if not w.endswith(replaced + ".o")]
+    words[words.index("-o") + 1] = str(program)
+    words.insert(words.index("-o"), str(obj))
+    subprocess.run(words, cwd=build, check=True)
+
+
+def found(tests, program, mpiexec, case, expected):
+    done = subprocess.run([str(tests / "training_test.sh"), str(program), mpiexec, case], capture_output=True, text=True, timeout=300, check=False)
+    output = done.stdout + done.stderr
+    return done.returncode != 0 and re.search(expected, output), output
+
+
+def main():
+    source, build, mpiexec = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve(), sys.argv[3]
+    tests = source / "tests" / "simulated_cuda"
+    missed = 0
+    for name, (file, old, new, case, expected) in DEFECTS.items():
+        if sys.argv[4:] and name not in sys.argv[4:]:
+            continue
+        text = (source / file).read_text()
+        if text.count(old) != 1:
+            sys.exit(f"{name}: {file} has {text.count(old)} places with: {old}")
+        with tempfile.TemporaryDirectory() as folder:
+            scratch = pathlib.Path(folder)
+            obj = compile_mutated(build, source / file, text.replace(old, new), scratch)
+            program = scratch / "millrace_simulated"
+            link(build, pathlib.Path(file).name, obj, program)
+            right, output = found(tests, program, mpiexec, case, expected)
+        print(f"{name}: {'found' if right else 'NOT FOUND'}", flush=True)
+        if not right:
+            missed += 1
+            print(output[-3000:])
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

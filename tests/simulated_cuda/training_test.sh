@@ -1,0 +1,168 @@
+#!/bin/bash
+# Whole trainings on the simulated CUDA: the results of every mode, and the endings of failures.
+# Usage: training_test.sh MILLRACE_SIMULATED MPIEXEC results|networks|failures|lost_ranks|captures|slots|seeds
+set -euo pipefail
+source "$(dirname "$0")/../app/lib.sh" "$1" "$2"
+unset MILLRACE_SIMULATED_SEED
+
+write_table 600 32 >table.csv
+expect_exit 0 "$millrace" pack --x table.csv --y-name 33 --out set --shard-size 40000
+cat >net.cfg <<'CFG'
+[run]
+device = cuda
+[data]
+train = set/train-*.h5
+[model]
+hidden = 32 32
+[train]
+global_batch = 48
+steps = 12
+[optim]
+lr = 0.05
+schedule = constant
+[cuda]
+autotune = off
+[checkpoint]
+every = none
+CFG
+
+# expect_close RUN EXPECTED TOLERANCE: the losses of the two runs differ by at most TOLERANCE, relative.
+expect_close() {
+  local worst
+  worst=$(paste <(metrics "$1" loss) <(metrics "$2" loss) |
+    awk '{ d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > w) w = d } END { printf "%.3g", NR ? w : 1 }')
+  expect_number "the largest relative difference between the losses of $1 and $2" "$worst" "<=" "$3"
+}
+# expect_bits RUN EXPECTED: the losses of the two runs are equal.
+expect_bits() { expect_equal "the losses of $1" "$(metrics "$2" loss)" "$(metrics "$1" loss)"; }
+
+# The results of the CPU backend, of one rank, of graphs and of calls one by one.
+case_results() {
+  expect_exit 0 train 1 cpu --run.device cpu
+  expect_exit 0 train 1 one
+  expect_close one cpu 1e-6
+  expect_exit 0 train 1 eager --cuda.graph off
+  expect_bits eager one
+  expect_exit 0 train 1 accumulated --train.micro_batch 12
+  expect_close accumulated one 1e-6
+  expect_exit 0 train 2 two
+  expect_close two one 1e-6
+  expect_exit 0 train 2 two_eager --cuda.graph off
+  expect_bits two_eager two
+  expect_exit 0 train 2 zero --optim.zero 1
+  expect_bits zero two
+  MILLRACE_SIMULATED_GPUS=1 expect_exit 0 train 2 shared
+  expect_line '2 ranks share a GPU'
+  expect_close shared one 1e-6
+  expect_exit 0 train 2 bf16 --run.precision bf16
+  expect_close bf16 one 0.02
+  expect_exit 0 train 2 bf16_zero --run.precision bf16 --optim.zero 1
+  expect_bits bf16_zero bf16
+  # The first loss scale overflows, so that steps are skipped.
+  expect_exit 0 train 1 fp16 --run.precision fp16 --train.steps 16 --optim.loss_scale 1e9
+  expect_line '"skipped":true' fp16/metrics.jsonl
+  expect_exit 0 train 1 fp16_eager --run.precision fp16 --train.steps 16 --optim.loss_scale 1e9 --cuda.graph off
+  expect_bits fp16_eager fp16
+  # Stopped in the middle, and started again on another number of ranks.
+  expect_exit 0 train 2 halves --optim.zero 1 --train.steps 5
+  expect_exit 0 train 2 halves --optim.zero 1 --train.steps 12
+  expect_lines 1 'resumed at step 5'
+  expect_bits halves two
+}
+
+# Convolutions, batch norm, dropout, pooling and evaluation.
+case_networks() {
+  cat >net.cfg <<'CFG'
+[run]
+device = cuda
+[data]
+train = synthetic:images:rows=128,shape=8x8x3,classes=4,seed=1
+valid = synthetic:images:rows=32,shape=8x8x3,classes=4,seed=2
+[model]
+name = layers
+layers = conv 8 3x3 pad=same
+layers = batchnorm
+layers = relu as=trunk
+layers = conv 8 3x3 pad=same
+layers = batchnorm
+layers = add trunk
+layers = relu
+layers = maxpool 2
+layers = globalpool
+layers = dropout 0.1
+layers = linear outputs
+[train]
+global_batch = 16
+steps = 8
+[optim]
+lr = 0.05
+[cuda]
+autotune = off
+[checkpoint]
+every = none
+CFG
+  expect_exit 0 train 1 cpu --run.device cpu
+  expect_exit 0 train 1 one
+  expect_close one cpu 1e-5
+  expect_equal "the validation of one" "$(sed -n 's/.*"top1":\([^,}]*\).*/\1/p' cpu/validation.jsonl)" "$(sed -n 's/.*"top1":\([^,}]*\).*/\1/p' one/validation.jsonl)"
+  expect_exit 0 train 1 fp16 --run.precision fp16
+  expect_close fp16 one 0.05
+}
+
+# ends CODE PATTERN RANKS FAULT OPTION...: a run with this fault ends with the code, and with one line that matches.
+ends() {
+  rm -rf broken
+  MILLRACE_SIMULATED_FAULT=$4 expect_exit "$1" train "$3" broken --comm.timeout 3s "${@:5}"
+  expect_lines 1 '^(\[rank .*\] )?error: '
+  expect_lines 1 "error: .*$2|^$2"
+}
+case_failures() {
+  ends 5 'rank 0 .*cudaErrorIllegalAddress.*the GPU was at step [0-9]+, ' 1 kernel:0:300
+  ends 5 '.*rank 1.*cudaErrorIllegalAddress' 2 kernel:1:300
+  ends 2 'free, but .* are needed \(out of memory\)' 1 malloc:0:5
+  ends 2 '.rank 1 .*free, but .* are needed \(out of memory\)' 2 malloc:1:5
+  ends 2 'pinned host memory \(out of memory\)' 1 host-alloc:0:3
+  MILLRACE_SIMULATED_GPUS=0 expect_exit 2 train 1 none
+  expect_lines 1 'run\.device: no GPU'
+}
+case_lost_ranks() {
+  ends 5 'rank 1 .*NCCL did not start: unhandled cuda error' 2 nccl-init:1
+  ends 5 'waited 3 s for all-reduce 0 .* on the GPU' 2 nccl-late:1:2:100
+  ends 5 'NCCL failed: remote process exited' 2 nccl-error:1:2
+  # A rank that is killed in mid-run.
+  start train 2 broken --train.steps 4000 --comm.timeout 3s
+  wait_for_steps broken 5
+  pkill -9 -f "^$millrace train .*--run.dir broken" -n
+  expect_end 137
+}
+
+# Calls of a capture take long, so that the threads beside it have time to disturb it.
+case_captures() {
+  export MILLRACE_SIMULATED_CAPTURE=15000
+  expect_exit 0 train 2 slow
+  unset MILLRACE_SIMULATED_CAPTURE
+  expect_exit 0 train 2 two
+  expect_bits slow two
+}
+
+# Two slots of the loader, and copies that come late: a slot that is filled again before its copy is made gives other
+# losses.
+case_slots() {
+  expect_exit 0 train 1 roomy --train.steps 8
+  MILLRACE_SIMULATED_DELAY=100000 expect_exit 0 train 1 tight --train.steps 8 --data.prefetch 2 --data.workers 1
+  expect_bits tight roomy
+}
+
+# One result, whatever the delays and the order of a graph's nodes.
+case_seeds() {
+  local seed
+  expect_exit 0 train 2 first --optim.zero 1 --train.micro_batch 12 --train.steps 6
+  for seed in $(seq 2 40); do
+    rm -rf other
+    MILLRACE_SIMULATED_SEED=$seed MILLRACE_SIMULATED_DELAY=$((seed % 5 * 200)) \
+      expect_exit 0 train 2 other --optim.zero 1 --train.micro_batch 12 --train.steps 6
+    expect_bits other first
+  done
+}
+
+run_case "$3"
