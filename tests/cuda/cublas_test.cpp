@@ -8,7 +8,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/comm/world.hpp"
-#include "support/host_cublas.hpp"
+#include "support/host/cublas.hpp"
 
 namespace {
 

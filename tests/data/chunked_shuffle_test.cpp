@@ -13,7 +13,7 @@
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/data/scan/index_shards.hpp"
 #include "support/hdf5_filters.hpp"
-#include "support/host_device.hpp"
+#include "support/host/device.hpp"
 
 namespace millrace {
 namespace {

@@ -8,7 +8,7 @@
 #include "data/encoded_set.hpp"
 #include "millrace/data/load/loader.hpp"
 #include "millrace/data/open/open_source.hpp"
-#include "support/host_device.hpp"
+#include "support/host/device.hpp"
 
 #if defined(MILLRACE_WITH_JPEG) && defined(MILLRACE_WITH_PNG)
 namespace millrace {

@@ -18,7 +18,7 @@
 #include "millrace/data/read/async_reads.hpp"
 #include "millrace/data/read/reader_choice.hpp"
 #include "millrace/data/read/sources.hpp"
-#include "support/host_device.hpp"
+#include "support/host/device.hpp"
 
 namespace millrace {
 namespace {

@@ -14,7 +14,7 @@
 #include "millrace/data/load/loader.hpp"
 #include "millrace/data/load/sampler.hpp"
 #include "support/faulty_files.hpp"
-#include "support/host_device.hpp"
+#include "support/host/device.hpp"
 
 namespace millrace::test {
 

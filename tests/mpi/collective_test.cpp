@@ -10,7 +10,7 @@
 #include "mpi/world.hpp"
 #include "support/collective_checks.hpp"
 #include "support/expect_error.hpp"
-#include "support/host_device.hpp"
+#include "support/host/device.hpp"
 
 namespace millrace {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "cuda/dnn/matmul.hpp"
 #include "simulated_cuda/simulator.hpp"
-#include "support/host_product.hpp"
+#include "support/host/product.hpp"
 
 namespace millrace::simulated {
 namespace {

@@ -1,11 +1,12 @@
 // A simulated cuDNN. Descriptors, heuristics and plans are those of the real library, made for the description of an
-// H200. support/host_cudnn.cpp computes a plan on the host when its turn in the stream comes.
+// H200. support/host/cudnn.cpp computes a plan on the host when its turn in the stream comes.
+#include "support/host/cudnn.hpp"
+
 #include <cudnn.h>
 #include <fmt/core.h>
 
 #include "millrace/base/files.hpp"
 #include "simulated_cuda/simulator.hpp"
-#include "support/host_cudnn.hpp"
 
 struct cudnnContext {
   cudaStream_t stream = nullptr;

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "millrace/base/error.hpp"
-#include "support/host_device.hpp"
+#include "support/host/device.hpp"
 
 namespace millrace::test {
 

@@ -10,7 +10,7 @@
 #include <random>
 #include <thread>
 
-#include "support/host_device.hpp"
+#include "support/host/device.hpp"
 
 namespace millrace::test {
 

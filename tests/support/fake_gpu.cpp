@@ -19,7 +19,7 @@
 #include "millrace/compute/execution_context.hpp"
 #include "millrace/device/activity.hpp"
 #include "support/deferred_device.hpp"
-#include "support/host_kernels_backend.hpp"
+#include "support/host/kernels_backend.hpp"
 
 namespace millrace {
 namespace {

@@ -25,7 +25,7 @@ namespace millrace::test {
 using Values = std::vector<double>;
 
 // The device and the backend that the cases run on. They are chosen when the test is linked, with cpu_backend.cpp,
-// host_kernels_backend.cpp, cuda_backend.cpp, ...
+// host/kernels_backend.cpp, cuda_backend.cpp, ...
 Device& device();
 Backend& backend();
 

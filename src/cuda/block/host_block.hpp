@@ -52,7 +52,7 @@ class HostBlock {
 };
 
 // Runs a kernel, at once or when its turn in the stream comes. A test links one of two definitions: that of
-// tests/support/host_launch.cpp, or that of tests/simulated_cuda. kernel: the name of its type.
+// tests/support/host/launch.cpp, or that of tests/simulated_cuda. kernel: the name of its type.
 void run_on_host(StreamHandle, const char* kernel, std::function<void()> run);
 
 // The kernel gets its arguments by value, as on a GPU.

@@ -15,7 +15,7 @@
 #include "millrace/data/read/sources.hpp"
 #include "millrace/data/scan/index_shards.hpp"
 #include "millrace/io/hdf5.hpp"
-#include "support/host_device.hpp"
+#include "support/host/device.hpp"
 
 namespace millrace {
 namespace {

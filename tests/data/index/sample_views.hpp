@@ -16,7 +16,7 @@
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/data/read/source.hpp"
 #include "millrace/data/scan/index_shards.hpp"
-#include "support/host_device.hpp"
+#include "support/host/device.hpp"
 
 namespace millrace::test {
 

@@ -13,7 +13,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/data/load/loader.hpp"
 #include "millrace/data/read/source.hpp"
-#include "support/host_device.hpp"
+#include "support/host/device.hpp"
 
 namespace millrace::test {
 

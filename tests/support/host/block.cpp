@@ -1,11 +1,12 @@
 // Runs the kernels of src/cuda on the host: each thread of a block is a fiber.
+#include "cuda/block/block.hpp"
+
 #include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstring>
 #include <memory>
 
-#include "cuda/block/block.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::cuda {

@@ -1,8 +1,8 @@
 // The CUDA backend on the host: its kernels, and its operations made of matrix multiplications, which run in plain
-// loops (host_cublas.hpp). Convolutions are those of the CPU backend.
+// loops (cublas.hpp). Convolutions are those of the CPU backend.
 #include "cuda/dnn/linear.hpp"
-#include "support/host_cublas.hpp"
-#include "support/host_kernels_backend.hpp"
+#include "support/host/cublas.hpp"
+#include "support/host/kernels_backend.hpp"
 #include "support/op_harness.hpp"
 
 namespace millrace::test {

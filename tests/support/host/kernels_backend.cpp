@@ -1,4 +1,4 @@
-#include "support/host_kernels_backend.hpp"
+#include "support/host/kernels_backend.hpp"
 
 #include "support/op_harness.hpp"
 

@@ -1,4 +1,4 @@
-// How host_cudnn.cpp executes the plans of cuDNN: at once (host_cudnn_now.cpp), or in the stream of a handle
+// How cudnn.cpp executes the plans of cuDNN: at once (cudnn_now.cpp), or in the stream of a handle
 // (simulated_cuda/cudnn.cpp).
 #pragma once
 #include <cudnn.h>

@@ -1,9 +1,9 @@
 // The CUDA backend on the host: its kernels, and its convolutions with cuDNN's plans for an H200, which
-// host_cudnn.cpp executes. Matrix multiplications are those of the CPU backend.
+// cudnn.cpp executes. Matrix multiplications are those of the CPU backend.
 #include "cuda/dnn/conv.hpp"
 #include "cuda/dnn/cudnn.hpp"
 #include "millrace/base/files.hpp"
-#include "support/host_kernels_backend.hpp"
+#include "support/host/kernels_backend.hpp"
 #include "support/op_harness.hpp"
 
 namespace millrace::test {

@@ -1,7 +1,7 @@
 // Replaces some functions of cuDNN in a test binary. Descriptors, heuristics and plans are those of the library, made
 // for the description of a GPU. To execute a plan, this file reads the JSON text of the plan and computes its
 // operations on the host in double precision. It first overwrites the workspace of the plan.
-#include "support/host_cudnn.hpp"
+#include "support/host/cudnn.hpp"
 
 #include <cudnn.h>
 #include <dlfcn.h>

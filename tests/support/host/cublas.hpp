@@ -6,7 +6,7 @@
 
 #include "cuda/dnn/matmul.hpp"
 #include "millrace/base/error.hpp"
-#include "support/host_product.hpp"
+#include "support/host/product.hpp"
 
 namespace millrace::test {
 

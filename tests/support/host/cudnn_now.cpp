@@ -1,4 +1,4 @@
-#include "support/host_cudnn.hpp"
+#include "support/host/cudnn.hpp"
 
 namespace millrace::test {
 
