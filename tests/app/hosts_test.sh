@@ -11,7 +11,7 @@ export NSDIR=$folder/hosts NSNAME=mrh NSNET=10.79.0 NSBRIDGE=br-mrh OMPI_MCA_mpi
 # mpirun and its daemons notice within 10 s that a host no longer answers. Otherwise mpirun waits for it for minutes.
 export OMPI_MCA_oob_tcp_keepalive_time=4 OMPI_MCA_oob_tcp_keepalive_intvl=2 OMPI_MCA_oob_tcp_keepalive_probes=3
 at_exit bash "$support/hosts.sh" down
-bash "$support/hosts.sh" up 3 100mbit 2>log || skip "$(tail -n 1 log)"
+bash "$support/hosts.sh" up 4 100mbit 2>log || skip "$(tail -n 1 log)"
 timeout=8  # comm.timeout
 cat >net.cfg <<CFG
 [run]
@@ -61,16 +61,16 @@ expect_end_within() {
   expect_number "seconds until the end" $((SECONDS - began)) "<=" "$1"
 }
 
-# Hosts with two, one and one ranks: an interrupted run equals an uninterrupted one. It also continues on fewer hosts.
+# Four hosts with two, one, two and one ranks: an interrupted run equals an uninterrupted one. It also continues on fewer hosts.
 case_uneven() {
-  expect_exit 0 on "1:2 2:1 3:1" whole
-  expect_equal "hosts in run.json" 3 "$(grep -o "\"host\": *\"$NSNAME.\"" whole/run.json | sort -u | wc -l)"
-  start on "1:2 2:1 3:1" parts $slowly
+  expect_exit 0 on "1:2 2:1 3:2 4:1" whole
+  expect_equal "hosts in run.json" 4 "$(grep -o "\"host\": *\"$NSNAME.\"" whole/run.json | sort -u | wc -l)"
+  start on "1:2 2:1 3:2 4:1" parts $slowly
   wait_for_steps parts 12
   touch parts/STOP
   expect_end 75
   cp -r parts fewer
-  expect_exit 0 on "1:2 2:1 3:1" parts
+  expect_exit 0 on "1:2 2:1 3:2 4:1" parts
   expect_same_run whole parts
   expect_exit 0 on "3:1 2:2" fewer
   expect_line 'resuming with different ranks'

@@ -109,7 +109,7 @@ case_preempted() {
   expect_equal "state of the cancelled job" CANCELLED "$(job_field "$mpirun" JobState)"
   expect_completed "$srun" requeued 1
 }
-# A node is lost: Slurm requeues the job. A job that exceeds its memory is killed, not requeued, and can be submitted again.
+# A node is lost: Slurm requeues the job. A lost daemon disturbs nothing. A job that exceeds its memory is killed, not requeued, and can be submitted again.
 # srun without PMIx is refused.
 case_faults() {
   local lost mode
@@ -124,6 +124,13 @@ case_faults() {
   rm -rf "$SLURMDIR"/{spool,tmp}.n2/*  # left by PMIx; a new start of the node removes it
   bash "$root/tests/support/slurm/hosts-rsh" n2 "slurmd -N n2" </dev/null
   expect_completed "$lost" lost 1
+
+  # The daemon alone is killed and started again: its tasks go on.
+  submit train.slurm daemon -w n2
+  wait_seconds=60 wait_for_steps daemon 10
+  kill -9 "$(ip netns pids n2 | while read -r pid; do [ "$(cat "/proc/$pid/comm")" = slurmd ] && echo "$pid"; done)"
+  bash "$root/tests/support/slurm/hosts-rsh" n2 "slurmd -N n2" </dev/null
+  expect_completed "$job" daemon 0
 
   submit train.slurm memory -w n1 --mem=60M  # less than the two ranks need
   for mode in none pmi2; do

@@ -99,6 +99,8 @@ TEST_F(PlanCacheFile, ContainsMeasuredChoicesAtOnce) {
   EXPECT_TRUE(in_file("without engines"));
   choices.get("not measured", [] { return PlanEntry{"text"}; });
   EXPECT_FALSE(in_file("not measured")) << "a later run may have enough memory to time it";
+  choices.get("all failed", [] { return PlanEntry{.persistent = false}; });
+  EXPECT_FALSE(in_file("all failed")) << "a later run tries again";
   choices.set_timing(false);
   choices.get("measured", [] { return PlanEntry{"guess"}; });
   EXPECT_EQ(choices.get("measured", [] { return PlanEntry{}; }).plan, "guess");

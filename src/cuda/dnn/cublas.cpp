@@ -51,7 +51,8 @@ class CublasLt : public Cublas {
     if (candidates.empty()) return {};
     const std::optional<MatmulAlgorithm> algorithm =
         selector_.timing_enabled() ? fastest(context_, matmul, candidates) : candidates.front();
-    return algorithm ? PlanEntry{serialize(*algorithm), algorithm->seconds} : PlanEntry{};
+    if (algorithm) return {serialize(*algorithm), algorithm->seconds};
+    return {.persistent = false};  // all candidates failed now, perhaps for lack of memory: a later run tries again
   }
   LaunchContext context_;
   PlanSelector& selector_;

@@ -3,21 +3,24 @@
 #include <cuda_runtime.h>
 #include <fmt/core.h>
 
+#include <utility>
+
 #include "cuda/errors/check.hpp"
 
 namespace millrace::cuda {
 
 PlanSelector PlanSelector::of_current_device(const std::string& library, std::size_t version,
                                              const PlanSelectorOptions& options) {
-  int device = 0, driver = 0;
+  int device = 0, driver = 0, runtime = 0;
   cudaDeviceProp p;
   MR_CUDA(cudaGetDevice(&device));
   MR_CUDA(cudaGetDeviceProperties(&p, device));
   MR_CUDA(cudaDriverGetVersion(&driver));
+  MR_CUDA(cudaRuntimeGetVersion(&runtime));
   const auto file = plan_cache_file(library, version, p.name, p.multiProcessorCount);
-  return PlanSelector(
-      fmt::format("{} {}, {}, {} multiprocessors, driver {}", library, version, p.name, p.multiProcessorCount, driver),
-      file, options);
+  return PlanSelector(fmt::format("{} {}, {}, {} multiprocessors, driver {}, runtime {}", library, version, p.name,
+                                  p.multiProcessorCount, driver, runtime),
+                      file, options);
 }
 
 PlanSelector::PlanSelector(const std::string& identity, const std::filesystem::path& file,
@@ -58,9 +61,10 @@ PlanEntry PlanSelector::get(const std::string& problem, const std::function<Plan
       throw;
     }
   }
+  const bool may_stay = std::exchange(mine.persistent, true);  // the others get only persistent entries
   PlanEntry entry = shared(key, std::move(mine));
-  entry.persistent =
-      timing_enabled() && (entry.seconds > 0 || entry.plan.empty());  // choices without timing are cheap to repeat
+  // Choices without timing are cheap to repeat.
+  entry.persistent = timing_enabled() && (entry.seconds > 0 || (entry.plan.empty() && may_stay));
   cache_.insert(key, entry);
   if (entry.persistent) cache_.save(file_);  // now, so that it is kept even if the run fails later
   return entry;
