@@ -10,10 +10,11 @@
 namespace millrace::simulated {
 namespace {
 
-// Checks one side of a copy; device: which side it must be.
+// Checks one side of a copy. device: the kind of copy says that the GPU has the memory, which may be page-locked memory
+// of the host; otherwise it must not be memory of the GPU.
 Place check_side(const char* call, cudaStream_t stream, const void* p, std::size_t bytes, bool device) {
   const Place place = place_of(p);
-  if (device != (place == Place::device))
+  if (device ? place == Place::pageable : place == Place::device)
     violation(call, stream,
               fmt::format("{} is {}memory of the GPU, which the kind of copy contradicts", p, device ? "no " : ""));
   if (place != Place::pageable && !lies_in_allocation(p, bytes))

@@ -114,7 +114,7 @@ void check_pointer(cudaStream_t stream, const char* what, const void* p, std::si
   // aux, as the library reads them in vectors.
   if (reinterpret_cast<std::uintptr_t>(p) % 16 != 0)
     violation(call, stream, fmt::format("{} at {} is not aligned to 16 bytes", what, p));
-  check_device_range(call, stream, p, bytes);
+  check_accessible_range(call, stream, p, bytes);
 }
 
 // The epilogue's pointers and types in the description; returns them in `args`.

@@ -126,6 +126,11 @@ void check_device_range(const char* call, cudaStream_t stream, const void* p, st
     violation(call, stream, fmt::format("{} bytes at {} are not in one allocation of device memory", bytes, p));
 }
 
+void check_accessible_range(const char* call, cudaStream_t stream, const void* p, std::size_t bytes) {
+  if (!lies_in_allocation(p, bytes))
+    violation(call, stream, fmt::format("{} bytes at {} are not in one allocation that the GPU can access", bytes, p));
+}
+
 void* allocate_device(std::size_t bytes) {
   install_handler();
   {

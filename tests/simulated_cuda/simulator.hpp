@@ -49,6 +49,8 @@ void* allocate_device(std::size_t bytes);
 void free_device(const char* call, void*);
 // Ends the process unless [p, p + bytes) lies in one live allocation of device memory. For the arguments of libraries.
 void check_device_range(const char* call, cudaStream_t, const void* p, std::size_t bytes);
+// The same, but page-locked host memory will do: kernels can read and write it.
+void check_accessible_range(const char* call, cudaStream_t, const void* p, std::size_t bytes);
 
 // For work that waits for other ranks: while this object lives, the work does not access device memory.
 class Waiting {

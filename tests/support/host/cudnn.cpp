@@ -210,9 +210,9 @@ std::vector<test::PlanMemory> memory_of(const json& graph, const Pack& pack, std
         const View v{t.at("dim"), t.at("stride"), type_of(t.at("dataType")), nullptr, {}};
         std::int64_t last = 0;
         for (std::size_t a = 0; a < v.dims.size(); ++a) last += (v.dims[a] - 1) * v.strides[a];
-        all.push_back({pack.pointers[i], std::size_t(last + 1) * size_of(v.type)});
+        all.push_back({pack.pointers[i], std::size_t(last + 1) * size_of(v.type), false});
       }
-  if (workspace_bytes > 0) all.push_back({pack.workspace, workspace_bytes});
+  if (workspace_bytes > 0) all.push_back({pack.workspace, workspace_bytes, true});
   return all;
 }
 

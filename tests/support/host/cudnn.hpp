@@ -12,6 +12,7 @@ namespace millrace::test {
 struct PlanMemory {
   void* data = nullptr;
   std::size_t bytes = 0;
+  bool workspace = false;
 };
 
 // memory: all that the plan reads and writes.
