@@ -46,7 +46,7 @@ export ROOT=$root JOBS=${JOBS:-$(nproc)}
 exec unshare --mount --pid --fork --kill-child --propagation private bash -euc '
   mount -t proc proc "$ROOT/proc"
   mount -t sysfs -o ro sysfs "$ROOT/sys" || export HWLOC_HIDE_ERRORS=2
-  mkdir -p "$ROOT/dev/shm" && mount -t tmpfs -o size=256m tmpfs "$ROOT/dev/shm"
+  mkdir -p "$ROOT/dev/shm" && mount -t tmpfs -o size=1g tmpfs "$ROOT/dev/shm"
   mkdir -p "$ROOT/dev/pts" && mount -t devpts -o newinstance,ptmxmode=666 devpts "$ROOT/dev/pts" && ln -sf pts/ptmx "$ROOT/dev/ptmx" || true
   exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 JOBS="$JOBS" HWLOC_HIDE_ERRORS="${HWLOC_HIDE_ERRORS:-1}" chroot "$ROOT" bash -euc "
     cd /millrace

@@ -27,7 +27,7 @@ stop_one() {
   until pgrep -r T -f -- "--run.seed $1 ?" >/dev/null || ! kill -0 $! 2>/dev/null; do sleep 0.05; done
   began=$EPOCHREALTIME
   wait $! || code=$?
-  echo "$code $(echo "$EPOCHREALTIME - $began" | bc) $1" >result
+  echo "$code $(awk -v from="$began" -v to="$EPOCHREALTIME" 'BEGIN { print to - from }') $1" >result
 }
 end_stops() {
   local n code duration seed lines
@@ -36,7 +36,7 @@ end_stops() {
     read -r code duration seed <"stop$n/result"
     expect_equal "stop$n: the exit code" 5 "$code"
     expect_number "stop$n: seconds from the stop to the end" "$duration" "<=" $((seconds + 5))
-    lines=$(cat "stop$n/out" "stop$n/err" | grep 'error: ' || true)
+    lines=$(cat "stop$n/out" "stop$n/err" | grep -a 'error: ' || true)
     [ "$(echo "$lines" | grep -cE "error: ${stop_patterns[$n]}")/$(echo "$lines" | wc -l)" = 1/1 ] ||
       complain "stop$n: expected one line that matches '${stop_patterns[$n]}', got '$lines'"
     expect_equal "stop$n: processes that are left" "" "$(pgrep -f -- "--run.seed $seed ?" || true)"

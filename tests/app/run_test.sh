@@ -21,7 +21,12 @@ case_memory() {
   MILLRACE_TEST_SHM_BYTES=10000 expect_exit 0 train 2 private
   expect_lines 1 '/dev/shm'
   expect_same_run shared private
-  # The plan covers what the ranks use, so that a job is not killed for memory.
+  # The plan covers what the ranks use, so that a job is not killed for memory. Ranks that cannot share gradients have
+  # copies of their own.
+  if [ "$(df --output=avail -B1 /dev/shm | tail -n 1)" -lt 700000000 ]; then
+    echo "the plan is not compared: /dev/shm has less than 700 MB"
+    return
+  fi
   local zero
   for zero in 0 1; do
     expect_exit 0 train 2 large$zero --model.name mlp --model.hidden 4000 4000 --run.precision fp32 --train.steps 3 --optim.zero $zero
