@@ -149,10 +149,11 @@ TEST(MemoryPlan, ZeroDividesTheStateOfTheOptimizerByTheRanks) {
       spec.optimizer.kind = OptimizerSpec::Kind::adamw;
       run_thread_world(ranks, [&](World& world) {
         Side side(&world);
-        spec.buckets = {1 << 16, world.size(), world.rank()};
-        const NetworkPlan plan = plan_network(*side.compute.backend, spec);
+        NetworkSpec own = spec;
+        own.buckets = {1 << 16, world.size(), world.rank()};
+        const NetworkPlan plan = plan_network(*side.compute.backend, own);
         const NetworkMemory& planned = plan.needs;
-        const Network network(side.compute, spec);
+        const Network network(side.compute, own);
         const double count = double(network.layout().count), stats = double(network.layout().stats_count);
         const double f32 = dtype == DType::f32 ? count : double(network.layout().f32_count);
         EXPECT_LT(f32, dtype == DType::f32 ? count + 1 : count / 50);
