@@ -9,6 +9,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/comm/world.hpp"
 #include "support/host/cublas.hpp"
+#include "support/host/epilogue.hpp"
 
 namespace {
 
@@ -33,43 +34,6 @@ std::int64_t of(cublasLtMatrixLayout_t matrix, cublasLtMatrixLayoutAttribute_t w
   std::size_t written = 0;
   EXPECT_EQ(cublasLtMatrixLayoutGetAttribute(matrix, what, &value, sizeof value, &written), CUBLAS_STATUS_SUCCESS);
   return value;
-}
-
-millrace::cuda::Epilogue epilogue_of(std::uint32_t epilogue) {
-  using millrace::cuda::Epilogue;
-  switch (epilogue) {
-    case CUBLASLT_EPILOGUE_BIAS:
-      return Epilogue::bias;
-    case CUBLASLT_EPILOGUE_RELU:
-      return Epilogue::relu;
-    case CUBLASLT_EPILOGUE_RELU_BIAS:
-      return Epilogue::bias_relu;
-    case CUBLASLT_EPILOGUE_RELU_AUX:
-      return Epilogue::relu_aux;
-    case CUBLASLT_EPILOGUE_RELU_AUX_BIAS:
-      return Epilogue::bias_relu_aux;
-    case CUBLASLT_EPILOGUE_GELU:
-      return Epilogue::gelu;
-    case CUBLASLT_EPILOGUE_GELU_BIAS:
-      return Epilogue::bias_gelu;
-    case CUBLASLT_EPILOGUE_GELU_AUX:
-      return Epilogue::gelu_aux;
-    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
-      return Epilogue::bias_gelu_aux;
-    case CUBLASLT_EPILOGUE_DRELU:
-      return Epilogue::relu_gradient;
-    case CUBLASLT_EPILOGUE_DRELU_BGRAD:
-      return Epilogue::relu_gradient_bias_grad;
-    case CUBLASLT_EPILOGUE_DGELU:
-      return Epilogue::gelu_gradient;
-    case CUBLASLT_EPILOGUE_DGELU_BGRAD:
-      return Epilogue::gelu_gradient_bias_grad;
-    case CUBLASLT_EPILOGUE_BGRADB:
-      return Epilogue::bias_grad;
-    default:
-      EXPECT_EQ(epilogue, std::uint32_t(CUBLASLT_EPILOGUE_DEFAULT));
-      return Epilogue::none;
-  }
 }
 
 }  // namespace
@@ -120,7 +84,9 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_
   s.n = of(of_d, CUBLASLT_MATRIX_LAYOUT_COLS);
   s.transpose_a = of<std::int32_t>(product, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T;
   s.transpose_b = of<std::int32_t>(product, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_T;
-  s.epilogue = epilogue_of(of<std::uint32_t>(product, CUBLASLT_MATMUL_DESC_EPILOGUE));
+  const auto epilogue = millrace::test::epilogue_from(of<cublasLtEpilogue_t>(product, CUBLASLT_MATMUL_DESC_EPILOGUE));
+  EXPECT_TRUE(epilogue);
+  s.epilogue = epilogue.value_or(millrace::cuda::Epilogue::none);
   s.k = of(of_a, s.transpose_a ? CUBLASLT_MATRIX_LAYOUT_ROWS : CUBLASLT_MATRIX_LAYOUT_COLS);
   EXPECT_EQ(of(of_b, s.transpose_b ? CUBLASLT_MATRIX_LAYOUT_COLS : CUBLASLT_MATRIX_LAYOUT_ROWS), s.k);
   EXPECT_EQ(of(of_d, CUBLASLT_MATRIX_LAYOUT_LD), s.m);

@@ -24,7 +24,9 @@ DEFECTS = {
                              "captures", r"was captured here and not joined|differs between ranks"),
     "a slot is reused too early": ("src/data/load/loader.cpp", "if (s.copied) s.copied->synchronize();", "", "slots", r"FAILED"),
     "a result is read too early": ("src/train/session/network.cpp", "  state_ready_[std::size_t(parity)]->synchronize();\n", "", "results", r"FAILED"),
-    "an argument is not the device's": ("src/cuda/kernels/optimizer.cu", "PrepareStep{sums, all_, args.state,",
+    "an address of the host is recorded": ("src/train/session/network.cpp", "state_.data(), pushed_.as<StepState>() + parity,", "state_.data(), &host_state_,",
+                                           "captures", r"a copy of pageable memory in a capture"),
+    "the host reads memory of the device": ("src/cuda/kernels/optimizer.cu", "PrepareStep{sums, all_, args.state,",
                                         "PrepareStep{sums, all_, new StepState(*args.state),", "results", r"the host: touches"),
 }
 

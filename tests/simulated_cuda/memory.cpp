@@ -45,7 +45,7 @@ void protect(const Range& range) {
 void on_fault(int, siginfo_t* info, void*) {
   if (info->si_code <= 0) return;  // raised by another handler: the access faults again
   const bool work = this_thread().runs_work;
-  violation(work ? "work in a stream" : "the host",
+  violation(work ? fmt::format("'{}' in a stream", this_thread().work) : "the host",
             fmt::format("touches {}, which is {}", info->si_addr,
                         work ? "no allocated memory" : "memory of the GPU or none"));
 }

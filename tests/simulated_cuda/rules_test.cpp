@@ -158,7 +158,7 @@ TEST_F(SimulatedStreams, RefuseWhatIsUndefined) {
         for_each(LaunchContext{first, 1}, 4096, Add{device, 1});
         cudaStreamSynchronize(first);
       },
-      "work in a stream: touches .* no allocated memory");
+      "'.*Add.*' in a stream: touches .* no allocated memory");
   EXPECT_VIOLATION(cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyDeviceToHost, first), "kind of copy contradicts");
   EXPECT_VIOLATION(cudaMemcpyAsync(device, pinned, bytes + 1, cudaMemcpyHostToDevice, first), "beyond an allocation");
   float milliseconds = 0;

@@ -77,6 +77,7 @@ struct ThreadState {
   int device = -1;  // -1: no cudaSetDevice yet
   cudaError_t last = cudaSuccess;
   bool runs_work = false;  // a thread of a stream
+  const char* work = "";   // what it runs
   int captures = 0;        // captures that it began and that are not relaxed
 };
 ThreadState& this_thread();
@@ -105,7 +106,7 @@ std::size_t random_below(std::size_t n);
 bool any_capture();
 void note_capture(int change);
 
-// Faults on purpose; see faults.cpp.
+// Faults on purpose: MILLRACE_SIMULATED_FAULT.
 bool fault_now(const char* kind);  // counts a call of this kind; true for the one that shall fail
 void lose_context();
 

@@ -51,6 +51,8 @@ const Settings& settings() {
     s.seed = std::uint64_t(number_of("MILLRACE_SIMULATED_SEED", 1));
     s.delay_seconds = number_of("MILLRACE_SIMULATED_DELAY", 50) * 1e-6;
     s.capture_seconds = number_of("MILLRACE_SIMULATED_CAPTURE", 0) * 1e-6;
+    const char* large = std::getenv("MILLRACE_SIMULATED_LARGE");
+    s.skips_large = large && std::string(large) == "skip";
     const char* fault = std::getenv("MILLRACE_SIMULATED_FAULT");
     s.fault = fault ? fault : "";
     return s;
@@ -72,11 +74,12 @@ void violation(const std::string& call, cudaStream_t stream, const std::string& 
   violation(call + " on " + name_of(stream), rule);
 }
 
-void notice(const std::string& text) {
+void leave_out(const char* call, cudaStream_t stream, const std::string& text) {
+  if (!settings().skips_large) violation(call, stream, text + " (MILLRACE_SIMULATED_LARGE=skip leaves it out)");
   static std::mutex mutex;
   static std::set<std::string> said;
   const std::lock_guard hold(mutex);
-  if (said.insert(text).second) fmt::print(stderr, "simulated CUDA: {}\n", text);
+  if (said.insert(text).second) fmt::print(stderr, "simulated CUDA: {}: left out\n", text);
 }
 
 ThreadState& this_thread() {
@@ -143,7 +146,7 @@ void run_work(const std::string& what, const std::function<void()>& work) {
     std::this_thread::sleep_for(std::chrono::duration<double>(longest * double(random_below(1000)) / 1000));
   if (lost) return;
   if (fault_now("kernel")) return lose_context();
-  (void)what;
+  this_thread().work = what.c_str();
   work();
 }
 

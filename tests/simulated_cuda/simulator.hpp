@@ -13,9 +13,9 @@
 //   MILLRACE_SIMULATED_SEED      of the random delays and of the order of a graph's nodes (1)
 //   MILLRACE_SIMULATED_DELAY     longest random delay before a piece of work, in microseconds (50)
 //   MILLRACE_SIMULATED_CAPTURE   duration of each call that adds to a capture, in microseconds (0)
-//   MILLRACE_SIMULATED_FAULT     a fault on purpose, KIND:RANK:N: the N-th kernel, malloc or host-alloc of the rank
-//   fails;
-//                                for those of NCCL see nccl_communicator.hpp
+//   MILLRACE_SIMULATED_LARGE     skip: work that would take minutes is left out; otherwise it ends the process
+//   MILLRACE_SIMULATED_FAULT     KIND:RANK:N: the N-th piece of work (kernel), cudaMalloc (malloc) or cudaHostAlloc
+//                                (host-alloc) of the rank fails; for those of NCCL see nccl_communicator.hpp
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -28,8 +28,9 @@ namespace millrace::simulated {
 // Ends the process with code 70 and one line: "simulated CUDA: rank 1: CALL on stream 2: RULE".
 [[noreturn]] void violation(const std::string& call, cudaStream_t, const std::string& rule);
 [[noreturn]] void violation(const std::string& call, const std::string& rule);
-// Prints a line about what is not simulated, once for each text.
-void notice(const std::string& text);
+// For work that would take minutes: prints a line, once for each text, and the caller leaves the work out. Ends the
+// process unless MILLRACE_SIMULATED_LARGE is skip.
+void leave_out(const char* call, cudaStream_t, const std::string& text);
 
 // Every simulated function of a library that enqueues work calls this first. It checks that the calling thread has
 // chosen a GPU (cudaSetDevice), that the stream belongs to that GPU, and that no error of an earlier call is left,
@@ -69,6 +70,7 @@ struct Settings {
   std::size_t memory_bytes;
   std::uint64_t seed;
   double delay_seconds, capture_seconds;
+  bool skips_large;
   std::string fault;
 };
 const Settings& settings();

@@ -70,44 +70,18 @@ case_results() {
   expect_bits halves two
 }
 
-# Convolutions, batch norm, dropout, pooling and evaluation.
+# Convolutions, batch norm, a shortcut, dropout, cropped images, three micro-batches a step, and evaluation.
 case_networks() {
-  cat >net.cfg <<'CFG'
-[run]
-device = cuda
-[data]
-train = synthetic:images:rows=128,shape=8x8x3,classes=4,seed=1
-valid = synthetic:images:rows=32,shape=8x8x3,classes=4,seed=2
-[model]
-name = layers
-layers = conv 8 3x3 pad=same
-layers = batchnorm
-layers = relu as=trunk
-layers = conv 8 3x3 pad=same
-layers = batchnorm
-layers = add trunk
-layers = relu
-layers = maxpool 2
-layers = globalpool
-layers = dropout 0.1
-layers = linear outputs
-[train]
-global_batch = 16
-steps = 8
-[optim]
-lr = 0.05
-[cuda]
-autotune = off
-[checkpoint]
-every = none
-CFG
-  expect_exit 0 train 1 cpu --run.device cpu
-  expect_exit 0 train 1 one
+  small_config
+  local on_gpu=(--run.device cuda --cuda.autotune off) few=(--train.steps 8 --checkpoint.every none)
+  expect_exit 0 train 1 cpu "${few[@]}" --run.precision fp32 --run.device cpu
+  expect_exit 0 train 1 one "${few[@]}" --run.precision fp32 "${on_gpu[@]}"
   expect_close one cpu 1e-5
-  expect_equal "the validation of one" "$(sed -n 's/.*"top1":\([^,}]*\).*/\1/p' cpu/validation.jsonl)" "$(sed -n 's/.*"top1":\([^,}]*\).*/\1/p' one/validation.jsonl)"
-  expect_exit 0 train 1 fp16 --run.precision fp16
+  expect_equal "the validation of one" "$(top1 cpu)" "$(top1 one)"
+  expect_exit 0 train 1 fp16 "${few[@]}" "${on_gpu[@]}"
   expect_close fp16 one 0.05
 }
+top1() { sed -n 's/.*"top1":\([^,}]*\).*/\1/p' "$1/validation.jsonl"; }
 
 # ends CODE PATTERN RANKS FAULT OPTION...: a run with this fault ends with the code, and with one line that matches.
 ends() {
