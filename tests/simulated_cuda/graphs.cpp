@@ -104,6 +104,15 @@ bool is_capturing(cudaStream_t handle) {
   return stream.capture != nullptr;
 }
 
+bool invalidate_capture(cudaStream_t handle) {
+  Stream& stream = stream_of("a launch in a capture", handle);
+  const std::lock_guard hold(api_mutex());
+  if (!stream.capture || !fault_now("capture-launch")) return false;
+  stream.capture->invalid = true;
+  (void)done(cudaErrorStreamCaptureUnsupported);
+  return true;
+}
+
 }  // namespace millrace::simulated
 
 using namespace millrace::simulated;
@@ -146,13 +155,16 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* out) {
   // cudaErrorStreamCaptureUnmatched and cudaErrorStreamCaptureWrongThread.
   if (!capture || capture->origin != handle) violation(call, handle, "the capture did not begin in this stream");
   if (capture->thread != std::this_thread::get_id()) violation(call, handle, "another thread began the capture");
-  check_joined(*capture);
+  if (fault_now("capture")) capture->invalid = true;
+  if (!capture->invalid) check_joined(*capture);
   for (const cudaStream_t one : capture->streams) {
     one->capture = nullptr;
     one->frontier.clear();
   }
   capture->ended = true;
   note_capture(-1);
+  *out = nullptr;  // also "if the capture was invalidated"
+  if (capture->invalid) return done(cudaErrorStreamCaptureInvalidated);
   *out = new CUgraph_st{std::move(capture->nodes)};
   return done(cudaSuccess);
 }

@@ -5,12 +5,14 @@
 #include <memory>
 
 #include "cuda/block/block.hpp"
+#include "cuda/errors/check.hpp"
 #include "simulated_cuda/runtime.hpp"
 
 namespace millrace::cuda {
 
 void run_on_host(StreamHandle stream, const char* kernel, std::function<void()> body) {
   simulated::check_enqueue("launch of a kernel", stream);
+  check(simulated::invalidate_capture(stream) ? cudaErrorStreamCaptureUnsupported : cudaSuccess, "launch of a kernel");
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(kernel, nullptr, nullptr, &status),
                                                          std::free);

@@ -88,7 +88,7 @@ struct ncclComm {
   Phase phase_ = Phase::open;
   bool used_ = false;
   cudaStream_t stream_ = nullptr;
-  millrace::simulated::NcclTotals totals_;
+  std::uint64_t eager_ = 0, recorded_ = 0;  // operations outside of captures, and in captures
   // Of the operations, which run in the thread of a stream.
   std::atomic<bool> aborted_{false}, running_{false};
   std::atomic<std::uint64_t> pending_{0};

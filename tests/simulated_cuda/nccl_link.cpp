@@ -19,7 +19,6 @@ struct alignas(64) NcclLink::Slot {
   std::atomic<std::uint64_t> ready, taken;
   int device;
   NcclOperation operation;
-  NcclTotals totals;
 };
 struct NcclLink::Area {
   std::uint64_t nonce;
@@ -163,13 +162,9 @@ bool NcclLink::all_taken(std::uint64_t step) const {
   return all([&](const Slot& s) { return s.taken >= step; });
 }
 
-void NcclLink::post_finalize(const NcclTotals& totals) {
-  area_->slots[rank_].totals = totals;
-  area_->slots[rank_].finalized = 1;
-}
+void NcclLink::post_finalize() { area_->slots[rank_].finalized = 1; }
 bool NcclLink::all_finalized() const {
   return all([](const Slot& s) { return s.finalized != 0; });
 }
-const NcclTotals& NcclLink::totals_of(int rank) const { return area_->slots[rank].totals; }
 
 }  // namespace millrace::simulated

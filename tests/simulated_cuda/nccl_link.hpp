@@ -27,12 +27,6 @@ struct NcclOperation {
   std::string describe() const;
 };
 
-// What each rank enqueued in the communicator's life.
-struct NcclTotals {
-  std::uint64_t eager = 0, captured = 0;
-  bool operator==(const NcclTotals&) const = default;
-};
-
 // Data moves in steps: each rank posts its operation and a piece of data; when all are ready, each reads those of the
 // others, and notes that it has taken them. A piece may be overwritten when all ranks have taken it.
 class NcclLink {
@@ -57,9 +51,8 @@ class NcclLink {
   void take(std::uint64_t step);
   bool all_taken(std::uint64_t step) const;
 
-  void post_finalize(const NcclTotals&);
+  void post_finalize();
   bool all_finalized() const;
-  const NcclTotals& totals_of(int rank) const;
 
  private:
   struct Slot;

@@ -50,7 +50,7 @@ struct Capture {
   cudaStream_t origin = nullptr;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::thread::id thread;
-  bool ended = false;
+  bool ended = false, invalid = false;
   std::vector<Node> nodes;
   std::set<cudaStream_t> streams;
 };

@@ -15,7 +15,8 @@
 //   MILLRACE_SIMULATED_CAPTURE   duration of each call that adds to a capture, in microseconds (0)
 //   MILLRACE_SIMULATED_LARGE     skip: work that would take minutes is left out; otherwise it ends the process
 //   MILLRACE_SIMULATED_FAULT     KIND:RANK:N: the N-th piece of work (kernel), cudaMalloc (malloc) or cudaHostAlloc
-//                                (host-alloc) of the rank fails; for those of NCCL see nccl_communicator.hpp
+//                                (host-alloc), launch of a kernel in a capture (capture-launch) or end of a capture
+//                                (capture) of the rank fails; for those of NCCL see nccl_communicator.hpp
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -43,6 +44,8 @@ void check_enqueue(const char* call, cudaStream_t);
 void enqueue(cudaStream_t, const std::string& what, std::function<void()> work);
 
 bool is_capturing(cudaStream_t);
+// True once for a stream in a capture, if this call shall fail: the capture is then invalid.
+bool invalidate_capture(cudaStream_t);
 
 // Device memory, filled with 0xff; null if the GPU has no room. free_device waits for all work of the GPU, as cudaFree
 // does.

@@ -117,6 +117,17 @@ case_captures() {
   unset MILLRACE_SIMULATED_CAPTURE
   expect_exit 0 train 2 two
   expect_bits slow two
+  # A capture that fails on one rank: no rank uses graphs from then on.
+  local fault
+  for fault in capture:1:1 capture:0:2 capture-launch:1:20; do
+    rm -rf without
+    MILLRACE_SIMULATED_FAULT=$fault expect_exit 0 train 2 without
+    expect_lines 1 'warning: .*cannot be captured as a CUDA graph'
+    expect_line "rank $(cut -d: -f2 <<<"$fault") .*warning: .*cannot be captured"
+    expect_bits without two
+  done
+  MILLRACE_SIMULATED_FAULT=capture:0:1 expect_exit 0 train 1 alone
+  expect_lines 1 'warning: .*cannot be captured as a CUDA graph'
 }
 
 # Eight micro-batches a step, and copies that come late: the step takes more slots than may be in flight, so that a slot is

@@ -13,6 +13,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "cuda/errors/check.hpp"
 #include "cuda/nccl/collective_tracker.hpp"
@@ -54,10 +55,12 @@ class NcclCollective : public Collective {
     MR_CUDA(cudaEventCreateWithFlags(&joined_, cudaEventDisableTiming));
     watchdog_thread_ = std::thread([this] { watch(); });
     device.flight_recorder().set_concurrent_work([this] { return tracker_->running_operation(); });
+    device.set_captured_collectives({[this] { return started_; }, [this](bool worked) { return agree(worked); }});
   }
 
   ~NcclCollective() override {
     device_.flight_recorder().set_concurrent_work(nullptr);
+    device_.set_captured_collectives({});
     {
       const std::lock_guard lock(mutex_);
       ending_ = true;
@@ -176,6 +179,16 @@ class NcclCollective : public Collective {
   }
   char* mine(char* data, std::size_t part_bytes) const { return data + part_bytes * std::size_t(world_.rank()); }
 
+  // The first rank whose capture failed reports it.
+  CapturedCollectives::Outcome agree(bool worked) {
+    captured_ = false;  // also after a capture that ended before its finish()
+    std::vector<double> failed(std::size_t(world_.size()));
+    failed[std::size_t(world_.rank())] = !worked;
+    all_reduce_scalars(failed);
+    const auto first = std::find(failed.begin(), failed.end(), 1.0);
+    return {first == failed.end(), first - failed.begin() == world_.rank()};
+  }
+
   void throw_failure() {
     const std::lock_guard lock(mutex_);
     if (!failure_.empty()) fail(Exit::comm, "{}", failure_);
@@ -185,6 +198,7 @@ class NcclCollective : public Collective {
   void start(Kind kind, int tag, std::size_t bytes, const char* name, const Call& call) {
     if (alone_) return;
     throw_failure();
+    ++started_;
     const bool capturing = device_.capturing();
     const StreamHandle comm = device_.stream(Stream::comm);
     MR_CUDA(cudaEventRecord(filled_, device_.stream(Stream::compute)));
@@ -264,6 +278,7 @@ class NcclCollective : public Collective {
   cudaEvent_t filled_ = nullptr;       // in the compute stream: the input of an operation is complete
   cudaEvent_t joined_ = nullptr;       // in the comm stream: all operations before finish() are complete
   std::map<int, cudaEvent_t> passed_;  // in the comm stream: the last operation with this tag is complete
+  std::uint64_t started_ = 0;          // operations so far
   bool captured_ = false;              // the capture in progress has operations, and no finish() since
   std::thread watchdog_thread_;
   std::mutex mutex_;  // guards the members below

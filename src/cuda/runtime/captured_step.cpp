@@ -1,9 +1,13 @@
 #include "cuda/runtime/captured_step.hpp"
 
 #include <cuda_runtime_api.h>
+#include <fmt/core.h>
+
+#include <utility>
 
 #include "cuda/errors/check.hpp"
 #include "cuda/runtime/device.hpp"
+#include "millrace/base/log.hpp"
 
 namespace millrace::cuda {
 namespace {
@@ -23,19 +27,52 @@ class GraphStep : public CapturedStep {
     if (executable_) cudaGraphExecDestroy(executable_);
   }
   void run() override {
-    if (!warm_) {
-      device_.flight_recorder().begin_run(error_context::outermost_label());
-      call_with_breadcrumbs(device_, number_, step_);
+    if (!warm_ || !device_.graphs_enabled()) {
+      const std::uint64_t before = collectives_begun();
+      run_eagerly();
+      communicates_ = collectives_begun() != before;
       warm_ = true;
       return;
     }
-    if (!executable_) capture();
+    if (!executable_ && !capture_everywhere()) {
+      device_.disable_graphs();
+      return run_eagerly();
+    }
     device_.flight_recorder().begin_run(error_context::outermost_label());
     MR_CUDA(cudaGraphLaunch(executable_, device_.stream(Stream::compute)));
     error_context::note_replay(key_);
   }
 
  private:
+  void run_eagerly() {
+    device_.flight_recorder().begin_run(error_context::outermost_label());
+    call_with_breadcrumbs(device_, number_, step_);
+  }
+  std::uint64_t collectives_begun() const {
+    const CapturedCollectives& collectives = device_.captured_collectives();
+    return collectives.begun ? collectives.begun() : 0;
+  }
+
+  bool capture_everywhere() {
+    std::string problem;
+    try {
+      capture();
+    } catch (const Error& error) {
+      problem = error.what();
+      (void)cudaGetLastError();  // the next launch would report it otherwise
+    }
+    CapturedCollectives::Outcome outcome{problem.empty(), !problem.empty()};
+    if (communicates_) outcome = device_.captured_collectives().agree(problem.empty());
+    if (outcome.reports)
+      log::local(
+          fmt::format("warning: '{}' cannot be captured as a CUDA graph ({}). Its operations are launched one by one, "
+                      "which is slower. cuda.graph = off does so from the start",
+                      key_, problem));
+    if (outcome.all_worked) return true;
+    if (executable_) cudaGraphExecDestroy(std::exchange(executable_, nullptr));
+    return false;
+  }
+
   void capture() {
     const StreamHandle stream = device_.stream(Stream::compute);
     cudaGraph_t graph = nullptr;
@@ -62,7 +99,8 @@ class GraphStep : public CapturedStep {
   std::function<void()> step_;
   std::size_t number_;  // of the step in the flight recorder
   cudaGraphExec_t executable_ = nullptr;
-  bool warm_ = false;  // the first run is done
+  bool warm_ = false;          // the first run is done
+  bool communicates_ = false;  // the step contains collectives
 };
 
 class EagerStep : public CapturedStep {

@@ -25,6 +25,17 @@ struct DeviceOptions {
   FlightRecorder::Detail breadcrumbs = FlightRecorder::Detail::some;  // how exactly a fault in a graph is located
 };
 
+// For captures that contain collectives: set by the collective.
+struct CapturedCollectives {
+  std::function<std::uint64_t()> begun;  // number of operations so far
+  // Whether the capture worked on all ranks; each tells whether it did on its own. After a failure, one of the ranks
+  // where it failed gets `reports`.
+  struct Outcome {
+    bool all_worked = false, reports = false;
+  };
+  std::function<Outcome(bool worked)> agree;
+};
+
 // Explains why a process has no GPU, and what to do. Versions are in CUDA's form, 12040 for 12.4; driver 0: no driver
 // is installed. visible: the value of CUDA_VISIBLE_DEVICES, or null.
 std::string explain_no_gpu(cudaError_t, int driver, int runtime, const char* visible);
@@ -45,7 +56,11 @@ class CudaDevice : public Device {
   // ranks: how many ranks share the GPU. A reserve stays free for code that is loaded at a kernel's first launch, and
   // for the memory of graphs.
   void set_memory_share(int ranks);
-  void disable_graphs() { options_.graph = false; }  // for a collective that needs the host in the middle of a step
+  // For a collective that needs the host in the middle of a step, and after a failed capture.
+  void disable_graphs() { options_.graph = false; }
+  bool graphs_enabled() const { return options_.graph; }
+  void set_captured_collectives(CapturedCollectives collectives) { captured_collectives_ = std::move(collectives); }
+  const CapturedCollectives& captured_collectives() const { return captured_collectives_; }
   FlightRecorder& flight_recorder() { return flight_recorder_; }
 
   std::string name() const override { return name_; }
@@ -86,6 +101,7 @@ class CudaDevice : public Device {
   FlightRecorder flight_recorder_;
   std::mutex allocations_mutex_;
   std::unordered_map<void*, void*> allocations_;  // what CUDA returned, by the aligned address in it
+  CapturedCollectives captured_collectives_;
   std::once_flag nvml_tried_;
   std::unique_ptr<Nvml> nvml_;
 };

@@ -132,7 +132,7 @@ void StepRunner::run(const Group& g) {
     exact_->statistics.clear();
     exact_->loss = {};
   }
-  if (g.ends_step()) reducer_.set_ready_timestamps(timer_.reducer_milestones(g.parity));
+  if (g.ends_step()) reducer_.begin_step(timer_.reducer_milestones(g.parity));
   if (g.count == 0) run_without_rows(g);
   for (int k = g.first; k < g.first + int(g.work.size()); ++k) forward_backward(g, k);
   if (!g.ends_step()) return;

@@ -33,8 +33,12 @@ class Reducer : public GradReadyHook {
   void contribute_zeros();
   // Milestones: numbers of elements, counted from the end of the gradient. They lie at the ends of at most 16 buckets
   // spread evenly, the last bucket among them. A step records one timestamp for each milestone when these elements are
-  // final, before their all-reduce starts. Set the timestamps before the last backward pass of a step.
-  void set_ready_timestamps(TimestampSeries timestamps) { timestamps_ = timestamps; }
+  // final, before their all-reduce starts. Call begin_step() before the last backward pass of a step; it forgets a step
+  // that was not finished, because its capture failed.
+  void begin_step(TimestampSeries timestamps) {
+    timestamps_ = timestamps;
+    expect_all();
+  }
   const std::vector<std::int64_t>& milestones() const { return milestones_; }
   // Waits for all all-reduces and converts the result to float32. Error(internal) if a range was not announced exactly
   // once. Afterwards the reducer is ready for the next step.
