@@ -20,32 +20,41 @@ std::string list(const std::vector<int>& cpus) {
   return out;
 }
 
-std::vector<int> parse(const std::string& text) {
-  std::vector<int> cpus;
-  std::istringstream in(text);
-  for (std::string one; std::getline(in, one, ',');) cpus.push_back(std::atoi(one.c_str()));
-  return cpus;
-}
-
 // The affinity mask of a rank.
 struct Mask {
   int node = 0;
   long online = 0;  // the number of cores of the host
   std::vector<int> cpus;
+  std::vector<int> near;  // those of them that are near its GPU; empty: unknown
+  bool far = false;       // it may only use cores far from its GPU
 };
 
-std::vector<Mask> masks_of_all(World& world, const std::vector<int>& mine) {
+std::vector<Mask> masks_of_all(World& world, const std::vector<int>& mine, const std::vector<int>& near) {
   std::vector<Mask> out;
-  for (const std::string& text :
-       world.gather(fmt::format("{} {} {}", world.node(), ::sysconf(_SC_NPROCESSORS_ONLN), list(mine)))) {
+  for (const std::string& text : world.gather(
+           fmt::format("{} {} {} {}", world.node(), ::sysconf(_SC_NPROCESSORS_ONLN), list(mine), list(near)))) {
     std::istringstream in(text);
     Mask mask;
-    std::string cpus;
-    in >> mask.node >> mask.online >> cpus;
-    mask.cpus = parse(cpus);
+    std::string cpus, near_cpus;
+    in >> mask.node >> mask.online >> cpus >> near_cpus;
+    mask.cpus = parse_cpu_list(cpus);
+    for (const int cpu : parse_cpu_list(near_cpus))
+      if (std::find(mask.cpus.begin(), mask.cpus.end(), cpu) != mask.cpus.end()) mask.near.push_back(cpu);
+    mask.far = mask.near.empty() && !near_cpus.empty();
     out.push_back(std::move(mask));
   }
   return out;
+}
+
+// Whether each rank of this host gets at least as many cores from those near its GPU as from its whole mask.
+bool near_suffices(const std::vector<Mask>& ranks, int node) {
+  const auto sharing = [&](std::vector<int> Mask::*cpus, const Mask& one) {
+    return std::size_t(std::count_if(ranks.begin(), ranks.end(),
+                                     [&](const Mask& m) { return m.node == node && m.*cpus == one.*cpus; }));
+  };
+  return std::all_of(ranks.begin(), ranks.end(), [&](const Mask& m) {
+    return m.node != node || m.near.size() * sharing(&Mask::cpus, m) >= m.cpus.size() * sharing(&Mask::near, m);
+  });
 }
 
 // The first problem of the masks, the same on all ranks; empty: none.
@@ -61,6 +70,11 @@ std::string warning_of(const std::vector<Mask>& ranks, const std::string& advice
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const Mask& one = ranks[r];
     const auto local = std::count_if(ranks.begin(), ranks.end(), [&](const Mask& m) { return m.node == one.node; });
+    if (one.far)
+      return fmt::format(
+          "rank {} is bound to cores far from its GPU ({}), so that its copies cross the host. bind it near the GPU "
+          "(srun --gpu-bind=closest), or do not bind it (mpirun --bind-to none)",
+          r, list(one.cpus));
     if (one.cpus.size() == 1 && one.online >= 2 * local)
       return fmt::format("rank {} is bound to one core of {}. {}", r, one.online, advice);
   }
@@ -77,14 +91,17 @@ std::string Placement::str() const {
                      spare_core ? ", a core free for communication" : "");
 }
 
-Placement plan_placement(World& world, int compute_threads, int workers) {
+Placement plan_placement(World& world, int compute_threads, int workers, const std::vector<int>& near) {
   Placement out;
-  const std::vector<int> mine = allowed_cpus();
-  const std::vector<Mask> all = masks_of_all(world, mine);
+  const std::vector<Mask> all = masks_of_all(world, allowed_cpus(), near);
+  const Mask& own = all[std::size_t(world.rank())];
+  std::vector<int> Mask::*const taken = near_suffices(all, world.node()) ? &Mask::near : &Mask::cpus;
+  const std::vector<int>& mine = own.*taken;
+  if (taken == &Mask::near && own.near != own.cpus) out.near_cpus = own.near;
   // The ranks of this host with exactly the same cores, and how many of them precede this rank.
   int sharing = 0, before = 0;
   for (int r = 0; r < world.size(); ++r)
-    if (const Mask& other = all[std::size_t(r)]; other.node == world.node() && other.cpus == mine) {
+    if (const Mask& other = all[std::size_t(r)]; other.node == world.node() && other.*taken == mine) {
       ++sharing;
       before += r < world.rank();
     }

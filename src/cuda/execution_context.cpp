@@ -4,7 +4,10 @@
 #include <cuda_runtime.h>
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <sstream>
 
@@ -18,6 +21,7 @@
 #include "cuda/runtime/gpu_topology.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
+#include "millrace/system/cores.hpp"
 
 namespace millrace {
 namespace {
@@ -73,6 +77,20 @@ std::string problem_of(const Action& action) {
 bool cuda_usable(const World& world, std::string* why_not) {
   select_mig_instance(world);
   return gpu_count(why_not) > 0;
+}
+
+std::vector<int> cpus_near_gpu(const World& world) {
+  select_mig_instance(world);
+  const int count = gpu_count(nullptr);
+  char id[32] = "";
+  if (count == 0 || cudaDeviceGetPCIBusId(id, sizeof id, world.local_rank() % count) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return {};
+  }
+  std::string list, path = id;
+  std::transform(path.begin(), path.end(), path.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+  std::getline(std::ifstream("/sys/bus/pci/devices/" + path + "/local_cpulist"), list);
+  return parse_cpu_list(list);
 }
 
 std::string describe_gpus() {

@@ -19,6 +19,8 @@ bool cuda_usable(const World&, std::string* why_not) {
   return false;
 }
 
+std::vector<int> cpus_near_gpu(const World&) { return {}; }
+
 std::string describe_gpus() { return std::string("none: ") + absent; }
 
 }  // namespace millrace

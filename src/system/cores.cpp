@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
+#include <sstream>
 
 namespace millrace {
 
@@ -20,6 +22,26 @@ std::vector<int> allowed_cpus() {
 }
 
 int usable_cores() { return int(allowed_cpus().size()); }
+
+void allow_cpus(const std::vector<int>& cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET(std::size_t(cpu), &set);
+  (void)::sched_setaffinity(0, sizeof set, &set);
+}
+
+std::vector<int> parse_cpu_list(const std::string& list) {
+  std::vector<int> cpus;
+  std::istringstream in(list);
+  for (std::string part; std::getline(in, part, ',');) {
+    int first = 0, last = 0;
+    const int numbers = std::sscanf(part.c_str(), "%d-%d", &first, &last);
+    if (numbers < 1 || first < 0) return {};
+    if (numbers == 1) last = first;
+    for (int cpu = first; cpu <= last && cpu < CPU_SETSIZE; ++cpu) cpus.push_back(cpu);
+  }
+  return cpus;
+}
 
 void reexec_with_passive_openmp(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT") || std::getenv("MILLRACE_REEXECUTED")) return;

@@ -74,6 +74,44 @@ TEST(Placement, PartlyOverlappingBindingsAreReportedOnAllRanks) {
       << said;
 }
 
+// Two ranks of a host, or one, with an affinity mask of two cores; each has the cores near its GPU.
+TEST(Placement, RanksGetCoresNearTheirGpuIfThatTakesNoneAway) {
+  if (usable_cores() < 2) GTEST_SKIP() << "one core";
+  const std::vector<int> all = allowed_cpus();
+  const std::vector<int> two{all[0], all[1]}, first{all[0]}, second{all[1]};
+  const auto planned = [](const std::vector<int>& mask, const std::vector<std::vector<int>>& near) {
+    std::vector<Placement> out(near.size());
+    run_thread_world(int(near.size()), [&](World& world) {
+      allow_cpus(mask);
+      out[std::size_t(world.rank())] = plan_placement(world, 0, 0, near[std::size_t(world.rank())]);
+    });
+    return out;
+  };
+  const auto swapped = planned(two, {second, first});
+  EXPECT_EQ(swapped[0].cpus, second);
+  EXPECT_EQ(swapped[0].near_cpus, second);
+  EXPECT_EQ(swapped[1].cpus, first);
+  const auto unknown = planned(two, {second, {}});
+  EXPECT_EQ(unknown[0].cpus, first);
+  EXPECT_TRUE(unknown[0].near_cpus.empty());
+  const auto alone = planned(two, {second});
+  EXPECT_EQ(alone[0].cpus, two) << "it would lose a core";
+  EXPECT_TRUE(alone[0].near_cpus.empty());
+  const auto both_near_one = planned(two, {first, first});
+  EXPECT_TRUE(both_near_one[0].near_cpus.empty());
+  EXPECT_EQ(both_near_one[1].cpus, second);
+  const auto far = planned(first, {second});
+  EXPECT_EQ(far[0].cpus, first);
+  EXPECT_NE(far[0].warning.find("rank 0 is bound to cores far from its GPU"), std::string::npos) << far[0].warning;
+  EXPECT_EQ(planned(two, {two})[0].warning, "");
+}
+
+TEST(Cores, ListsOfLinuxAreRead) {
+  EXPECT_EQ(parse_cpu_list("0-2,8,10-11"), (std::vector<int>{0, 1, 2, 8, 10, 11}));
+  EXPECT_EQ(parse_cpu_list(""), std::vector<int>{});
+  EXPECT_EQ(parse_cpu_list("none"), std::vector<int>{});
+}
+
 TEST(Signals, StopSignalIsKeptUntilCleared) {
   install_stop_signals();
   EXPECT_EQ(stop_signal(), 0);

@@ -25,7 +25,7 @@ DEFECTS = {
     "a slot is reused too early": ("src/data/load/loader.cpp", "if (s.copied) s.copied->synchronize();", "", "slots", r"FAILED"),
     "a result is read too early": ("src/train/session/network.cpp", "  state_ready_[std::size_t(parity)]->synchronize();\n", "", "results", r"FAILED"),
     "an address of the host is recorded": ("src/train/session/network.cpp", "state_.data(), pushed_.as<StepState>() + parity,", "state_.data(), &host_state_,",
-                                           "captures", r"a copy of pageable memory in a capture"),
+                                           "captures", r"a kernel cannot reach pageable memory"),
     "the host reads memory of the device": ("src/cuda/kernels/optimizer.cu", "PrepareStep{sums, all_, args.state,",
                                         "PrepareStep{sums, all_, new StepState(*args.state),", "results", r"the host: touches"),
 }

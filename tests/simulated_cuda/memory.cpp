@@ -164,6 +164,16 @@ cudaError_t cudaFree(void* p) {
   free_device("cudaFree", p);
   return done(cudaSuccess);
 }
+// "cudaMemoryTypeUnregistered for unregistered host memory"; no error, since CUDA 11.
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* p) {
+  check_call("cudaPointerGetAttributes", Safety::always);
+  const Place place = place_of(p);
+  *out = {};
+  out->type = place == Place::device   ? cudaMemoryTypeDevice
+              : place == Place::pinned ? cudaMemoryTypeHost
+                                       : cudaMemoryTypeUnregistered;
+  return done(cudaSuccess);
+}
 cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned) {
   check_call("cudaHostAlloc", Safety::unsafe_in_capture);
   *out = nullptr;

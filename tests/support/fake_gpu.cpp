@@ -254,6 +254,7 @@ ExecutionContext make_cuda_context(World& world, const ExecutionOptions& options
   return compute;
 }
 
+std::vector<int> cpus_near_gpu(const World&) { return {}; }
 bool cuda_usable(const World&, std::string* why_not) {
   *why_not = test::missing_gpu_reason();
   return why_not->empty();

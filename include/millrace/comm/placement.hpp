@@ -16,11 +16,14 @@ struct Placement {
   bool spare_core = false;      // the slice has more cores than compute threads
   bool oversubscribed = false;  // there are more ranks than cores, so waiting threads must not spin
   std::vector<int> cpus;        // this rank's slice
+  std::vector<int> near_cpus;   // cores near the rank's GPU that it should keep to; empty: it keeps its affinity mask
   std::string warning;          // "rank 0 is bound to one core of 8 ...", the same on all ranks; empty: none
   std::string str() const;
 };
 
 // Plans the placement from the affinity masks of all ranks; collective. compute_threads or workers = 0: choose the
-// number automatically.
-Placement plan_placement(World&, int compute_threads, int workers);
+// number automatically. near: the cores near the rank's GPU, if they are known. Slices are taken from them if each rank
+// of the host gets at least as many cores as otherwise: with one rank on a host of two sockets, loader workers need the
+// cores of both.
+Placement plan_placement(World&, int compute_threads, int workers, const std::vector<int>& near = {});
 }  // namespace millrace

@@ -53,6 +53,8 @@ ExecutionContext make_cuda_context(World&, const ExecutionOptions&);
 // Whether this process has a GPU; why_not (may be null): the reason if it has none. Never throws. Only counts the
 // devices.
 bool cuda_usable(const World&, std::string* why_not);
+// The cores on the NUMA node of the GPU that this rank will take; empty: unknown. Starts nothing on the GPU.
+std::vector<int> cpus_near_gpu(const World&);
 // The GPUs that this process sees, "2 x NVIDIA H200 (140 GiB, compute capability 9.0)", or why it sees none.
 std::string describe_gpus();
 

@@ -12,6 +12,7 @@
 
 #include "cuda/errors/check.hpp"
 #include "cuda/runtime/captured_step.hpp"
+#include "cuda/runtime/copy_small.hpp"
 #include "cuda/runtime/events.hpp"
 #include "cuda/runtime/gpu_topology.hpp"
 #include "cuda/runtime/record_breadcrumb.hpp"
@@ -205,6 +206,14 @@ void CudaDevice::copy_to_device(Stream s, void* device, const void* host, std::s
 }
 void CudaDevice::copy_to_host(Stream s, void* host, const void* device, std::size_t bytes) {
   if (bytes) MR_CUDA(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream(s)));
+}
+void CudaDevice::copy_small(Stream s, void* to, const void* from, std::size_t bytes) {
+  for (const void* side : {static_cast<const void*>(to), from}) {
+    cudaPointerAttributes attributes{};
+    MR_CUDA(cudaPointerGetAttributes(&attributes, side));
+    MR_CHECK(attributes.type != cudaMemoryTypeUnregistered, "a kernel cannot reach pageable memory");
+  }
+  cuda::copy_small({stream(s)}, to, from, bytes);
 }
 void CudaDevice::fill_zero(Stream s, void* device, std::size_t bytes) {
   if (bytes) MR_CUDA(cudaMemsetAsync(device, 0, bytes, stream(s)));

@@ -70,6 +70,7 @@ class CudaDevice : public Device {
   void release(MemoryKind, void*, std::size_t) noexcept override;
   void copy_to_device(Stream, void* device, const void* host, std::size_t bytes) override;
   void copy_to_host(Stream, void* host, const void* device, std::size_t bytes) override;
+  void copy_small(Stream, void* to, const void* from, std::size_t bytes) override;
   void fill_zero(Stream, void* device, std::size_t bytes) override;
   bool shares_host_memory() const override { return false; }
   std::unique_ptr<Event> make_event() override;

@@ -6,6 +6,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/system/cores.hpp"
 
 namespace millrace {
 namespace {
@@ -33,7 +34,11 @@ ExecutionContext make_execution_context(World& world, const RunConfig& config, P
   ExecutionOptions options;
   // Libraries split sums by the number of threads, so it must not vary.
   const bool strict = config.run.reproducible == Reproducible::strict;
-  options.placement = plan_placement(world, strict ? 1 : config.run.threads, std::max(0, config.data.workers));
+  const std::string reason = config.run.device == DeviceChoice::automatic ? why_not_cuda(world) : "";
+  const bool cuda = config.run.device != DeviceChoice::cpu && reason.empty();
+  options.placement = plan_placement(world, strict ? 1 : config.run.threads, std::max(0, config.data.workers),
+                                     cuda ? cpus_near_gpu(world) : std::vector<int>());
+  if (!options.placement.near_cpus.empty()) allow_cpus(options.placement.near_cpus);
   if (strict && config.run.threads > 1)
     log::warn("run.threads: with run.reproducible = strict a rank computes with one thread. start more ranks instead");
   options.deterministic = config.run.deterministic;
@@ -44,8 +49,6 @@ ExecutionContext make_execution_context(World& world, const RunConfig& config, P
   options.cuda.collective_backend = config.comm.backend;
   if (!options.placement.warning.empty()) log::warn(options.placement.warning);
   if (placement) *placement = options.placement;
-  const std::string reason = config.run.device == DeviceChoice::automatic ? why_not_cuda(world) : "";
-  const bool cuda = config.run.device != DeviceChoice::cpu && reason.empty();
   ExecutionContext compute = cuda ? make_cuda_context(world, options) : make_cpu_context(world, options);
   compute.fallback_reason = reason;
   return compute;

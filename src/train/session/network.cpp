@@ -222,8 +222,8 @@ void Network::complete_weights() {
 void Network::write_step(int parity) { pushed_.as<StepState>()[parity] = host_state_; }
 
 void Network::push_step(int parity) {
-  compute_.device->copy_to_device(Stream::compute, state_.data(), pushed_.as<StepState>() + parity,
-                                  StepState::host_bytes());
+  compute_.device->copy_small(Stream::compute, state_.data(), pushed_.as<StepState>() + parity,
+                              StepState::host_bytes());
 }
 
 void Network::push_state() {
@@ -232,8 +232,8 @@ void Network::push_state() {
 }
 
 void Network::copy_state_to_host(int parity) {
-  compute_.device->copy_to_host(Stream::compute, state_copies_.as<StepState>() + parity, state_.data(),
-                                sizeof(StepState));
+  compute_.device->copy_small(Stream::compute, state_copies_.as<StepState>() + parity, state_.data(),
+                              sizeof(StepState));
   state_ready_[std::size_t(parity)]->record(Stream::compute);
 }
 
