@@ -59,7 +59,8 @@ void launch(StreamHandle stream, std::int64_t blocks, int threads, std::size_t s
   if (shared_bytes > 48u << 10)
     MR_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)));
   void* arguments[] = {const_cast<Body*>(&body)};
-  check(cudaLaunchKernel(kernel, dim3(unsigned(blocks)), dim3(unsigned(threads)), arguments, shared_bytes, stream),
+  const void* function = reinterpret_cast<const void*>(kernel);  // CUDA 12 has no overload for pointers to functions
+  check(cudaLaunchKernel(function, dim3(unsigned(blocks)), dim3(unsigned(threads)), arguments, shared_bytes, stream),
         "launch of a kernel");
 }
 
