@@ -231,7 +231,8 @@ std::unique_ptr<ActivityTracer> make_cupti_tracer(std::string* why_not, const ch
     return nullptr;
   }
   CuptiLibrary library;
-  const std::string versioned = fmt::format("libcupti.so.{}", CUPTI_API_VERSION / 10000);
+  // Not CUPTI_API_VERSION, which is a counter before CUDA 13 (22 in CUDA 12.4).
+  const std::string versioned = fmt::format("libcupti.so.{}", CUDA_VERSION / 1000);
   for (const char* candidate : {name ? name : versioned.c_str(), name ? name : MILLRACE_CUPTI_LIBRARY})
     if (!library.handle && *candidate) library.handle = dlopen(candidate, RTLD_NOW | RTLD_LOCAL);
   if (!library.handle) {
