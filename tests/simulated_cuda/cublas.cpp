@@ -199,10 +199,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const vo
     leave_out(call, stream, "a product of more than 1e9 multiplications");
     return CUBLAS_STATUS_SUCCESS;
   }
-  enqueue(stream, "matrix multiplication " + cuda::str(*spec), [spec = *spec, args, workspace, needed] {
-    if (needed > 0) std::memset(workspace, 0xee, needed);
-    test::HostProduct(spec, args).run();
-  });
+  enqueue(stream, "matrix multiplication " + cuda::str(*spec),
+          [spec = *spec, args, workspace, needed] {
+            if (needed > 0) std::memset(workspace, 0xee, needed);
+            test::HostProduct(spec, args).run();
+          },
+          {Activity::Kind::kernel, "sm90_xmma_gemm", 0});
   return CUBLAS_STATUS_SUCCESS;
 }
 }

@@ -27,7 +27,8 @@ void execute_plan(cudnnHandle_t handle, const std::vector<PlanMemory>& memory, s
   // Benchmarks of a GPU's rate run such convolutions.
   if (bytes > max_bytes)
     return simulated::leave_out(call, handle->stream, fmt::format("a plan on more than {} MiB", max_bytes >> 20));
-  simulated::enqueue(handle->stream, "a plan of cuDNN", std::move(run));
+  simulated::enqueue(handle->stream, "a plan of cuDNN", std::move(run),
+                     {simulated::Activity::Kind::kernel, "sm90_xmma_convolution", 0});
 }
 
 cudnnBackendDescriptor_t described_gpu() {
