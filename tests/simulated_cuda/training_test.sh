@@ -1,6 +1,6 @@
 #!/bin/bash
 # Whole trainings on the simulated CUDA: the results of every mode, and the endings of failures.
-# Usage: training_test.sh MILLRACE_SIMULATED MPIEXEC results|networks|ranks|profile|diagnose|tune|failures|lost_ranks|stopped|captures|slots|seeds
+# Usage: training_test.sh MILLRACE_SIMULATED MPIEXEC results|networks|resnet|ranks|profile|diagnose|tune|failures|lost_ranks|stopped|captures|slots|seeds
 set -euo pipefail
 source "$(dirname "$0")/../app/lib.sh" "$1" "$2"
 unset MILLRACE_SIMULATED_SEED
@@ -82,6 +82,39 @@ case_networks() {
   expect_close fp16 one 0.05
 }
 top1() { sed -n 's/.*"top1":\([^,}]*\).*/\1/p' "$1/validation.jsonl"; }
+
+# ResNet-18, also in 16 bits with the sums of batch norm inside convolutions, which waits for a real GPU.
+case_resnet() {
+  cat >net.cfg <<'CFG'
+[run]
+device = cuda
+[data]
+train = synthetic:images:rows=500,shape=16x16x3,classes=4
+[model]
+name = resnet
+depth = 18
+[train]
+global_batch = 8
+micro_batch = 4
+steps = 3
+[optim]
+lr = 0.01
+loss_scale = 128
+[cuda]
+autotune = off
+[checkpoint]
+every = none
+CFG
+  expect_exit 0 train 1 cpu --run.device cpu
+  expect_exit 0 train 1 one
+  expect_close one cpu 1e-5
+  expect_exit 0 train 1 fp16 --run.precision fp16 --model.fusion 2
+  expect_close fp16 one 0.1
+  expect_exit 0 train 2 eager --run.precision fp16 --model.fusion 2 --cuda.graph off
+  expect_exit 0 train 2 two --run.precision fp16 --model.fusion 2
+  expect_bits two eager
+  expect_close two fp16 0.05
+}
 
 # Four ranks with a GPU each and on two GPUs, and unequal shares: the result of one rank.
 case_ranks() {
