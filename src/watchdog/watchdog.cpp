@@ -151,6 +151,14 @@ void set_abort(std::function<void()> abort) {
   state->abort = std::move(abort);
 }
 
+bool claim_end() {
+  if (!state) return claim_report_of_host(Reporter::collectives);
+  const std::lock_guard lock(state->mutex);
+  if (state->ranks.another_ends_run() || !claim_report_of_host(Reporter::collectives)) return false;
+  state->own.shared.at->ends_run = true;
+  return true;
+}
+
 void set_job(const std::vector<Peer>& all) {
   if (!state) return;
   const std::lock_guard lock(state->mutex);

@@ -44,16 +44,16 @@ TEST(CudaLibrary, AMissingLibraryIsNamedAtTheFirstCall) {
 }
 
 TEST(CudaLibrary, AMissingFunctionIsNamedWithItsLibrary) {
-  static constinit DynamicLibrary old(MILLRACE_FAKE_NVML, "/nowhere", "NVML");
-  static constinit const LazyFunction<int()> known(old, "nvml_users"), unknown(old, "nvmlOfTomorrow");
+  static constinit DynamicLibrary old("libm.so.6", "/nowhere", "Mathematics");
+  static constinit const LazyFunction<int()> known(old, "fegetround"), unknown(old, "square_of_tomorrow");
   EXPECT_NO_THROW(known());
   try {
     unknown();
     FAIL() << "it was called";
   } catch (const Error& e) {
-    EXPECT_EQ(std::string(e.what()),
-              "NVML (" MILLRACE_FAKE_NVML
-              ") has no function nvmlOfTomorrow. install a newer version, or set run.device = cpu");
+    EXPECT_EQ(
+        std::string(e.what()),
+        "Mathematics (libm.so.6) has no function square_of_tomorrow. install a newer version, or set run.device = cpu");
   }
 }
 

@@ -28,10 +28,10 @@ cudaError_t copy_pageable(cudaStream_t stream, void* to, const void* from, std::
   if (to_device) {
     auto staged =
         std::make_shared<std::vector<char>>(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
-    enqueue(stream, "copy", [=] { std::memcpy(to, staged->data(), bytes); });
+    enqueue(stream, "copy", [=] { std::memcpy(to, staged->data(), bytes); }, {Activity::Kind::copy, "", bytes});
     return cudaSuccess;
   }
-  enqueue(stream, "copy", [=] { std::memcpy(to, from, bytes); });
+  enqueue(stream, "copy", [=] { std::memcpy(to, from, bytes); }, {Activity::Kind::copy, "", bytes});
   stream_of("cudaMemcpyAsync", stream).wait_until_idle();
   return cudaSuccess;
 }
@@ -55,7 +55,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     if (is_capturing(stream)) violation(call, stream, "a copy of pageable memory in a capture");
     return done(copy_pageable(stream, to, from, bytes, to_device));
   }
-  enqueue(stream, "copy", [=] { std::memmove(to, from, bytes); });
+  enqueue(stream, "copy", [=] { std::memmove(to, from, bytes); }, {Activity::Kind::copy, "", bytes});
   return done(cudaSuccess);
 }
 
@@ -63,7 +63,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
   const char* call = "cudaMemsetAsync";
   check_enqueue(call, stream);
   check_side(call, stream, to, bytes, true);
-  enqueue(stream, "fill", [=] { std::memset(to, value, bytes); });
+  enqueue(stream, "fill", [=] { std::memset(to, value, bytes); }, {Activity::Kind::fill, "", bytes});
   return done(cudaSuccess);
 }
 

@@ -1,13 +1,18 @@
 // A simulated cuBLASLt. Descriptors, layouts and preferences are those of the real library, which makes them without a
 // GPU. The heuristics propose pretended algorithms, and a multiplication is computed by loops on the host.
+#include "simulated_cuda/cublas.hpp"
+
 #include <cublasLt.h>
 #include <fmt/core.h>
 
 #include <cstring>
+#include <functional>
+#include <mutex>
 #include <optional>
+#include <set>
 
 #include "cuda/dnn/matmul.hpp"
-#include "simulated_cuda/simulator.hpp"
+#include "simulated_cuda/runtime.hpp"
 #include "support/host/epilogue.hpp"
 #include "support/host/product.hpp"
 
@@ -18,9 +23,24 @@ using cuda::Epilogue;
 using cuda::MatmulSpec;
 
 // What the fields of cublasLtMatmulAlgo_t mean here.
-enum Field { mark_field, id_field, workspace_field };
-constexpr std::uint64_t mark = 0x73696d756c617465;
-constexpr std::uint64_t workspaces[] = {4096, 0, 1 << 20};  // bytes that algorithm i needs
+enum Field { mark_field, id_field, workspace_field, problem_field, alignment_field };
+constexpr std::uint64_t mark = 0xf3696d756c617465;  // all 64 bits must survive in a cache
+constexpr std::uint64_t default_alignment = 256;    // of the preferences
+
+std::mutex handles_mutex;
+std::map<cublasLtHandle_t, int>& handles() {  // their GPUs
+  static auto* const all = new std::map<cublasLtHandle_t, int>;
+  return *all;
+}
+
+// A handle belongs to the GPU for which it was made. It must not be used after cublasLtDestroy().
+void check_handle(const char* call, cudaStream_t stream, cublasLtHandle_t handle) {
+  const std::lock_guard hold(handles_mutex);
+  const auto found = handles().find(handle);
+  if (found == handles().end()) violation(call, stream, "the handle does not exist (any more)");
+  if (const int device = this_thread().device; found->second != device)
+    violation(call, stream, fmt::format("the handle belongs to GPU {}, the thread uses GPU {}", found->second, device));
+}
 
 template <class T>
 T of_description(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t what) {
@@ -64,6 +84,13 @@ Epilogue epilogue_of(cublasLtMatmulDesc_t d) {
 
 // nullopt: the sizes of the matrices contradict each other.
 std::optional<MatmulSpec> spec_of(cublasLtMatmulDesc_t d, const Layout& a, const Layout& b, const Layout& out) {
+  // CUBLASLT_MATRIX_LAYOUT_LD: "must be large enough so that matrix memory locations are not overlapping (e.g. greater
+  // or equal to CUBLASLT_MATRIX_LAYOUT_ROWS in case of CUBLASLT_ORDER_COL)".
+  for (const Layout* l : {&a, &b, &out}) {
+    if (l->stride < l->rows)
+      violation("cublasLtMatmul", fmt::format("a leading dimension of {} for {} rows", l->stride, l->rows));
+    if (l->stride != l->rows) violation("cublasLtMatmul", "columns that are not adjacent are not simulated");
+  }
   MatmulSpec s;
   s.transpose_a = of_description<std::int32_t>(d, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T;
   s.transpose_b = of_description<std::int32_t>(d, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_T;
@@ -73,17 +100,17 @@ std::optional<MatmulSpec> spec_of(cublasLtMatmulDesc_t d, const Layout& a, const
   s.input = a.type;
   s.output = out.type;
   s.epilogue = epilogue_of(d);
-  const bool fits = (s.transpose_b ? b.columns : b.rows) == s.k && out.rows == s.m && out.columns == s.n &&
-                    b.type == a.type && a.stride == a.rows && b.stride == b.rows && out.stride == out.rows;
+  const bool fits =
+      (s.transpose_b ? b.columns : b.rows) == s.k && out.rows == s.m && out.columns == s.n && b.type == a.type;
   return fits ? std::optional(s) : std::nullopt;
 }
 
-void check_pointer(cudaStream_t stream, const char* what, const void* p, std::size_t bytes) {
+// The library reads bias and aux in vectors, and the workspace must be aligned to 16 bytes.
+void check_pointer(cudaStream_t stream, const char* what, const void* p, std::size_t bytes,
+                   std::uint64_t alignment = 16) {
   const char* call = "cublasLtMatmul";
-  // The alignment that the algorithms were asked for (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_*); 16 bytes also for bias and
-  // aux, as the library reads them in vectors.
-  if (reinterpret_cast<std::uintptr_t>(p) % 16 != 0)
-    violation(call, stream, fmt::format("{} at {} is not aligned to 16 bytes", what, p));
+  if (reinterpret_cast<std::uintptr_t>(p) % alignment != 0)
+    violation(call, stream, fmt::format("{} at {} is not aligned to {} bytes", what, p, alignment));
   check_accessible_range(call, stream, p, bytes);
 }
 
@@ -108,10 +135,48 @@ void check_epilogue(cudaStream_t stream, cublasLtMatmulDesc_t d, const MatmulSpe
   check_pointer(stream, "aux", args.aux, cuda::aux_bytes(s));
 }
 
+std::uint64_t hash_of(const MatmulSpec& s) { return std::hash<std::string>()(cuda::str(s)); }
+
+// CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_*: the algorithms may need such pointers. In 16 bits each.
+std::uint64_t alignments_of(cublasLtMatmulPreference_t preference) {
+  std::uint64_t all = 0;
+  int shift = 0;
+  for (const auto what : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    std::uint32_t bytes = default_alignment;
+    std::size_t written = 0;
+    cublasLtMatmulPreferenceGetAttribute(preference, what, &bytes, sizeof bytes, &written);
+    all |= std::uint64_t(bytes) << shift;
+    shift += 16;
+  }
+  return all;
+}
+
+// The rules about an algorithm and its workspace.
+void check_algorithm(cudaStream_t stream, const cublasLtMatmulAlgo_t& algorithm, const MatmulSpec& spec,
+                     const void* workspace, std::size_t workspace_bytes) {
+  const char* call = "cublasLtMatmul";
+  if (algorithm.data[mark_field] != mark) violation(call, stream, "the algorithm is not one of the heuristics");
+  // cublasLtMatmulAlgoGetHeuristic finds algorithms for this description and these layouts. cublasLtMatmul may refuse
+  // them for others (CUBLAS_STATUS_NOT_SUPPORTED).
+  if (algorithm.data[problem_field] != hash_of(spec))
+    violation(call, stream, "the algorithm was found for another problem than " + cuda::str(spec));
+  const std::uint64_t needed = algorithm.data[workspace_field];
+  if (workspace_bytes < needed)
+    violation(call, stream, fmt::format("a workspace of {} bytes, the algorithm needs {}", workspace_bytes, needed));
+  if (needed > 0) check_pointer(stream, "the workspace", workspace, needed);
+}
+
 // Like the real library, it has no epilogues for some shapes.
 bool supported(const MatmulSpec& s) { return s.epilogue == Epilogue::none || s.m % 8 == 0; }
 
 }  // namespace
+
+CublasOffers& cublas_offers() {
+  thread_local CublasOffers all;
+  return all;
+}
+
 }  // namespace millrace::simulated
 
 using namespace millrace;
@@ -119,11 +184,17 @@ using namespace millrace::simulated;
 
 extern "C" {
 
+// cuBLAS documentation, cublasLtCreate: it allocates resources on the device and belongs to the current one.
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* out) {
+  check_call("cublasLtCreate", Safety::unsafe_in_capture);
+  const std::lock_guard hold(handles_mutex);
   *out = reinterpret_cast<cublasLtHandle_t>(new int(0));
+  handles()[*out] = this_thread().device;
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  const std::lock_guard hold(handles_mutex);
+  if (handles().erase(handle) == 0) violation("cublasLtDestroy", "the handle does not exist (any more)");
   delete reinterpret_cast<int*>(handle);
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -140,7 +211,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   const auto spec = spec_of(d, layout_of(a), layout_of(b), layout_of(out));
   if (!spec) return CUBLAS_STATUS_INVALID_VALUE;
   if (!supported(*spec)) return CUBLAS_STATUS_NOT_SUPPORTED;
-  for (std::uint64_t id = 0; id < std::size(workspaces) && *count < wanted; ++id) {
+  const auto& workspaces = cublas_offers().workspaces;
+  for (std::uint64_t id = 0; id < workspaces.size() && *count < wanted; ++id) {
     if (workspaces[id] > limit) continue;
     cublasLtMatmulHeuristicResult_t& r = results[(*count)++];
     r = {};
@@ -149,17 +221,22 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     r.algo.data[mark_field] = mark;
     r.algo.data[id_field] = id;
     r.algo.data[workspace_field] = workspaces[id];
+    r.algo.data[problem_field] = hash_of(*spec);
+    r.algo.data[alignment_field] = alignments_of(preference);
   }
-  return CUBLAS_STATUS_SUCCESS;
+  return *count > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a,
                                        cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t out,
                                        const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result) {
   const auto spec = spec_of(d, layout_of(a), layout_of(b), layout_of(out));
-  if (algorithm->data[mark_field] != mark || !spec || !supported(*spec)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  const CublasOffers& offers = cublas_offers();
+  if (!offers.confirms || algorithm->data[mark_field] != mark || !spec || !supported(*spec) ||
+      algorithm->data[problem_field] != hash_of(*spec))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   result->algo = *algorithm;
-  result->workspaceSize = algorithm->data[workspace_field];
+  result->workspaceSize = algorithm->data[workspace_field] + offers.more_workspace;
   result->state = CUBLAS_STATUS_SUCCESS;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -173,36 +250,36 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t d, const void* alpha, const void* a,
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, const void* alpha, const void* a,
                               cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
                               const void* beta, const void* c, cublasLtMatrixLayout_t, void* out,
                               cublasLtMatrixLayout_t out_layout, const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                               size_t workspace_bytes, cudaStream_t stream) {
   const char* call = "cublasLtMatmul";
   check_enqueue(call, stream);
+  check_handle(call, stream, handle);
   const Layout of_a = layout_of(a_layout), of_b = layout_of(b_layout), of_out = layout_of(out_layout);
   const auto spec = spec_of(d, of_a, of_b, of_out);
   if (!spec) return CUBLAS_STATUS_INVALID_VALUE;
-  if (algorithm->data[mark_field] != mark) violation(call, stream, "the algorithm is not one of the heuristics");
   if (*static_cast<const float*>(alpha) != 1 || c != out) violation(call, stream, "alpha or C are not simulated");
-  const std::uint64_t needed = algorithm->data[workspace_field];
-  if (workspace_bytes < needed)
-    violation(call, stream, fmt::format("a workspace of {} bytes, the algorithm needs {}", workspace_bytes, needed));
-  if (needed > 0) check_pointer(stream, "the workspace", workspace, needed);
+  check_algorithm(stream, *algorithm, *spec, workspace, workspace_bytes);
+  const std::uint64_t needed = algorithm->data[workspace_field], alignments = algorithm->data[alignment_field];
   cuda::MatmulArgs args{.a = a, .b = b, .d = out};
   args.beta = *static_cast<const float*>(beta);
-  check_pointer(stream, "A", a, of_a.bytes());
-  check_pointer(stream, "B", b, of_b.bytes());
-  check_pointer(stream, "D", out, of_out.bytes());
+  check_pointer(stream, "A", a, of_a.bytes(), alignments & 0xffff);
+  check_pointer(stream, "B", b, of_b.bytes(), alignments >> 16 & 0xffff);
+  check_pointer(stream, "D", out, of_out.bytes(), alignments >> 32 & 0xffff);
   check_epilogue(stream, d, *spec, args);
   if (double(spec->m) * double(spec->n) * double(spec->k) > 1e9) {  // benchmarks of a GPU's rate
     leave_out(call, stream, "a product of more than 1e9 multiplications");
     return CUBLAS_STATUS_SUCCESS;
   }
-  enqueue(stream, "matrix multiplication " + cuda::str(*spec), [spec = *spec, args, workspace, needed] {
-    if (needed > 0) std::memset(workspace, 0xee, needed);
-    test::HostProduct(spec, args).run();
-  });
+  enqueue(stream, "matrix multiplication " + cuda::str(*spec),
+          [spec = *spec, args, workspace, needed] {
+            if (needed > 0) std::memset(workspace, 0xee, needed);
+            test::HostProduct(spec, args).run();
+          },
+          {Activity::Kind::kernel, "sm90_xmma_gemm", 0});
   return CUBLAS_STATUS_SUCCESS;
 }
 }

@@ -47,6 +47,7 @@ void check_joined(const Capture& capture) {
 struct Launch {
   std::shared_ptr<const CUgraph_st> graph;
   std::map<int, std::shared_ptr<Recording>> sets, awaits;
+  std::map<int, std::shared_ptr<Trace>> traces;
 };
 
 void run_node(const Launch& launch, int index) {
@@ -54,7 +55,8 @@ void run_node(const Launch& launch, int index) {
   if (const auto found = launch.awaits.find(index); found != launch.awaits.end()) found->second->wait();
   if (node.run) {
     const DeviceAccess access;
-    run_work(node.what, node.run);
+    const auto trace = launch.traces.find(index);
+    run_work(node.what, node.run, trace == launch.traces.end() ? nullptr : trace->second.get());
   }
   if (const auto found = launch.sets.find(index); found != launch.sets.end()) found->second->set();
 }
@@ -91,6 +93,8 @@ std::mutex& api_mutex() {
 int add_node(Stream& stream, Node node) {
   if (settings().capture_seconds > 0)
     std::this_thread::sleep_for(std::chrono::duration<double>(settings().capture_seconds));
+  static std::uint64_t made = 0;
+  node.number = ++made;
   node.after = stream.frontier;
   const int index = int(stream.capture->nodes.size());
   stream.capture->nodes.push_back(std::move(node));
@@ -202,6 +206,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
       event->capture = nullptr;
       launch->sets[int(i)] = event->last;
     }
+  if (Tracer* const all = tracer)
+    for (std::size_t i = 0; i < nodes.size(); ++i)
+      if (nodes[i].run) launch->traces[int(i)] = all->launch(nodes[i].activity, stream, nodes[i].number);
   stream.push([launch] { run_graph(*launch); });
   return done(cudaSuccess);
 }

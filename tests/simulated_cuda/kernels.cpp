@@ -16,7 +16,8 @@ void run_on_host(StreamHandle stream, const char* kernel, std::function<void()> 
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(kernel, nullptr, nullptr, &status),
                                                          std::free);
-  simulated::enqueue(stream, status == 0 ? name.get() : kernel, std::move(body));
+  simulated::enqueue(stream, status == 0 ? name.get() : kernel, std::move(body),
+                     {simulated::Activity::Kind::kernel, kernel, 0});
 }
 
 }  // namespace millrace::cuda

@@ -68,6 +68,8 @@ void* map_range(Place place, std::size_t bytes, std::size_t offset) {
   range.mapped_bytes = (offset + bytes + page - 1) / page * page + page;  // the last page stays unmapped
   void* mapped = ::mmap(nullptr, range.mapped_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
+  // Else each change of the protection of large memory would walk its many pages.
+  ::madvise(mapped, range.mapped_bytes, MADV_HUGEPAGE);
   range.mapped = static_cast<char*>(mapped);
   range.mapped_bytes -= page;
   char* const begin = range.mapped + offset;

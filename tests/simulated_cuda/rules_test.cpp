@@ -1,4 +1,6 @@
 // Each rule of the simulated CUDA, broken by a small program.
+#include "simulated_cuda/rules.hpp"
+
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -75,10 +77,6 @@ class SimulatedCuda : public testing::Test {
   cudaEvent_t event = nullptr;
   float *device = nullptr, *pinned = nullptr;
 };
-
-// The statement ends the process with a line that matches `rule`.
-#define EXPECT_VIOLATION(statement, rule) \
-  EXPECT_EXIT(statement, testing::ExitedWithCode(70), "^simulated CUDA: rank 0: .*" rule)
 
 using SimulatedStreams = SimulatedCuda;
 

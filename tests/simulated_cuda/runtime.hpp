@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "simulated_cuda/profiling/tracing.hpp"
 #include "simulated_cuda/simulator.hpp"
 
 namespace millrace::simulated {
@@ -43,6 +44,8 @@ struct Node {
   std::function<void()> run;            // null: an event node
   std::shared_ptr<EventState> records;  // an external record
   std::shared_ptr<EventState> awaits;   // an external wait
+  Activity activity{};
+  std::uint64_t number = 0;  // one in the whole process
 };
 
 struct Capture {
@@ -99,7 +102,8 @@ std::shared_ptr<EventState> event_of(const char* call, cudaEvent_t);
 int add_node(Stream&, Node);
 
 // Runs a piece of work in this thread: after a random delay, with access to device memory, unless the context is lost.
-void run_work(const std::string& what, const std::function<void()>&);
+// trace: null if nobody traces it.
+void run_work(const std::string& what, const std::function<void()>&, Trace* trace = nullptr);
 // A number below n, from the generator of this process.
 std::size_t random_below(std::size_t n);
 

@@ -113,6 +113,7 @@ void check_call(const char* call, Safety safety) {
   // unsafe calls.
   if (safety == Safety::unsafe_in_capture && thread.captures > 0)
     violation(call, "is not allowed while this thread captures a stream");
+  if (Tracer* const all = tracer) all->call(call);
 }
 
 void check_enqueue(const char* call, cudaStream_t stream) {
@@ -139,7 +140,10 @@ bool fault_now(const char* kind) {
   return ++calls == fault.number;
 }
 
-void run_work(const std::string& what, const std::function<void()>& work) {
+std::atomic<Tracer*> tracer{nullptr};
+std::atomic<std::int64_t> busy_nanoseconds{0};
+
+void run_work(const std::string& what, const std::function<void()>& work, Trace* trace) {
   const double longest = settings().delay_seconds;
   // Most work starts at once, as on a GPU with a full queue; a quarter of it starts late.
   if (longest > 0 && random_below(4) == 0)
@@ -147,7 +151,11 @@ void run_work(const std::string& what, const std::function<void()>& work) {
   if (lost) return;
   if (fault_now("kernel")) return lose_context();
   this_thread().work = what.c_str();
+  if (trace) trace->begin();
+  const auto began = std::chrono::steady_clock::now();
   work();
+  busy_nanoseconds += (std::chrono::steady_clock::now() - began) / std::chrono::nanoseconds(1);
+  if (trace) trace->end();
 }
 
 }  // namespace millrace::simulated

@@ -1,7 +1,7 @@
-// A CUDA without a GPU: the functions of the CUDA runtime, cuBLASLt, cuDNN and NCCL that src/cuda calls, for the
-// program millrace_simulated of the tests. A stream is a thread, device memory is memory that the host may not touch,
-// and a kernel is its body compiled for the host (cuda/block/host_block.hpp), which runs when its turn in the stream
-// comes.
+// A CUDA without a GPU: the functions of the CUDA runtime, cuBLASLt, cuDNN, NCCL, CUPTI and NVML that src/cuda
+// calls, for the program millrace_simulated of the tests. A stream is a thread, device memory is memory that the host
+// may not touch, and a kernel is its body compiled for the host (cuda/block/host_block.hpp), which runs when its turn
+// in the stream comes.
 //
 // The simulation is strict: a call that CUDA's documentation forbids ends the process with a line that names the call,
 // the stream and the rule. Each rule has its source in a comment. What it cannot show: races inside a kernel, the
@@ -16,7 +16,7 @@
 //   MILLRACE_SIMULATED_LARGE     skip: work that would take minutes is left out; otherwise it ends the process
 //   MILLRACE_SIMULATED_FAULT     KIND:RANK:N: the N-th piece of work (kernel), cudaMalloc (malloc) or cudaHostAlloc
 //                                (host-alloc), launch of a kernel in a capture (capture-launch) or end of a capture
-//                                (capture) of the rank fails; for those of NCCL see nccl_communicator.hpp
+//                                (capture) of the rank fails; for those of NCCL see nccl/communicator.hpp
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -38,10 +38,17 @@ void leave_out(const char* call, cudaStream_t, const std::string& text);
 // which the library would report as its own.
 void check_enqueue(const char* call, cudaStream_t);
 
+// What CUPTI reports of a piece of work.
+struct Activity {
+  enum class Kind { kernel, copy, fill };
+  Kind kind = Kind::kernel;
+  std::string name;       // of a kernel, as the compiler mangles it
+  std::size_t bytes = 0;  // of a copy or fill
+};
 // Enqueues work: it runs in the thread of the stream, in order. If the stream is in a capture, the work becomes a node
 // of the graph, and runs at each replay. So `work` must own all that it needs; it may run several times. what: its name
 // in messages. Work may access device memory; the calling thread may not.
-void enqueue(cudaStream_t, const std::string& what, std::function<void()> work);
+void enqueue(cudaStream_t, const std::string& what, std::function<void()> work, Activity = {});
 
 bool is_capturing(cudaStream_t);
 // True once for a stream in a capture, if this call shall fail: the capture is then invalid.

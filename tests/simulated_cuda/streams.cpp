@@ -100,18 +100,19 @@ void wait_for_all_streams() {
   for (const cudaStream_t stream : all_streams()) stream->wait_until_idle();
 }
 
-void enqueue(cudaStream_t handle, const std::string& what, std::function<void()> work) {
+void enqueue(cudaStream_t handle, const std::string& what, std::function<void()> work, Activity activity) {
   Stream& stream = stream_of(what.c_str(), handle);
   {
     const std::lock_guard hold(api_mutex());
     if (stream.capture) {
-      add_node(stream, {what, {}, std::move(work), nullptr, nullptr});
+      add_node(stream, {what, {}, std::move(work), nullptr, nullptr, std::move(activity)});
       return;
     }
   }
-  stream.push([what, work = std::move(work)] {
+  Tracer* const all = tracer;
+  stream.push([what, work = std::move(work), trace = all ? all->launch(activity, stream) : nullptr] {
     const DeviceAccess access;
-    run_work(what, work);
+    run_work(what, work, trace.get());
   });
 }
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Whole trainings on the simulated CUDA: the results of every mode, and the endings of failures.
-# Usage: training_test.sh MILLRACE_SIMULATED MPIEXEC results|networks|failures|lost_ranks|captures|slots|seeds
+# Usage: training_test.sh MILLRACE_SIMULATED MPIEXEC results|networks|resnet|ranks|profile|diagnose|tune|failures|lost_ranks|stopped|captures|slots|seeds
 set -euo pipefail
 source "$(dirname "$0")/../app/lib.sh" "$1" "$2"
 unset MILLRACE_SIMULATED_SEED
@@ -83,6 +83,94 @@ case_networks() {
 }
 top1() { sed -n 's/.*"top1":\([^,}]*\).*/\1/p' "$1/validation.jsonl"; }
 
+# ResNet-18, also in 16 bits with the sums of batch norm inside convolutions, which waits for a real GPU.
+case_resnet() {
+  cat >net.cfg <<'CFG'
+[run]
+device = cuda
+[data]
+train = synthetic:images:rows=500,shape=16x16x3,classes=4
+[model]
+name = resnet
+depth = 18
+[train]
+global_batch = 8
+micro_batch = 4
+steps = 3
+[optim]
+lr = 0.01
+loss_scale = 128
+[cuda]
+autotune = off
+[checkpoint]
+every = none
+CFG
+  expect_exit 0 train 1 cpu --run.device cpu
+  expect_exit 0 train 1 one
+  expect_close one cpu 1e-5
+  expect_exit 0 train 1 fp16 --run.precision fp16 --model.fusion 2
+  expect_close fp16 one 0.1
+  expect_exit 0 train 2 eager --run.precision fp16 --model.fusion 2 --cuda.graph off
+  expect_exit 0 train 2 two --run.precision fp16 --model.fusion 2
+  expect_bits two eager
+  expect_close two fp16 0.05
+}
+
+# Four ranks with a GPU each and on two GPUs, and unequal shares: the result of one rank.
+case_ranks() {
+  expect_exit 0 train 1 one
+  expect_exit 0 train 4 four
+  expect_close four one 1e-6
+  expect_exit 0 train 4 four_zero --optim.zero 1 --cuda.graph off
+  expect_bits four_zero four
+  MILLRACE_SIMULATED_GPUS=2 expect_exit 0 train 4 pairs
+  expect_line '2 ranks share a GPU'
+  expect_close pairs one 1e-6
+  # Micro-batches of 6, 6 and 4 samples on each rank, and recorded shares that change in mid-run.
+  expect_exit 0 train 3 uneven --train.micro_batch 6
+  expect_close uneven one 1e-6
+  printf '{"step":1,"micro_batches":[7,1]}\n{"step":4,"micro_batches":[2,6]}\n{"step":8,"micro_batches":[5,3]}\n' >shares.jsonl
+  expect_exit 0 train 2 shares --train.micro_batch 6 --train.balance shares.jsonl
+  expect_close shares one 1e-6
+  expect_exit 0 train 2 shares_eager --train.micro_batch 6 --train.balance shares.jsonl --cuda.graph off
+  expect_bits shares_eager shares
+  expect_exit 0 train 2 balanced --train.micro_batch 6 --train.balance auto --train.steps 30
+  expect_lines 1 '"micro_batches":\[4,4\]' balanced/shares.jsonl
+  expect_exit 0 train 1 longer --train.steps 30
+  expect_close balanced longer 1e-5
+}
+
+# Little memory and large work left out: peak rates are measured in seconds, and mean nothing.
+quick_peaks() { MILLRACE_SIMULATED_MEMORY=256 MILLRACE_SIMULATED_LARGE=skip "$@"; }
+
+# CUPTI's records become the device part of the account; NVML's answers become its health.
+case_profile() {
+  local -a options=(--train.steps 26 --model.hidden 128 128 --cuda.breadcrumbs off)  # so that products take most of the time
+  expect_exit 0 train 2 plain "${options[@]}"
+  expect_exit 0 quick_peaks train 2 run "${options[@]}" --run.profile 4
+  expect_no_line 'warning: '
+  expect_bits run plain
+  expect_line 'device, in 4 traced steps: busy [1-9][0-9.]* %.* computing [1-9]'
+  expect_line 'exposed: communication ([0-9.]* % .* to )?[1-9]'  # only kernels of NCCL are communication
+  # Each node of a graph has a record: three layers are 8 products in each of 4 steps. The roofline of an operation is
+  # known from the first step, whose launches know their operation.
+  expect_line ' 32 x .* [0-9]+ %  sm90_xmma_gemm$'
+  expect_line 'slowest device: 1980 MHz on average .* W of 700'
+  expect_line 'energy of all devices: [1-9]'
+  expect_texts run/trace.json '"step 12"' '"forward"' '"bucket 0"'
+}
+case_diagnose() {
+  expect_exit 0 quick_peaks run_on 1 diagnose -c net.cfg --seconds 0.05 --budget 1s
+  expect_line '^(compute|host|launch|input|start-up)[a-z-]*: |^nothing worth'
+  expect_line '^  fc2 .*cublasLt'
+  expect_line '^peaks measured here: .*copies to the device [0-9.]+ GB/s'
+}
+case_tune() {
+  expect_exit 0 run_on 2 tune -c net.cfg --seconds 0.05 --budget 8s --out tuned.cfg
+  expect_line '^  train\.micro_batch .* -> '
+  expect_exit 0 train 2 tuned -c tuned.cfg
+}
+
 # ends CODE PATTERN RANKS FAULT OPTION...: a run with this fault ends with the code, and with one line that matches.
 ends() {
   rm -rf broken
@@ -108,6 +196,13 @@ case_lost_ranks() {
   wait_for_steps broken 5
   pkill -9 -f "^$millrace train .*--run.dir broken" -n
   expect_end 137
+}
+
+# A rank that is stopped inside an all-reduce.
+case_stopped() {
+  ends 5 '.*rank 1 on ' 2 nccl-stop:1:3
+  ends 5 '.*rank 2 on ' 4 nccl-stop:2:5 --cuda.graph off
+  ends 5 '.*rank 0 on ' 3 nccl-stop:0:4
 }
 
 # Calls of a capture take long, so that the threads beside it have time to disturb it.
@@ -141,11 +236,11 @@ case_slots() {
 # One result, whatever the delays and the order of a graph's nodes.
 case_seeds() {
   local seed
-  expect_exit 0 train 2 first --optim.zero 1 --train.micro_batch 12 --train.steps 6
-  for seed in $(seq 2 40); do
+  expect_exit 0 train 2 first --optim.zero 1 --train.micro_batch 12 --train.steps 5
+  for seed in $(seq 2 100); do
     rm -rf other
     MILLRACE_SIMULATED_SEED=$seed MILLRACE_SIMULATED_DELAY=$((seed % 5 * 200)) \
-      expect_exit 0 train 2 other --optim.zero 1 --train.micro_batch 12 --train.steps 6
+      expect_exit 0 train 2 other --optim.zero 1 --train.micro_batch 12 --train.steps 5
     expect_bits other first
   done
 }

@@ -40,7 +40,7 @@ class FakeGpu : public DeferredDevice {
         }) {}
   std::string name() const override { return "replaying"; }
   void* allocate(MemoryKind kind, std::size_t bytes) override {  // like a small GPU: too little memory to measure peaks
-    if (bytes > (128u << 20)) fail(Exit::config, "cannot allocate {} bytes", bytes);
+    if (bytes > (8u << 20)) fail(Exit::config, "cannot allocate {} bytes", bytes);
     return DeferredDevice::allocate(kind, bytes);
   }
   void copy_to_device(Stream stream, void* to, const void* from, std::size_t bytes) override {

@@ -5,8 +5,8 @@
 
 namespace millrace {
 
-// The parts of a process that report the end of a run.
-enum class Reporter : std::uint8_t { failure = 1, watchdog };
+// The parts of a process that report the end of a run: a failed thread, the watchdog of ranks, and that of collectives.
+enum class Reporter : std::uint8_t { failure = 1, watchdog, collectives };
 
 // Whether this part of this process is the first of its job on this host that calls it while the others live. Further
 // calls return the same as long as it is. May be called in a signal handler. In a job that cannot be told from others,

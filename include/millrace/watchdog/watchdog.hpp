@@ -34,6 +34,11 @@ void set_folder(const std::filesystem::path&);  // where the flight record goes
 // How to end the other ranks; called by a thread of its own. Empty: not possible now.
 void set_abort(std::function<void()>);
 
+// For a thread that finds by itself that the run cannot go on. True: it shall report why, and end the run. False:
+// another part of this process or another rank of this host does so; it stays known after the process of that rank has
+// ended.
+bool claim_end();
+
 // A scope: the part of the run in which this thread is.
 class PartScope {
  public:

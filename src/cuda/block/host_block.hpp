@@ -40,14 +40,19 @@ class HostBlock {
     T* of_thread = reinterpret_cast<T*>(exchange_.data());
     of_thread[thread_] = value;
     sync();
-    T result = of_thread[0];
-    for (int t = 1; t < threads_; ++t) result = f(result, of_thread[t]);
+    if (thread_ == 0) {  // runs before the others, after each barrier
+      T all = of_thread[0];
+      for (int t = 1; t < threads_; ++t) all = f(all, of_thread[t]);
+      *reinterpret_cast<T*>(&reduced_) = all;
+    }
+    const T result = *reinterpret_cast<const T*>(&reduced_);
     sync();
     return result;
   }
 
   std::int64_t index_, blocks_;
   int threads_, thread_ = 0;
+  double reduced_ = 0;
   std::vector<double> shared_, exchange_;  // shared_ starts uninitialised, as on a GPU: it is filled with garbage
 };
 

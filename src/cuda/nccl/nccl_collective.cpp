@@ -20,7 +20,7 @@
 #include "cuda/nccl/nccl_comm.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/comm/progress_board.hpp"
-#include "millrace/system/first_report.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace::cuda {
 namespace {
@@ -245,7 +245,7 @@ class NcclCollective : public Collective {
 
   // Aborts NCCL's kernels, so that threads that wait for the GPU can go on, and then ends all ranks.
   void give_up(const std::string& message) {
-    const bool reports = claim_report_of_host(Reporter::watchdog);
+    const bool reports = watchdog::claim_end();
     if (reports) log::error(message);
     {
       const std::lock_guard lock(mutex_);

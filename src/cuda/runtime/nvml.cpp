@@ -22,9 +22,11 @@ constexpr unsigned nvlink_speed = 90;  // the field with the MB/s of each active
 struct FieldValue {
   unsigned field = 0, scope = 0;
   long long timestamp = 0, latency = 0;
-  int type = 0;  // 0: a double
+  int type = 0;  // 0: a double, 1: an unsigned, 2 and 3: unsigned integers of 64 bits
   Status status = -1;
   unsigned long long value = 0;
+  // Only the bytes of the type have a value.
+  double number() const { return type == 1 ? double(unsigned(value)) : double(value); }
 };
 
 constexpr std::pair<unsigned long long, const char*> reasons[] = {
@@ -91,7 +93,7 @@ class NvmlLibrary : public Nvml {
     }
     FieldValue speed{.field = nvlink_speed};
     if (nvlinks_ < 1 || call<Status(Gpu, int, FieldValue*)>("nvmlDeviceGetFieldValues", gpu_, 1, &speed) != 0) return;
-    if (speed.status == 0 && speed.type != 0) nvlink_rate_ = nvlinks_ * double(speed.value) * 1e6;
+    if (speed.status == 0 && speed.type != 0) nvlink_rate_ = nvlinks_ * speed.number() * 1e6;
   }
 
   template <class Signature, class... Args>

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/base/rng.hpp"
 #include "millrace/base/units.hpp"
 
@@ -99,9 +100,7 @@ double memory(ExecutionContext& compute, DType dtype, std::int64_t count) {
   return forward_cost(s).bytes / Trial(compute, s, s.src, 2, s.src, {}, dtype).seconds();
 }
 
-double copies(Device& device) {
-  if (device.shares_host_memory()) return 0;
-  constexpr std::size_t bytes = 256u << 20;
+double copies(Device& device, std::size_t bytes) {
   const Buffer host(device, MemoryKind::pinned, bytes), there(device, MemoryKind::device, bytes);
   double best = 1e30;
   for (int round = 0; round < 6; ++round) {
@@ -111,6 +110,17 @@ double copies(Device& device) {
     best = std::min(best, steady_seconds() - began);
   }
   return double(bytes) / best;
+}
+
+// measure(size) with the largest of size, size / 2, ... >= least for which the device has memory. Other ranks or
+// programs may have taken most of it.
+template <class Measure>
+double with_memory(std::int64_t size, std::int64_t least, const Measure& measure) {
+  for (;; size /= 2) try {
+      return measure(size);
+    } catch (const Error& e) {
+      if (e.code() != Exit::config || size / 2 < least) throw;
+    }
 }
 
 }  // namespace
@@ -133,14 +143,20 @@ Peaks measure_peaks(ExecutionContext& compute, DType dtype) {
   // Sizes that keep a GPU busy for a millisecond would take minutes on a CPU.
   const bool large = !compute.device->shares_host_memory();
   Peaks peaks;
-  peaks.product_flops = product(compute, dtype, large ? 8192 : 1024);
+  peaks.product_flops =
+      with_memory(large ? 8192 : 1024, large ? 2048 : 1024, [&](std::int64_t n) { return product(compute, dtype, n); });
   for (const std::int64_t channels : {64, 128, 256}) {
     const std::int64_t side = 64 * 32 / channels;
-    peaks.convolution_flops =
-        std::max(peaks.convolution_flops, convolution(compute, dtype, large ? 256 : 8, side, channels));
+    const double flops = with_memory(
+        large ? 256 : 8, 8, [&](std::int64_t rows) { return convolution(compute, dtype, rows, side, channels); });
+    peaks.convolution_flops = std::max(peaks.convolution_flops, flops);
   }
-  peaks.memory_bytes = memory(compute, dtype, (large ? std::int64_t(512) : 64) << 20 >> (size_of(dtype) / 2));
-  peaks.copy_bytes = copies(*compute.device);
+  peaks.memory_bytes = with_memory(large ? 512 : 64, 16, [&](std::int64_t mib) {
+    return memory(compute, dtype, mib << 20 >> (size_of(dtype) / 2));
+  });
+  if (large)
+    peaks.copy_bytes =
+        with_memory(256, 8, [&](std::int64_t mib) { return copies(*compute.device, std::size_t(mib) << 20); });
   return peaks;
 }
 

@@ -15,13 +15,13 @@
 #include <vector>
 
 #include "millrace/base/error.hpp"
-#include "millrace/base/types.hpp"
+#include "support/host/convolve.hpp"
 
 namespace {
 
 using nlohmann::json;
-using Numbers = std::vector<std::int64_t>;
 using namespace millrace;
+using namespace millrace::test;
 
 struct Pack {
   Numbers ids;
@@ -33,82 +33,8 @@ std::map<cudnnBackendDescriptor_t, Pack>& packs() {
   return all;
 }
 
-struct View {  // a tensor of the plan: in memory, or virtual between two operations
-  Numbers dims, strides;
-  DType type;
-  void* data = nullptr;
-  std::vector<double> kept;
-
-  double get(std::int64_t i) const {
-    if (!data) return kept[std::size_t(i)];
-    if (type == DType::f32) return static_cast<float*>(data)[i];
-    if (type == DType::f16) return float(static_cast<f16*>(data)[i]);
-    return float(static_cast<bf16*>(data)[i]);
-  }
-  void set(std::int64_t i, double value) {
-    if (!data)
-      kept[std::size_t(i)] = value;
-    else if (type == DType::f32)
-      static_cast<float*>(data)[i] = float(value);
-    else if (type == DType::f16)
-      static_cast<f16*>(data)[i] = f16(float(value));
-    else
-      static_cast<bf16*>(data)[i] = bf16(float(value));
-  }
-  std::int64_t count() const {
-    std::int64_t n = 1;
-    for (const auto d : dims) n *= d;
-    return n;
-  }
-};
-
 DType type_of(const std::string& name) {
   return name == "CUDNN_DATA_FLOAT" ? DType::f32 : name == "CUDNN_DATA_HALF" ? DType::f16 : DType::bf16;
-}
-
-// Calls body(index) for every index below dims.
-template <class Body>
-void each(const Numbers& dims, const Body& body) {
-  Numbers at(dims.size(), 0);
-  for (;;) {
-    body(at);
-    std::size_t axis = dims.size();
-    while (axis > 0 && ++at[axis - 1] == dims[axis - 1]) at[--axis] = 0;
-    if (axis == 0) return;
-  }
-}
-
-std::int64_t offset(const View& v, const Numbers& at) {
-  std::int64_t sum = 0;
-  for (std::size_t i = 0; i < at.size(); ++i) sum += at[i] * v.strides[i];
-  return sum;
-}
-
-void convolve(const json& node, View& x, View& w, View& y, View& result) {
-  const Numbers pad = node.at("pad"), stride = node.at("stride"), dilation = node.at("dilation");
-  const std::int64_t groups = x.dims[1] / w.dims[1], group_out = y.dims[1] / groups;
-  std::vector<double> sums(std::size_t(result.count()), 0.0);  // result is packed
-  const Numbers taps(w.dims.begin() + 1, w.dims.end());        // channel of the group, kernel...
-  Numbers from(x.dims.size()), at(w.dims.size());
-  each(y.dims, [&](const Numbers& to) {
-    each(taps, [&](const Numbers& tap) {
-      from[0] = to[0];
-      from[1] = to[1] / group_out * w.dims[1] + tap[0];
-      for (std::size_t a = 0; a < pad.size(); ++a) {
-        from[a + 2] = to[a + 2] * stride[a] - pad[a] + tap[a + 1] * dilation[a];
-        if (from[a + 2] < 0 || from[a + 2] >= x.dims[a + 2]) return;
-      }
-      at[0] = to[1];
-      std::copy(tap.begin(), tap.end(), at.begin() + 1);
-      const auto i = offset(x, from), j = offset(w, at), k = offset(y, to);
-      if (&result == &y) sums[std::size_t(k)] += x.get(i) * w.get(j);
-      if (&result == &x) sums[std::size_t(i)] += y.get(k) * w.get(j);
-      if (&result == &w) sums[std::size_t(j)] += x.get(i) * y.get(k);
-    });
-  });
-  const double beta = node.at("beta");
-  for (std::int64_t i = 0; i < result.count(); ++i)
-    result.set(i, sums[std::size_t(i)] + (beta == 0 ? 0 : beta * result.get(i)));
 }
 
 std::int64_t of_channel(const View& v, const Numbers& at) { return at[1] * v.strides[1]; }
@@ -146,7 +72,6 @@ void run(const json& graph, const Pack& pack) {
     for (std::size_t i = 0; i < pack.ids.size(); ++i)
       if (std::to_string(pack.ids[i]) == t.at("name").get<std::string>()) v.data = pack.pointers[i];
     MR_CHECK((v.data == nullptr) == t.at("isVirtual").get<bool>(), "only tensors in memory have a pointer");
-    MR_CHECK(reinterpret_cast<std::uintptr_t>(v.data) % t.at("ptrAlignment").get<std::size_t>() == 0);
     if (!v.data) v.kept.resize(std::size_t(v.count()));
     views[t.at("name")] = std::move(v);
   }
@@ -182,7 +107,11 @@ void run(const json& graph, const Pack& pack) {
         for (std::int64_t c = 0; c < x.dims[1]; ++c) of(unused).set(c, std::nan(""));
     } else {
       View &x = value_or_gradient("X"), &w = value_or_gradient("W"), &y = value_or_gradient("Y");
-      convolve(node, x, w, y, node.contains("dX") ? x : node.contains("dW") ? w : y);
+      convolve({node.at("pad"), node.at("stride"), node.at("dilation")}, x, w, y,
+               node.contains("dX")   ? x
+               : node.contains("dW") ? w
+                                     : y,
+               node.at("beta"));
     }
   }
 }
@@ -210,7 +139,8 @@ std::vector<test::PlanMemory> memory_of(const json& graph, const Pack& pack, std
         const View v{t.at("dim"), t.at("stride"), type_of(t.at("dataType")), nullptr, {}};
         std::int64_t last = 0;
         for (std::size_t a = 0; a < v.dims.size(); ++a) last += (v.dims[a] - 1) * v.strides[a];
-        all.push_back({pack.pointers[i], std::size_t(last + 1) * size_of(v.type), false});
+        all.push_back({pack.pointers[i], std::size_t(last + 1) * size_of(v.type), false,
+                       t.at("ptrAlignment").get<std::size_t>()});
       }
   if (workspace_bytes > 0) all.push_back({pack.workspace, workspace_bytes, true});
   return all;

@@ -13,6 +13,7 @@ struct PlanMemory {
   void* data = nullptr;
   std::size_t bytes = 0;
   bool workspace = false;
+  std::size_t alignment = 1;  // that the plan demands (CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT)
 };
 
 // memory: all that the plan reads and writes.

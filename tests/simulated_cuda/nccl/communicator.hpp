@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "simulated_cuda/nccl_link.hpp"
+#include "simulated_cuda/nccl/link.hpp"
 
 namespace millrace::simulated {
 
@@ -19,6 +19,7 @@ namespace millrace::simulated {
 // run.
 //   nccl-init:RANK            the rank does not connect (ncclUnhandledCudaError); the others stay in progress
 //   nccl-late:RANK:N:SECONDS  the rank's N-th collective begins late
+//   nccl-stop:RANK:N          the rank's process is stopped (SIGSTOP) inside its N-th collective
 //   nccl-error:RANK:N         the rank's N-th collective fails (ncclRemoteError) and waits for an abort
 struct NcclFault {
   std::string kind;

@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 
-#include "simulated_cuda/nccl_arithmetic.hpp"
-#include "simulated_cuda/nccl_communicator.hpp"
+#include "simulated_cuda/nccl/arithmetic.hpp"
+#include "simulated_cuda/nccl/communicator.hpp"
 #include "simulated_cuda/simulator.hpp"
 
 using namespace millrace::simulated;
@@ -72,6 +73,7 @@ void ncclComm::transfer(const Operation& operation, const NcclBuffers& buffers) 
     link_.post(operation, step_);
     if (!wait([&] { return link_.all_ready(step_); }, true)) return;
     check_same(operation);
+    if (fault("nccl-stop", runs_)) std::raise(SIGSTOP);
     char* const to = buffers.to + begin * size;
     if (operation.kind == Operation::broadcast) {
       if (bytes > 0) std::memcpy(to, link_.piece(operation.root), bytes);

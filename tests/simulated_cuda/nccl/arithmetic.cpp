@@ -1,4 +1,4 @@
-#include "simulated_cuda/nccl_arithmetic.hpp"
+#include "simulated_cuda/nccl/arithmetic.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "simulated_cuda/nccl_link.hpp"
+#include "simulated_cuda/nccl/link.hpp"
 
 #include <fcntl.h>
 #include <fmt/core.h>

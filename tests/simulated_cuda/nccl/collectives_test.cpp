@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "millrace/base/types.hpp"
-#include "simulated_cuda/nccl_rank.hpp"
+#include "simulated_cuda/nccl/rank.hpp"
 
 namespace millrace::test {
 namespace {

@@ -1,7 +1,7 @@
 // Each rule of the simulated NCCL, broken by a small program.
 #include <gtest/gtest.h>
 
-#include "simulated_cuda/nccl_rank.hpp"
+#include "simulated_cuda/nccl/rank.hpp"
 
 namespace millrace::test {
 namespace {

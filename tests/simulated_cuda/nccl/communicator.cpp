@@ -1,4 +1,4 @@
-#include "simulated_cuda/nccl_communicator.hpp"
+#include "simulated_cuda/nccl/communicator.hpp"
 
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
@@ -22,6 +22,13 @@ NcclFault planned_fault() {
   if (std::getline(in, number, ':')) fault.number = std::uint64_t(std::atoll(number.c_str()));
   if (std::getline(in, seconds, ':')) fault.seconds = std::atof(seconds.c_str());
   return fault;
+}
+
+// As NCCL's kernels are called: "ncclDevKernel_AllReduce_RING_LL(ncclDevKernelArgsStorage<4096ul>)".
+std::string kernel_of(const NcclOperation& operation) {
+  static constexpr const char* kinds[] = {"AllReduce", "ReduceScatter", "AllGather", "Broadcast"};
+  const std::string function = fmt::format("ncclDevKernel_{}_RING_LL", kinds[operation.kind]);
+  return fmt::format("_Z{}{}24ncclDevKernelArgsStorageILm4096EE", function.size(), function);
 }
 
 }  // namespace
@@ -151,10 +158,12 @@ ncclResult_t ncclComm::launch(const char* call, Operation operation, NcclBuffers
       violation(call, stream, "the capture of the stream began or ended while the call was in progress");
     check_enqueue(call, stream);
     if (!captured) ++pending_;
-    enqueue(stream, call, [=, this] {
-      run(operation, buffers);
-      if (!captured) --pending_;
-    });
+    enqueue(stream, call,
+            [=, this] {
+              run(operation, buffers);
+              if (!captured) --pending_;
+            },
+            {Activity::Kind::kernel, kernel_of(operation), 0});
     return ncclSuccess;
   });
 }

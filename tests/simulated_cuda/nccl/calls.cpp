@@ -3,8 +3,8 @@
 #include <fmt/core.h>
 #include <nccl.h>
 
-#include "simulated_cuda/nccl_arithmetic.hpp"
-#include "simulated_cuda/nccl_communicator.hpp"
+#include "simulated_cuda/nccl/arithmetic.hpp"
+#include "simulated_cuda/nccl/communicator.hpp"
 #include "simulated_cuda/runtime.hpp"
 
 using namespace millrace::simulated;
