@@ -9,8 +9,8 @@ import tempfile
 
 nvcc, source, name = sys.argv[1:4]
 # By the name of a kernel functor: the wide stores that it must have at least, and the registers that it may have.
-WIDE = {"batch_norm": {"Normalise": 1, "8Gradient": 1}, "input": {"CropFlipNormalize": 1, "NormalizeContiguous": 1}}
-REGISTERS = {"batch_norm": 64, "input": 128}  # 4 and 2 blocks of 256 threads
+WIDE = {"batch_norm": {"Normalise": 1, "8Gradient": 1}, "input": {"NormalizeAugmented": 1, "NormalizeContiguous": 1}}
+REGISTERS = {"batch_norm": 64, "input": 64}  # 4 blocks of 256 threads
 SPILLED_BYTES = 16
 NARROW_STORES_OF_A_TAIL = 8  # a pack that is not whole is stored by elements
 
