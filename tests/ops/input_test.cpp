@@ -58,7 +58,8 @@ TEST(InputOp, FourFieldsOfAVolumeMatchReference) {
             s.transform = transform;
             s.flip_axes = {0, 1, 2};
             s.brightness = 0.3f;
-            const auto what = fmt::format("{} {} to {} {}", shape.str(), name_of(raw), name_of(dtype), name_of(transform));
+            const auto what =
+                fmt::format("{} {} to {} {}", shape.str(), name_of(raw), name_of(dtype), name_of(transform));
             expect_reference(s, what, {6e-6, 4e-3, 2e-3});
           }
 }
@@ -149,7 +150,8 @@ TEST(InputOp, PaddingChannelsFollowTheChannelsOfEachPixel) {
     for (const std::int64_t zeros : {1, 2, 5})
       for (const auto& [augment, min_area] : {std::pair{false, 0.0f}, {true, 0.0f}, {true, 0.5f}})
         for (const bool channels_first : {false, true}) {
-          InputSpec plain = input(zeros == 1 ? Shape{3, 9, 7, 3} : Shape{3, 6, 8, 3}, DType::u8, augment, channels_first);
+          InputSpec plain =
+              input(zeros == 1 ? Shape{3, 9, 7, 3} : Shape{3, 6, 8, 3}, DType::u8, augment, channels_first);
           plain.dtype = dtype;
           plain.random_resized_crop = min_area;
           plain.cutout = augment ? 3 : 0;

@@ -94,8 +94,8 @@ class Input : public Op {
     return {affine_.as<Affine>(), affine_.as<Affine>() + channels_, spec_.transform == Transform::log1p};
   }
   StoredStrides strides() const {
-    return {strides_.each.empty() ? nullptr : channel_strides_.as<InputStrides::Channel>(),
-            int(strides_.pixel_step), int(strides_.channel_step)};
+    return {strides_.each.empty() ? nullptr : channel_strides_.as<InputStrides::Channel>(), int(strides_.pixel_step),
+            int(strides_.channel_step)};
   }
   std::int64_t first() const { return strides_.each.empty() ? strides_.first : 0; }
 
@@ -126,8 +126,8 @@ class Input : public Op {
     const int threads = int(std::clamp<std::int64_t>((items + 31) / 32 * 32, 32, each_threads));
     // Several items for each thread, since drawing the augmentation takes as long as an item.
     const std::int64_t enough_blocks = std::int64_t(context_.multiprocessors) * 16;
-    const std::int64_t blocks =
-        std::clamp<std::int64_t>((enough_blocks + rows - 1) / rows, 1, std::max<std::int64_t>(1, items / (threads * 4)));
+    const std::int64_t blocks = std::clamp<std::int64_t>((enough_blocks + rows - 1) / rows, 1,
+                                                         std::max<std::int64_t>(1, items / (threads * 4)));
     const Kernel kernel{dst,
                         src,
                         {stored_},

@@ -12,7 +12,7 @@ struct Extents {
 
 // Crop and flip: a pixel of dst is a pixel of src, or padding.
 struct CropFlip {
-  Extents stored;  // of src
+  Extents stored;      // of src
   using Source = int;  // the pixel of src; -1: padding
   MR_DEVICE_INLINE Source source(const Augmentation& move, const Extents& dst, int z, int y, int x) const {
     const int from_z = move.source_position(0, z, dst.depth), from_y = move.source_position(1, y, dst.height),
@@ -23,7 +23,8 @@ struct CropFlip {
   }
   template <class From>
   MR_DEVICE_INLINE float value(const From& image, Source pixel, int first, int step) const {
-    const float read = image[unsigned(first + (pixel < 0 ? 0 : pixel) * step)];  // without a branch, so that loads overlap
+    const float read =
+        image[unsigned(first + (pixel < 0 ? 0 : pixel) * step)];  // without a branch, so that loads overlap
     return pixel < 0 ? 0.0f : read;
   }
 };
@@ -63,16 +64,16 @@ struct NormalizeAugmented {
   const StepState* state;
   Augmenter augmenter;
   ColorJitter jitter;
-  Extents extents;                   // of dst
-  int channels, dst_channels;        // dst_channels: with padding channels
-  int row_count;                     // elements of a row of dst
-  std::int64_t src_row;              // elements of a row of src
+  Extents extents;                                          // of dst
+  int channels, dst_channels;                               // dst_channels: with padding channels
+  int row_count;                                            // elements of a row of dst
+  std::int64_t src_row;                                     // elements of a row of src
   Divider by_blocks, by_width, by_height, by_dst_channels;  // by_blocks: by the blocks of a row
-  bool vectorized;                   // rows of dst are whole packs, and aligned
+  bool vectorized;                                          // rows of dst are whole packs, and aligned
 
   static constexpr int n = pack_size<T>;
   static constexpr int pixels = whole_pixels > 0 && whole_pixels < n ? n / whole_pixels : 1;  // of an item
-  static constexpr int values = whole_pixels > 0 ? pixels * whole_pixels : n;                 // of an item
+  static constexpr int values = whole_pixels > 0 ? pixels* whole_pixels : n;                  // of an item
   static_assert(values % n == 0);
   static int item_count(std::int64_t row_count) { return int((row_count + values - 1) / values); }
 
@@ -198,7 +199,7 @@ struct NormalizeAugmented {
   // channels; this serves the others, one element at a time.
   MR_DEVICE_INLINE void write_jittered(T* out, int begin, const From& image, const Augmentation& move,
                                        const ColorMatrix& mix) const {
-    for (int i = begin; i < begin + values && i < row_count; ++i) {
+    MR_ROLLED for (int i = begin; i < begin + values && i < row_count; ++i) {
       int c = i;
       const Position at = position(by_dst_channels.split(c));
       const auto source = sampling.source(move, extents, at.z, at.y, at.x);

@@ -98,7 +98,8 @@ TEST(Indices, DividerDividesEveryIndex) {
   constexpr std::int64_t end = std::int64_t(1) << 31;
   for (const std::int64_t divisor : {1, 2, 3, 4, 7, 224, 1000, 50257, 65536, 1073741823, 1073741824, 2147483647}) {
     const cuda::Divider by(divisor);
-    for (const std::int64_t near : {std::int64_t(0), divisor, 2 * divisor, 1000 * divisor, end / 2, end / divisor * divisor, end})
+    for (const std::int64_t near :
+         {std::int64_t(0), divisor, 2 * divisor, 1000 * divisor, end / 2, end / divisor * divisor, end})
       for (std::int64_t n = std::max<std::int64_t>(near - 3, 0); n < std::min(near + 3, end); ++n) {
         int rest = int(n);
         ASSERT_EQ(by.split(rest), n / divisor) << n << " / " << divisor;
