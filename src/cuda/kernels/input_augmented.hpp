@@ -199,7 +199,7 @@ struct NormalizeAugmented {
   // channels; this serves the others, one element at a time.
   MR_DEVICE_INLINE void write_jittered(T* out, int begin, const From& image, const Augmentation& move,
                                        const ColorMatrix& mix) const {
-    MR_ROLLED for (int i = begin; i < begin + values && i < row_count; ++i) {
+    MR_NO_UNROLL for (int i = begin; i < begin + values && i < row_count; ++i) {
       int c = i;
       const Position at = position(by_dst_channels.split(c));
       const auto source = sampling.source(move, extents, at.z, at.y, at.x);
