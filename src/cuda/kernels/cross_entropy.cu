@@ -105,11 +105,19 @@ struct CrossEntropyRow {
       result.top5 = rank < 5 && own == own;
       rows[row] = result;
     }
-    if (!diff) return;
+    if (diff) write_gradient(block, parts, base, label, maximum, sum);
+  }
 
+ private:
+  template <class Block>
+  MR_DEVICE_INLINE void write_gradient(Block& block, const RowParts<n>& parts, std::int64_t base, int label,
+                                       float maximum, double sum) const {
+    const double kept_share = 1 - double(smoothing), uniform = double(smoothing) / double(classes);
     const double scale = double(state->loss_scale) * double(state->row_weight), target = uniform + kept_share;
     const float factor = float(scale / sum), shift = float(scale * uniform);
+    const T* const x = logits + base;
     T* const out = diff + base;
+    const float* const cache = block.template shared<float>();
     parts.each(block, [&](auto size, int first, int kept, int step) {
       float v[size.value];
       if (!cached) load(v, x + first);
@@ -121,7 +129,6 @@ struct CrossEntropyRow {
     });
   }
 
- private:
   // A row without a class: its gradient is zero. A negative label means that the row does not count. Any other label
   // that is no class is an error in the data: the loss becomes NaN, and nothing is read out of bounds.
   template <class Block>
