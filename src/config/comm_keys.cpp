@@ -44,8 +44,8 @@ void add_cuda_keys(Keys& k) {
   k.push_back(choice_key(
       MR_FIELD(cuda.breadcrumbs),
       Choices<Breadcrumbs>{{"on", Breadcrumbs::each}, {"some", Breadcrumbs::some}, {"off", Breadcrumbs::none}},
-      "what the error message of a failed captured step names. on: the operation, at a cost of 1 to 2 us "
-      "for each; some: a group of sixteen operations; off: only the step"));
+      "what the error message of a failed captured step names. on: two operations that follow each other, or one with "
+      "cuda.graph = off; some: a group of up to 17; off: only the step"));
   k.push_back(switch_key(MR_FIELD(cuda.autotune),
                          "time the candidates for each convolution and matrix product, and keep the fastest"));
   k.push_back(

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <thread>
+#include <vector>
 
 #include "cuda/errors/check.hpp"
 #include "cuda/errors/flight_recorder.hpp"
@@ -78,9 +79,9 @@ struct FaultMessages {
 FaultMessages faults_of_a_captured_step(FlightRecorder::Detail detail) {
   FaultMessages out;
   FlightRecorder::Breadcrumb& breadcrumb = out.breadcrumb;
-  FlightRecorder recorder(detail, &breadcrumb, [&](std::uint64_t place, bool begins) {
+  FlightRecorder recorder(detail, &breadcrumb, [&](std::uint64_t place, FlightRecorder::Write what) {
     breadcrumb.place = place;
-    breadcrumb.runs += begins;
+    breadcrumb.runs += what == FlightRecorder::Write::begin;
   });
   recorder.set_concurrent_work([] { return "all-reduce 3 (25 MiB)"; });
   error_context::set_rank(2);
@@ -91,7 +92,7 @@ FaultMessages faults_of_a_captured_step(FlightRecorder::Detail detail) {
   EXPECT_EQ(breadcrumb.runs, 0u);
   recorder.begin_run("step 9");
   {
-    FlightRecorder::Recording recording(recorder, number);
+    FlightRecorder::Recording recording(recorder, number, FlightRecorder::Launch::one_by_one);
     for (int i = 0; i < 40; ++i) {
       if (i == 17) out.first_run = failure();
       recorder.enter_operation(("op" + std::to_string(i)).c_str());
@@ -101,7 +102,7 @@ FaultMessages faults_of_a_captured_step(FlightRecorder::Detail detail) {
   EXPECT_TRUE(has(failure(), "; the fault is in work that was enqueued earlier")) << "the step is done: " << failure();
   recorder.begin_run("step 10");
   {
-    FlightRecorder::Recording recording(recorder, number);
+    FlightRecorder::Recording recording(recorder, number, FlightRecorder::Launch::one_by_one);
     out.beginning = failure();
     for (int i = 0; i < 40; ++i) {
       recorder.enter_operation(("op" + std::to_string(i)).c_str());
@@ -139,6 +140,49 @@ TEST(ErrorContext, EverySixteenthBreadcrumbNamesARangeOfOperations) {
     EXPECT_EQ(m.beginning, fault_front + "the GPU was at step 10, one of the 15 from op0 to op14" + rest);
     EXPECT_EQ(m.second_run, fault_front + "the GPU was at step 10, one of the 16 from op15 to op30" + rest);
   });
+}
+
+// In a graph the breadcrumbs are on a branch, and the next operation but one waits for each of them.
+TEST(ErrorContext, BreadcrumbsOfAGraphNameTwoOperations) {
+  using Write = FlightRecorder::Write;
+  for (const auto detail : {FlightRecorder::Detail::each, FlightRecorder::Detail::some}) {
+    FlightRecorder::Breadcrumb breadcrumb;
+    std::vector<Write> writes;
+    FlightRecorder recorder(detail, &breadcrumb, [&](std::uint64_t place, Write what) {
+      writes.push_back(what);
+      if (what != Write::join) breadcrumb.place = place;
+    });
+    const std::size_t number = recorder.add("step of 256 rows");
+    std::vector<std::string> places;
+    const auto enter = [&](int count) {
+      for (int i = 0; i < count; ++i) recorder.enter_operation(("op" + std::to_string(i)).c_str());
+    };
+    for (int run = 0; run < 2; ++run) {  // the names of later operations are known in the second run
+      writes.clear();
+      places.clear();
+      FlightRecorder::Recording recording(recorder, number, FlightRecorder::Launch::as_graph);
+      for (int i = 0; i < 40; ++i) {
+        places.push_back(recorder.place()->text);
+        recorder.enter_operation(("op" + std::to_string(i)).c_str());
+      }
+      places.push_back(recorder.place()->text);
+      recording.end();
+    }
+    const bool each = detail == FlightRecorder::Detail::each;
+    EXPECT_EQ(places[0], each ? "op0" : "one of the 16 from op0 to op15");
+    EXPECT_EQ(places[20], each ? "op19 or op20" : "one of the 17 from op15 to op31");
+    EXPECT_EQ(places[40], each ? "op39" : "one of the 9 from op31 to op39");
+    std::vector<Write> expected{Write::begin};
+    for (int i = 0; i < (each ? 40 : 2); ++i) expected.insert(expected.end(), {Write::on_branch, Write::join});
+    expected.push_back(Write::in_stream);
+    EXPECT_EQ(writes, expected);
+    writes.clear();
+    {
+      const FlightRecorder::Recording abandoned(recorder, number, FlightRecorder::Launch::as_graph);
+      enter(each ? 1 : 16);
+    }
+    EXPECT_EQ(writes, (std::vector<Write>{Write::begin, Write::on_branch, Write::join})) << "after an exception";
+  }
 }
 
 TEST(ErrorContext, WithoutBreadcrumbsAFaultNamesTheEnqueuedWork) {

@@ -15,10 +15,12 @@ struct Case {
   DType raw;
 };
 
-// Few tokens at many positions, more tokens than positions, widths that are not a multiple of a vector or a tile, and
-// one token at one position.
-const Case cases[] = {{{7, 5}, 3, 6, DType::u8},  {{33, 9}, 12, 1, DType::u8},   {{2, 3}, 20, 17, DType::u16},
-                      {{1, 1}, 8, 2, DType::i32}, {{5, 60}, 7, 300, DType::i32}, {{2, 2}, 3, 2500, DType::u16}};
+// Few tokens at many positions, more tokens than positions, widths that are not a multiple of a vector or a tile, one
+// token at one position, vocabularies of one to three bytes, and batches of several blocks and tiles of a kernel.
+const Case cases[] = {
+    {{7, 5}, 3, 6, DType::u8},       {{33, 9}, 12, 1, DType::u8},     {{2, 3}, 20, 17, DType::u16},
+    {{1, 1}, 8, 2, DType::i32},      {{5, 60}, 7, 300, DType::i32},   {{2, 2}, 3, 2500, DType::u16},
+    {{41, 32}, 300, 16, DType::u16}, {{3, 43}, 70001, 8, DType::i32}, {{9, 1111}, 257, 3, DType::i32}};
 
 Values tokens_of(const Case& c) {
   Values tokens;

@@ -44,6 +44,26 @@ TEST(InputOp, OffsetTransformAndScalesPerChannelMatchReference) {
           }
 }
 
+// Four fields in a volume, with rows that are whole packs and rows that are not.
+TEST(InputOp, FourFieldsOfAVolumeMatchReference) {
+  for (const Shape& shape : {Shape{3, 4, 6, 8, 4}, Shape{2, 3, 5, 7, 4}})
+    for (const DType raw : {DType::i16, DType::f32, DType::i32})
+      for (const DType dtype : {DType::f32, DType::f16})
+        for (const Transform transform : {Transform::none, Transform::log1p})
+          for (const bool channels_first : {false, true}) {
+            InputSpec s = input(shape, raw, true, channels_first);
+            s.dtype = dtype;
+            s.scale = raw == DType::f32 ? 1 : raw == DType::i16 ? 1.0f / 32768 : 1e-6f;
+            s.offset = 2;
+            s.transform = transform;
+            s.flip_axes = {0, 1, 2};
+            s.brightness = 0.3f;
+            const auto what =
+                fmt::format("{} {} to {} {}", shape.str(), name_of(raw), name_of(dtype), name_of(transform));
+            expect_reference(s, what, {6e-6, 4e-3, 2e-3});
+          }
+}
+
 // Selections of channels that are evenly and unevenly spaced, from one or several parts, in both stored layouts, with
 // crop, flip and random resized crop.
 TEST(InputOp, SelectedChannelsOfConcatenatedPartsMatchReference) {
@@ -127,13 +147,18 @@ TEST(InputOp, EveryShapeMatchesReference) {
 
 TEST(InputOp, PaddingChannelsFollowTheChannelsOfEachPixel) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
-    for (const std::int64_t zeros : {1, 5})
+    for (const std::int64_t zeros : {1, 2, 5})
       for (const auto& [augment, min_area] : {std::pair{false, 0.0f}, {true, 0.0f}, {true, 0.5f}})
         for (const bool channels_first : {false, true}) {
-          InputSpec plain = input({3, 9, 7, 3}, DType::u8, augment, channels_first);
+          InputSpec plain =
+              input(zeros == 1 ? Shape{3, 9, 7, 3} : Shape{3, 6, 8, 3}, DType::u8, augment, channels_first);
           plain.dtype = dtype;
           plain.random_resized_crop = min_area;
           plain.cutout = augment ? 3 : 0;
+          if (augment) {
+            plain.saturation = 0.4f;
+            plain.brightness = 0.2f;
+          }
           InputSpec wide = plain;
           wide.padded_channels = zeros;
           Values results[2];

@@ -37,7 +37,7 @@ TEST(CrossEntropyOp, MatchesReference) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const float smoothing : {0.0f, 0.1f})
       for (const Shape& shape : {Shape{32, 10}, Shape{1, 2}, Shape{5, 1}, Shape{17, 1000}, Shape{4, 5001},
-                                 Shape{2, 12288}, Shape{2, 12289}}) {
+                                 Shape{9, 1003}, Shape{2, 12288}, Shape{2, 12289}, Shape{3, 50257}}) {
         const auto s = cross_entropy(shape, smoothing, dtype);
         OpHarness h(s);
         h.state.loss_scale = 1024;

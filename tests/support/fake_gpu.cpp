@@ -33,7 +33,8 @@ class FakeGpu : public DeferredDevice {
   explicit FakeGpu(const CudaOptions& options)
       : DeferredDevice(test::fake_gpu().eager_copies),
         options_(options),
-        flight_recorder_(options.breadcrumbs, &breadcrumb_, [this](std::uint64_t place, bool begins) {
+        flight_recorder_(options.breadcrumbs, &breadcrumb_, [this](std::uint64_t place, FlightRecorder::Write what) {
+          const bool begins = what == FlightRecorder::Write::begin;
           enqueue(Stream::compute, [this, place, begins] {
             cuda::record_breadcrumb({}, &breadcrumb_.place, place, begins ? &breadcrumb_.runs : nullptr);
           });
@@ -52,7 +53,7 @@ class FakeGpu : public DeferredDevice {
   int max_captured_micro_batches() const override { return options_.graph_micro_batches; }
   std::unique_ptr<CapturedStep> capture(const std::string& key, Work step) override {
     const Work with_breadcrumbs = [this, step = std::move(step), number = flight_recorder_.add(key)] {
-      FlightRecorder::Recording recording(flight_recorder_, number);
+      FlightRecorder::Recording recording(flight_recorder_, number, FlightRecorder::Launch::one_by_one);
       step();
       recording.end();
     };

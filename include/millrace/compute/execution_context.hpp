@@ -29,9 +29,9 @@ struct CudaOptions {
   // launch, so the samples of all its micro-batches are copied before that.
   int graph_micro_batches = 16;
   // Breadcrumbs locate a fault inside a captured step: before each operation (each), or before every sixteenth (some),
-  // a kernel with one thread writes the operation's number to host memory. Each takes 1 to 2 microseconds of the step.
+  // a kernel with one thread writes the operation's number to host memory.
   enum class Breadcrumbs { none, some, each };
-  Breadcrumbs breadcrumbs = Breadcrumbs::each;
+  Breadcrumbs breadcrumbs = Breadcrumbs::some;
   bool autotune = true;  // time the candidate kernels of convolutions and matrix multiplications, and use the fastest
   bool tf32 = false;     // with fp32: tensor cores may round the factors of products to 10 bits of mantissa
   std::size_t workspace = std::size_t(512) << 20;  // bytes; the largest workspace of one convolution

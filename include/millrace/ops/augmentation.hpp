@@ -35,7 +35,8 @@ void dispatch_sample_dtype(DType raw, const Body& body) {
   });
 }
 
-// The augmentation of one sample.
+// The augmentation of one sample. Its functions take positions of any integer type Index: 64 bits on a CPU, 32 bits in
+// a kernel.
 struct Augmentation {
   std::int64_t by[3] = {0, 0, 0};  // dst position p, after the flip within dst, is read from src position p + by
   bool flip[3] = {false, false, false};
@@ -51,38 +52,44 @@ struct Augmentation {
   MR_HOST_DEVICE bool has_color_jitter() const { return saturation_cos != 1 || saturation_sin != 0; }
 
   // The position that dst position p of an axis had before the flip. extent: the extent of dst along the axis.
-  MR_HOST_DEVICE std::int64_t unflipped(int axis, std::int64_t p, std::int64_t extent) const {
+  template <class Index>
+  MR_HOST_DEVICE Index unflipped(int axis, Index p, Index extent) const {
     return flip[axis] ? extent - 1 - p : p;
   }
   // The src position from which dst position p of an axis is read. Positions outside of src are padding.
-  MR_HOST_DEVICE std::int64_t source_position(int axis, std::int64_t p, std::int64_t extent) const {
-    return unflipped(axis, p, extent) + by[axis];
+  template <class Index>
+  MR_HOST_DEVICE Index source_position(int axis, Index p, Index extent) const {
+    return unflipped(axis, p, extent) + Index(by[axis]);
   }
 
   // A position between two pixels of one axis: pixel `first` with weight 1 - share, and the pixel after it with weight
   // `share`.
+  template <class Index>
   struct InterpolationPoint {
-    std::int64_t first;
+    Index first;
     float share;
   };
-  MR_HOST_DEVICE InterpolationPoint interpolation_point(int axis, std::int64_t p, std::int64_t extent) const {
+  template <class Index>
+  MR_HOST_DEVICE InterpolationPoint<Index> interpolation_point(int axis, Index p, Index extent) const {
     const float last = float(extent - 1), place = (float(p) + 0.5f) * part[axis] + begin[axis] - 0.5f;
     const float at = place < 0 ? 0 : place > last ? last : place;
-    std::int64_t first = std::int64_t(at);
+    Index first = Index(at);
     if (first > extent - 2 && first > 0) first = extent - 2;  // so that a pixel follows
     return {first, extent > 1 ? at - float(first) : 0};
   }
   // Bilinear interpolation between four pixels. row, column: the interpolation point along the height and the width.
-  MR_HOST_DEVICE static float interpolate(const InterpolationPoint& row, const InterpolationPoint& column,
+  template <class Index>
+  MR_HOST_DEVICE static float interpolate(const InterpolationPoint<Index>& row, const InterpolationPoint<Index>& column,
                                           float upper_left, float upper_right, float lower_left, float lower_right) {
     const float above = upper_left * (1 - column.share) + upper_right * column.share;
     const float below = lower_left * (1 - column.share) + lower_right * column.share;
     return above * (1 - row.share) + below * row.share;
   }
 
-  MR_HOST_DEVICE bool cut(std::int64_t z, std::int64_t y, std::int64_t x) const {
-    return z >= cut_begin[0] && z < cut_end[0] && y >= cut_begin[1] && y < cut_end[1] && x >= cut_begin[2] &&
-           x < cut_end[2];
+  template <class Index>
+  MR_HOST_DEVICE bool cut(Index z, Index y, Index x) const {
+    return z >= Index(cut_begin[0]) && z < Index(cut_end[0]) && y >= Index(cut_begin[1]) && y < Index(cut_end[1]) &&
+           x >= Index(cut_begin[2]) && x < Index(cut_end[2]);
   }
 };
 

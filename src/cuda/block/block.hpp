@@ -42,8 +42,10 @@ struct LaunchContext {
 
 #ifdef __CUDACC__
 #define MR_DEVICE_INLINE __device__ __forceinline__
+#define MR_NO_UNROLL _Pragma("unroll 1")  // before a loop: not unrolled
 #else
 #define MR_DEVICE_INLINE inline
+#define MR_NO_UNROLL
 #endif
 
 }  // namespace millrace::cuda
@@ -65,7 +67,10 @@ struct Each {
   template <class Block>
   MR_DEVICE_INLINE void operator()(Block& block) const {
     const std::int64_t stride = block.blocks() * block.threads();
-    for (std::int64_t i = block.index() * block.threads() + block.thread(); i < count; i += stride) body(i);
+    // Unrolled, a loop of few rounds would begin with a 64-bit division, and its stores would still hold back its
+    // loads.
+    MR_NO_UNROLL for (std::int64_t i = block.index() * block.threads() + block.thread(); i < count; i += stride)
+        body(i);
   }
 };
 

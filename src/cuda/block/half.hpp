@@ -68,12 +68,10 @@ MR_DEVICE_INLINE void load(float (&to)[n], const T* from) {  // from: aligned to
   for (int i = 0; i < n; ++i) to[i] = widen(pack.v[i]);
 }
 template <int n, class T>
-MR_DEVICE_INLINE void store(T* to, const float (&from)[n]) {
-  Pack<T, n> pack;
-  for (int i = 0; i < n; ++i) pack.v[i] = narrow<T>(from[i]);
+MR_DEVICE_INLINE void store_pack(T* to, const Pack<T, n>& pack) {  // to: aligned to the size of n elements
 #ifdef __CUDACC__
   // A plain assignment becomes several narrow stores where the elements are computed one by one, as in batch norm.
-  // tests/cuda/ptx_test.sh looks for the wide stores.
+  // tests/cuda/ptx_test.py looks for the wide stores.
   if constexpr (sizeof pack % sizeof(uint4) == 0) {
     union {
       Pack<T, n> pack;
@@ -85,6 +83,12 @@ MR_DEVICE_INLINE void store(T* to, const float (&from)[n]) {
   }
 #endif
   *reinterpret_cast<Pack<T, n>*>(to) = pack;
+}
+template <int n, class T>
+MR_DEVICE_INLINE void store(T* to, const float (&from)[n]) {
+  Pack<T, n> pack;
+  for (int i = 0; i < n; ++i) pack.v[i] = narrow<T>(from[i]);
+  store_pack(to, pack);
 }
 
 }  // namespace millrace::cuda

@@ -30,4 +30,13 @@ void vectorized_for_each(const LaunchContext& context, std::int64_t count, bool 
   for_each(context, packs + (count - packs * n), VectorizedLoop<n, Body>{packs, body});
 }
 
+// Calls body(begin, count) for slices of [0, count) of at most `limit` elements each. All slices but the last have a
+// multiple of `unit` elements. For kernels with 32-bit indices.
+template <class Body>
+void in_slices(std::int64_t count, std::int64_t unit, std::int64_t limit, const Body& body) {
+  const std::int64_t slice = unit < limit ? limit / unit * unit : unit;
+  for (std::int64_t begin = 0; begin < count; begin += slice)
+    body(begin, count - begin < slice ? count - begin : slice);
+}
+
 }  // namespace millrace::cuda

@@ -1,7 +1,12 @@
 // Finds out how far the GPU had come in a captured step when it failed. A captured step is one launch, and CUDA's error
 // does not say which kernel of it failed. So captured steps record breadcrumbs: before each operation, or before every
-// sixteenth, the stream writes the operation's number to page-locked host memory. The host can still read that memory
+// sixteenth, the GPU writes the operation's number to page-locked host memory. The host can still read that memory
 // after the fault, when the CUDA context is lost.
+//
+// A breadcrumb between two operations would delay the second one. So in a graph it is on a branch: it is written when
+// all earlier operations have ended, while its operation already runs, and before the next operation begins. If a fault
+// comes, the last breadcrumb may then be missing, and the message names two operations. Steps that are launched one by
+// one write breadcrumbs between the operations, and the message names one.
 //
 // This class does not depend on CUDA: its owner passes the function that makes the stream write. Thread-safe, except
 // that one thread at a time enqueues steps.
@@ -26,12 +31,18 @@ class FlightRecorder {
 
   // Only the device writes it.
   struct Breadcrumb {
-    std::uint64_t place = 0;  // number of the step and of the operation that runs now; 0: no step runs
+    std::uint64_t place = 0;  // number of the step and of the operation that runs now (or the next); 0: no step runs
     std::uint64_t runs = 0;   // runs of steps that have begun
   };
-  // Enqueues the write of a breadcrumb after the work that the stream holds so far: breadcrumb->place = place, and
-  // ++breadcrumb->runs if a run begins.
-  using WriteBreadcrumb = std::function<void(std::uint64_t place, bool begins)>;
+  // What to enqueue after the work that the stream holds so far.
+  enum class Write {
+    begin,      // breadcrumb->place = place, and ++breadcrumb->runs
+    in_stream,  // breadcrumb->place = place
+    on_branch,  // the same on a branch: later work of the stream does not wait for it
+    join,       // nothing, but later work of the stream waits for the branch
+  };
+  using WriteBreadcrumb = std::function<void(std::uint64_t place, Write)>;
+  enum class Launch { one_by_one, as_graph };  // of the operations of a step
 
   // The breadcrumb may be null with Detail::none. It must outlive this object.
   FlightRecorder(Detail, Breadcrumb*, WriteBreadcrumb);
@@ -44,10 +55,10 @@ class FlightRecorder {
   // records breadcrumbs.
   class Recording {
    public:
-    Recording(FlightRecorder& flight_recorder, std::size_t number) : flight_recorder_(flight_recorder) {
-      flight_recorder_.begin(number);
+    Recording(FlightRecorder& flight_recorder, std::size_t number, Launch launch) : flight_recorder_(flight_recorder) {
+      flight_recorder_.begin(number, launch);
     }
-    ~Recording() { flight_recorder_.recording_ = false; }
+    ~Recording() { flight_recorder_.leave(); }
     Recording(const Recording&) = delete;
     void end() { flight_recorder_.end(); }  // the step is enqueued completely
 
@@ -63,7 +74,7 @@ class FlightRecorder {
 
   struct Place {
     std::string text;    // "step 9, conv1 backward"
-    bool exact = false;  // true: the text names one operation; false: a range of operations
+    bool exact = false;  // false: with Detail::each, the text would name fewer operations
   };
   std::optional<Place> place() const;  // where the GPU is now; nullopt: it runs no step
 
@@ -72,13 +83,17 @@ class FlightRecorder {
     std::string name;
     std::vector<std::string> operations;  // in order; the same in every run
   };
-  void begin(std::size_t number);
+  void begin(std::size_t number, Launch);
   void end();
+  void join();  // later operations wait for the breadcrumbs on the branch
+  void leave() noexcept;
 
   const Detail detail_;
   Breadcrumb* const breadcrumb_;
   const WriteBreadcrumb write_breadcrumb_;
-  bool recording_ = false;    // this and the next two belong to the thread that enqueues
+  bool recording_ = false;  // this and the next four belong to the thread that enqueues
+  Launch launch_ = Launch::one_by_one;
+  bool on_branch_ = false;    // the last breadcrumb is on a branch that is not joined
   std::size_t number_ = 0;    // number of the step whose function is being called
   std::size_t next_ = 0;      // number of operations of that step so far
   mutable std::mutex mutex_;  // guards the members below

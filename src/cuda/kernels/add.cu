@@ -1,37 +1,36 @@
 // dst = src[0] + src[1]; both gradients are copies of diff_dst.
 #include "cuda/block/dispatch_dtype.hpp"
-#include "cuda/block/half.hpp"
+#include "cuda/block/vectorized_loop.hpp"
 #include "cuda/kernels/kernels.hpp"
 
 namespace millrace::cuda {
 namespace {
 
 template <class T>
-struct AddPacks {  // index i is a pack
+struct AddElements {
   T* dst;
   const T *a, *b;
-  MR_DEVICE_INLINE void operator()(std::int64_t i) const {
-    constexpr int n = pack_size<T>;
+  template <int n>
+  MR_DEVICE_INLINE void at(std::int64_t i) const {
     float x[n], y[n];
-    load(x, a + i * n);
-    load(y, b + i * n);
+    load(x, a + i);
+    load(y, b + i);
     for (int k = 0; k < n; ++k) x[k] += y[k];
-    store(dst + i * n, x);
+    store(dst + i, x);
   }
 };
 
+// Both gradients are copies, so diff_dst is read once.
 template <class T>
-struct AddOne {
-  T* dst;
-  const T *a, *b;
-  MR_DEVICE_INLINE void operator()(std::int64_t i) const { dst[i] = narrow<T>(widen(a[i]) + widen(b[i])); }
-};
-
-template <class T>
-struct Copy {
-  T* dst;
+struct CopyTwice {
+  T *a, *b;  // null: not requested
   const T* src;
-  MR_DEVICE_INLINE void operator()(std::int64_t i) const { dst[i] = src[i]; }
+  template <int n>
+  MR_DEVICE_INLINE void at(std::int64_t i) const {
+    const Pack<T, n> pack = *reinterpret_cast<const Pack<T, n>*>(src + i);
+    if (a) store_pack(a + i, pack);
+    if (b) store_pack(b + i, pack);
+  }
 };
 
 class Add : public Op {
@@ -45,17 +44,22 @@ class Add : public Op {
       using T = decltype(zero);
       T* dst = args.dst.as<T>();
       const T *a = args.src[0].as<T>(), *b = args.src[1].as<T>();
-      const std::int64_t whole = count_ / pack_size<T>, rest = whole * pack_size<T>;
-      for_each(context_, whole, AddPacks<T>{dst, a, b});
-      for_each(context_, count_ - rest, AddOne<T>{dst + rest, a + rest, b + rest});
+      constexpr int n = pack_size<T>;
+      vectorized_for_each<n>(context_, count_, aligned(dst, n) && aligned(a, n) && aligned(b, n),
+                             AddElements<T>{dst, a, b});
     });
   }
 
   void backward(const OpArgs& args) override {
     dispatch_dtype(dtype_, [&](auto zero) {
       using T = decltype(zero);
-      for (const Tensor& diff : {args.diff_src[0], args.diff_src[1]})
-        if (diff) for_each(context_, count_, Copy<T>{diff.as<T>(), args.diff_dst.as<T>()});
+      const auto target = [&](const Tensor& diff) { return diff ? diff.as<T>() : nullptr; };
+      T *const a = target(args.diff_src[0]), *const b = target(args.diff_src[1]);
+      const T* const src = args.diff_dst.as<T>();
+      if (!a && !b) return;
+      constexpr int n = pack_size<T>;
+      vectorized_for_each<n>(context_, count_, aligned(a, n) && aligned(b, n) && aligned(src, n),
+                             CopyTwice<T>{a, b, src});
     });
   }
 

@@ -10,12 +10,6 @@
 
 namespace millrace::cuda::batch_norm {
 
-#ifdef __CUDACC__
-#define MR_NO_UNROLL _Pragma("unroll 1")
-#else
-#define MR_NO_UNROLL
-#endif
-
 constexpr int pack = 8;  // elements of a pack; their ReLU bits fill one byte
 
 struct Layout {

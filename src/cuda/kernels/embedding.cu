@@ -1,61 +1,71 @@
-// Embedding. Forward copies rows of the table. In backward, a block handles one token of the vocabulary after the
-// other, and adds the gradients of all positions with that token in their order. There are no atomics, so the result is
-// deterministic.
+// Embedding. Forward copies rows of the table. Backward sorts the positions of the batch by token (token_order.hpp).
+// Then each thread adds a few columns of one row over all positions with its token, in their order.
 #include <algorithm>
 
 #include "cuda/block/dispatch_dtype.hpp"
-#include "cuda/block/half.hpp"
+#include "cuda/block/divider.hpp"
+#include "cuda/block/vectorized_loop.hpp"
 #include "cuda/kernels/kernels.hpp"
+#include "cuda/kernels/token_order.hpp"
 
 namespace millrace::cuda {
 namespace {
 
-constexpr int threads = 256;
+constexpr std::int64_t max_index = std::int64_t(1) << 30;
 
-// dst[i] = table[tokens[i / width], i % width]
-template <class T, class Token>
-struct EmbeddingLookup {
+template <class T, class Token, int n>
+struct EmbeddingLookup {  // index i is a pack of n elements of dst
   T* dst;
   const T* table;
   const Token* tokens;
-  std::int64_t width;
+  Divider by_packs;  // of a row
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
-    const std::int64_t place = i / width;
-    dst[i] = table[std::int64_t(tokens[place]) * width + (i - place * width)];
+    int pack = int(i);
+    const int place = by_packs.split(pack);
+    const std::int64_t from = std::int64_t(tokens[place]) * by_packs.divisor + pack;
+    reinterpret_cast<Pack<T, n>*>(dst)[i] = reinterpret_cast<const Pack<T, n>*>(table)[from];
   }
 };
 
-template <class T, class Token>
-struct EmbeddingGradient {
+template <class T, int n>
+struct EmbeddingGradient {  // index i is a pack of n elements of the table
   float* sum;
   const T* diff;
-  const Token* tokens;
-  std::int64_t places, vocabulary, width;
+  token_order::Sorted sorted;
+  Divider by_packs;
   bool add;
+  static constexpr int in_flight = 4;  // loads that do not wait for each other
 
-  template <class Block>
-  MR_DEVICE_INLINE void operator()(Block& block) const {
-    int* here = block.template shared<int>();
-    const int thread = block.thread(), all = block.threads();
-    for (std::int64_t v = block.index(); v < vocabulary; v += block.blocks())
-      for (std::int64_t first = 0; first < width; first += all) {
-        const std::int64_t column = first + thread;
-        float total = 0;
-        for (std::int64_t begin = 0; begin < places; begin += all) {
-          const bool mine = begin + thread < places && std::int64_t(tokens[begin + thread]) == v;
-          if (block.sum(mine ? 1.0f : 0.0f) == 0) continue;  // the same on all threads
-          here[thread] = mine;
-          block.sync();
-          if (column < width)
-            for (int k = 0; k < all; ++k)
-              if (here[k]) total += widen(diff[(begin + k) * width + column]);
-          block.sync();
-        }
-        if (column < width) {
-          float* const to = sum + v * width + column;
-          *to = add ? *to + total : total;
-        }
-      }
+  MR_DEVICE_INLINE void operator()(std::int64_t i) const {
+    int pack = int(i);
+    const token_order::Run run = sorted.runs[by_packs.split(pack)];
+    if (add && run.first == run.end) return;
+    float total[n];
+    for (int k = 0; k < n; ++k) total[k] = 0;
+    int place = run.first;
+    for (; place + in_flight <= run.end; place += in_flight) {
+      Pack<T, n> packs[in_flight];
+      for (int j = 0; j < in_flight; ++j) packs[j] = at(place + j, pack);
+      for (int j = 0; j < in_flight; ++j)
+        for (int k = 0; k < n; ++k) total[k] += widen(packs[j].v[k]);
+    }
+    for (; place < run.end; ++place) {
+      const Pack<T, n> last = at(place, pack);
+      for (int k = 0; k < n; ++k) total[k] += widen(last.v[k]);
+    }
+    constexpr int m = n < 4 ? n : 4;  // floats in one access
+    for (int first = 0; first < n; first += m) {
+      float* const to = sum + i * n + first;
+      float before[m], after[m];
+      if (add) load(before, to);
+      for (int k = 0; k < m; ++k) after[k] = add ? before[k] + total[first + k] : total[first + k];
+      store(to, after);
+    }
+  }
+
+ private:
+  MR_DEVICE_INLINE Pack<T, n> at(int place, int pack) const {
+    return reinterpret_cast<const Pack<T, n>*>(diff)[std::int64_t(sorted.order[place]) * by_packs.divisor + pack];
   }
 };
 
@@ -64,16 +74,26 @@ class Embedding : public Op {
   Embedding(const EmbeddingSpec& spec, const LaunchContext& context) : spec_(spec), context_(context) {
     dispatch_dtype(spec_.dtype, [](auto) {});
     with_tokens(nullptr, [](auto) {});
+    if (std::max({spec_.src.count(), spec_.vocabulary, spec_.width}) > max_index)
+      fail(Exit::config,
+           "embedding: {} tokens of a vocabulary of {} are more than the kernels can index. lower "
+           "train.micro_batch",
+           spec_.src.count(), spec_.vocabulary);
   }
-  MemoryRequirements memory_requirements() const override { return {}; }
+  MemoryRequirements memory_requirements() const override {
+    return {spec_.mode == Mode::train ? order_plan().bytes() : 0, 0, 0};
+  }
   std::string implementation() const override { return "kernel"; }
 
   void forward(const OpArgs& args) override {
     with_both(args, [&](auto zero, const auto* tokens) {
       using T = decltype(zero);
-      using Token = std::remove_cvref_t<decltype(*tokens)>;
-      for_each(context_, spec_.dst().count(),
-               EmbeddingLookup<T, Token>{args.dst.as<T>(), args.weight[0].as<T>(), tokens, spec_.width});
+      T* const dst = args.dst.as<T>();
+      const T* const table = args.weight[0].as<T>();
+      if (spec_.width % pack_size<T> == 0 && aligned(dst, pack_size<T>) && aligned(table, pack_size<T>))
+        look_up<pack_size<T>>(dst, table, tokens);
+      else
+        look_up<1>(dst, table, tokens);
     });
   }
 
@@ -81,16 +101,39 @@ class Embedding : public Op {
     if (!args.diff_weight[0]) return;
     with_both(args, [&](auto zero, const auto* tokens) {
       using T = decltype(zero);
-      using Token = std::remove_cvref_t<decltype(*tokens)>;
-      const std::int64_t blocks = std::min(spec_.vocabulary, std::int64_t(context_.multiprocessors) * 32);
-      launch(
-          context_.stream, blocks, threads, threads * sizeof(int),
-          EmbeddingGradient<T, Token>{args.diff_weight[0].as<float>(), args.diff_dst.as<T>(), tokens, spec_.src.count(),
-                                      spec_.vocabulary, spec_.width, args.mode[0] == GradMode::add});
+      const auto sorted = token_order::sort(context_, tokens, order_plan(), args.workspace);
+      const T* const diff = args.diff_dst.as<T>();
+      if (spec_.width % pack_size<T> == 0 && aligned(diff, pack_size<T>) && aligned(args.diff_weight[0].as<float>(), 4))
+        sum_gradients<T, pack_size<T>>(args, diff, sorted);
+      else
+        sum_gradients<T, 1>(args, diff, sorted);
     });
   }
 
  private:
+  token_order::Plan order_plan() const { return {spec_.src.count(), spec_.vocabulary, context_}; }
+
+  template <int n, class T, class Token>
+  void look_up(T* dst, const T* table, const Token* tokens) const {
+    const std::int64_t packs = spec_.width / n;
+    in_slices(spec_.src.count() * packs, packs, max_index, [&](std::int64_t begin, std::int64_t count) {
+      for_each(context_, count,
+               EmbeddingLookup<T, Token, n>{dst + begin * n, table, tokens + begin / packs, Divider(packs)});
+    });
+  }
+  template <class T, int n>
+  void sum_gradients(const OpArgs& args, const T* diff, const token_order::Sorted& sorted) const {
+    const std::int64_t packs = spec_.width / n;
+    in_slices(spec_.vocabulary * packs, packs, max_index, [&](std::int64_t begin, std::int64_t count) {
+      for_each(context_, count,
+               EmbeddingGradient<T, n>{args.diff_weight[0].as<float>() + begin * n,
+                                       diff,
+                                       {sorted.runs + begin / packs, sorted.order},
+                                       Divider(packs),
+                                       args.mode[0] == GradMode::add});
+    });
+  }
+
   // Calls body(const Token*) with the type of the tokens.
   template <class Body>
   void with_tokens(const void* tokens, const Body& body) const {

@@ -4,6 +4,7 @@
 
 #include "cuda/block/dispatch_dtype.hpp"
 #include "cuda/block/vectorized_loop.hpp"
+#include "cuda/kernels/input_augmented.hpp"
 #include "cuda/kernels/input_kernels.hpp"
 #include "cuda/kernels/kernels.hpp"
 
@@ -25,6 +26,19 @@ void dispatch_stored_values(const Tensor& raw, std::int64_t first, const Body& b
   }
 }
 
+constexpr std::int64_t max_index = std::int64_t(1) << 30;  // so that the next index of a thread fits in 32 bits too
+
+void check_indices(const InputSpec& spec) {
+  const std::int64_t largest = std::max(spec.src.row_count(), spec.dst().row_count());
+  if (largest > max_index)
+    fail(Exit::config,
+         "input: samples {} have {} values, more than the {} that the kernels can index. set data.subvolume, or store "
+         "smaller samples",
+         spec.src.str(), largest, max_index);
+  if (std::max(spec.crop_pad, spec.cutout) > max_index)
+    fail(Exit::config, "input: crop_pad and cutout must be at most {}", max_index);
+}
+
 class Input : public Op {
  public:
   Input(const InputSpec& spec, const LaunchContext& context, Device& device)
@@ -38,6 +52,7 @@ class Input : public Op {
         extents_(extents_of(spec.dst())),
         stored_(extents_of(spec.src)) {
     dispatch_dtype(spec_.dtype, [](auto) {});
+    check_indices(spec_);
     for (const InputChannel& c : values_) host_affine_.push_back({c.factor, c.offset});
     for (const InputChannel& c : values_) host_affine_.push_back({c.gain, c.shift});
     affine_ = copy_to_device(device, host_affine_);
@@ -56,9 +71,9 @@ class Input : public Op {
         return dispatch_sample_dtype(spec_.raw, [&](auto from) { contiguous(dst, args.src[0].as<decltype(from)>()); });
       dispatch_stored_values(args.src[0], first(), [&](const auto& src) {
         if (augmenter_.on() && augmenter_.has_random_resized_crop())
-          resized_crop(args, dst, src);
+          augmented<ResizedCrop>(args, dst, src);
         else
-          crop_flip(args, dst, src);
+          augmented<CropFlip>(args, dst, src);
       });
     });
   }
@@ -73,65 +88,66 @@ class Input : public Op {
   }
   static Extents extents_of(const Shape& shape) {
     const auto [depth, height, width] = spatial_extents(shape);
-    return {depth, height, width};
+    return {int(depth), int(height), int(width)};
   }
   Scales scales() const {
     return {affine_.as<Affine>(), affine_.as<Affine>() + channels_, spec_.transform == Transform::log1p};
   }
   StoredStrides strides() const {
-    return {strides_.each.empty() ? nullptr : channel_strides_.as<InputStrides::Channel>(), strides_.pixel_step,
-            strides_.channel_step};
+    return {strides_.each.empty() ? nullptr : channel_strides_.as<InputStrides::Channel>(), int(strides_.pixel_step),
+            int(strides_.channel_step)};
   }
   std::int64_t first() const { return strides_.each.empty() ? strides_.first : 0; }
-
-  // How the blocks of one sample divide its work: a thread gets about four of `count` items.
-  struct RowLaunch {
-    int threads;
-    std::int64_t blocks_per_row;
-  };
-  static RowLaunch row_launch(std::int64_t count) {
-    const int threads = int(std::clamp<std::int64_t>((count + 31) / 32 * 32, 32, each_threads));
-    return {threads, std::max<std::int64_t>(1, count / (threads * 4))};
-  }
-  template <class From, class T>
-  AugmentedRows<From, T> augmented_rows(const OpArgs& args, T* dst, const From& src, const RowLaunch& shape) const {
-    return {dst,
-            src,
-            scales(),
-            strides(),
-            args.src[1].as<std::int64_t>(),
-            args.state,
-            augmenter_,
-            jitter_,
-            extents_,
-            channels_,
-            channels_ + spec_.padded_channels,
-            spec_.src.row_count(),
-            shape.blocks_per_row};
-  }
 
   template <class Raw, class T>
   void contiguous(T* dst, const Raw* src) const {
     constexpr int n = 16 / int(std::max(sizeof(Raw), sizeof(T)));
-    vectorized_for_each<n>(context_, spec_.src.count(), aligned(dst, n) && aligned(src, n),
-                           NormalizeContiguous<Raw, T>{dst, src, scales(), channels_});
+    const bool wide = aligned(dst, n) && aligned(src, n);
+    in_slices(spec_.src.count(), channels_ * n, max_index, [&](std::int64_t begin, std::int64_t count) {
+      vectorized_for_each<n>(context_, count, wide,
+                             NormalizeContiguous<Raw, T>{dst + begin, src + begin, scales(), Divider(channels_)});
+    });
   }
 
-  template <class From, class T>
-  void resized_crop(const OpArgs& args, T* dst, const From& src) const {
-    const RowLaunch shape = row_launch(extents_.height * extents_.width);
-    launch<each_threads, 2>(context_.stream, spec_.src[0] * shape.blocks_per_row, shape.threads, 0,
-                            ResizedCropNormalize<From, T>{augmented_rows(args, dst, src, shape)});
+  // Pixels of 4 or 8 channels are frequent: images are padded to them, and simulations store 4 fields.
+  template <class Sampling, class From, class T>
+  void augmented(const OpArgs& args, T* dst, const From& src) const {
+    const std::int64_t dst_channels = channels_ + spec_.padded_channels;
+    if constexpr (!std::is_same_v<From, StoredValuesOfAnyType>)
+      if (strides_.each.empty() && dst_channels == 4) return launch_augmented<Sampling, 4>(args, dst, src);
+    if constexpr (std::is_same_v<From, StoredValues<std::uint8_t>>)
+      if (strides_.each.empty() && dst_channels == 8) return launch_augmented<Sampling, 8>(args, dst, src);
+    launch_augmented<Sampling, 0>(args, dst, src);
   }
-
-  template <class From, class T>
-  void crop_flip(const OpArgs& args, T* dst, const From& src) const {
-    constexpr int n = pack_size<T>;
-    const std::int64_t row_count = spec_.dst().row_count();
-    const RowLaunch shape = row_launch((row_count + n - 1) / n);
-    launch<each_threads, 2>(context_.stream, spec_.src[0] * shape.blocks_per_row, shape.threads, 0,
-                            CropFlipNormalize<From, T>{augmented_rows(args, dst, src, shape), stored_,
-                                                       row_count % n == 0 && aligned(dst, n)});
+  template <class Sampling, int whole_pixels, class From, class T>
+  void launch_augmented(const OpArgs& args, T* dst, const From& src) const {
+    using Kernel = NormalizeAugmented<From, T, Sampling, whole_pixels>;
+    const std::int64_t rows = spec_.src[0], row_count = spec_.dst().row_count(), items = Kernel::item_count(row_count);
+    const int threads = int(std::clamp<std::int64_t>((items + 31) / 32 * 32, 32, each_threads));
+    // Several items for each thread, since drawing the augmentation takes as long as an item.
+    const std::int64_t enough_blocks = std::int64_t(context_.multiprocessors) * 16;
+    const std::int64_t blocks = std::clamp<std::int64_t>((enough_blocks + rows - 1) / rows, 1,
+                                                         std::max<std::int64_t>(1, items / (threads * 4)));
+    const Kernel kernel{dst,
+                        src,
+                        {stored_},
+                        scales(),
+                        strides(),
+                        args.src[1].as<std::int64_t>(),
+                        args.state,
+                        augmenter_,
+                        jitter_,
+                        extents_,
+                        int(channels_),
+                        int(channels_ + spec_.padded_channels),
+                        int(row_count),
+                        spec_.src.row_count(),
+                        Divider(blocks),
+                        Divider(extents_.width),
+                        Divider(extents_.height),
+                        Divider(channels_ + spec_.padded_channels),
+                        row_count % Kernel::n == 0 && aligned(dst, Kernel::n)};
+    launch(context_.stream, rows * blocks, threads, sizeof(typename Kernel::Sample), kernel);
   }
 
   InputSpec spec_;

@@ -4,30 +4,10 @@
 #pragma once
 #include <cmath>
 
+#include "cuda/block/divider.hpp"
 #include "cuda/block/half.hpp"
 
 namespace millrace::cuda::pool {
-
-// Computes n / divisor for n < 2^31 with a multiplication instead of a division.
-struct Divider {
-  std::uint32_t divisor = 1, magic = 1;
-  int shift = 0;
-  Divider() = default;
-  explicit Divider(std::int64_t d) : divisor(std::uint32_t(d)) {
-    while (std::int64_t(1) << shift < d) ++shift;
-    magic = std::uint32_t((((std::uint64_t(1) << shift) - std::uint64_t(d)) << 32) / std::uint64_t(d) + 1);
-  }
-  MR_DEVICE_INLINE int operator()(int n) const {
-    const std::uint32_t high = std::uint32_t((std::uint64_t(std::uint32_t(n)) * magic) >> 32);
-    return int((high + std::uint32_t(n)) >> shift);
-  }
-  MR_DEVICE_INLINE int up(int n) const { return (*this)(n + int(divisor) - 1); }
-  MR_DEVICE_INLINE int split(int& n) const {  // returns the quotient; n becomes the remainder
-    const int quotient = (*this)(n);
-    n -= quotient * int(divisor);
-    return quotient;
-  }
-};
 
 // A range along one axis.
 struct Span {

@@ -13,8 +13,9 @@ namespace millrace::cuda {
 namespace {
 
 // Calls the step's function; its operations leave breadcrumbs under the number that the flight recorder gave the step.
-void call_with_breadcrumbs(CudaDevice& device, std::size_t number, const std::function<void()>& step) {
-  FlightRecorder::Recording recording(device.flight_recorder(), number);
+void call_with_breadcrumbs(CudaDevice& device, std::size_t number, FlightRecorder::Launch launch,
+                           const std::function<void()>& step) {
+  FlightRecorder::Recording recording(device.flight_recorder(), number, launch);
   step();
   recording.end();
 }
@@ -46,7 +47,7 @@ class GraphStep : public CapturedStep {
  private:
   void run_eagerly() {
     device_.flight_recorder().begin_run(error_context::outermost_label());
-    call_with_breadcrumbs(device_, number_, step_);
+    call_with_breadcrumbs(device_, number_, FlightRecorder::Launch::one_by_one, step_);
   }
   std::uint64_t collectives_begun() const {
     const CapturedCollectives& collectives = device_.captured_collectives();
@@ -78,7 +79,7 @@ class GraphStep : public CapturedStep {
     cudaGraph_t graph = nullptr;
     MR_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     try {
-      call_with_breadcrumbs(device_, number_, step_);
+      call_with_breadcrumbs(device_, number_, FlightRecorder::Launch::as_graph, step_);
     } catch (...) {
       cudaStreamEndCapture(stream, &graph);
       if (graph) cudaGraphDestroy(graph);
@@ -109,7 +110,7 @@ class EagerStep : public CapturedStep {
       : device_(device), number_(device.flight_recorder().add(key)), step_(std::move(step)) {}
   void run() override {
     device_.flight_recorder().begin_run(error_context::outermost_label());
-    call_with_breadcrumbs(device_, number_, step_);
+    call_with_breadcrumbs(device_, number_, FlightRecorder::Launch::one_by_one, step_);
   }
 
  private:

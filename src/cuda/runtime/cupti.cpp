@@ -16,6 +16,7 @@
 #include <unordered_map>
 
 #include "cuda/errors/error_context.hpp"
+#include "cuda/runtime/record_breadcrumb.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 
@@ -180,6 +181,7 @@ class CuptiTracer : public ActivityTracer, public error_context::LabelListener {
       case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {  // newer versions of the record begin with the same fields
         const auto& k = reinterpret_cast<const CUpti_ActivityKernel9&>(record);
         const std::string name = k.name ? k.name : "";
+        if (is_breadcrumb(name)) return;
         add(Kind::kernel, name, k.start, k.end, k.correlationId);
         return;
       }

@@ -15,7 +15,6 @@
 #include "cuda/runtime/copy_small.hpp"
 #include "cuda/runtime/events.hpp"
 #include "cuda/runtime/gpu_topology.hpp"
-#include "cuda/runtime/record_breadcrumb.hpp"
 #include "millrace/base/units.hpp"
 
 namespace millrace::cuda {
@@ -72,25 +71,14 @@ std::string explain_old_gpu(const std::string& name, int major, int minor) {
       major, minor, min_capability / 10, min_capability % 10);
 }
 
-// Page-locked host memory that the GPU can write to; null if captured steps record no breadcrumbs.
-CudaDevice::Breadcrumb CudaDevice::allocate_breadcrumb(int ordinal, const DeviceOptions& options) {
-  void* memory = nullptr;
-  if (options.breadcrumbs != FlightRecorder::Detail::none) {
-    MR_CUDA(cudaSetDevice(ordinal));
-    MR_CUDA(cudaHostAlloc(&memory, sizeof(FlightRecorder::Breadcrumb), cudaHostAllocMapped | cudaHostAllocPortable));
-    new (memory) FlightRecorder::Breadcrumb;
-  }
-  return {static_cast<FlightRecorder::Breadcrumb*>(memory),
-          [](FlightRecorder::Breadcrumb* words) { cudaFreeHost(words); }};
-}
-
 CudaDevice::CudaDevice(int ordinal, const DeviceOptions& options)
     : options_(options),
       ordinal_(ordinal),
-      breadcrumb_(allocate_breadcrumb(ordinal, options)),
-      flight_recorder_(options.breadcrumbs, breadcrumb_.get(), [this](std::uint64_t place, bool begins) {
-        record_breadcrumb({stream(Stream::compute)}, &breadcrumb_->place, place, begins ? &breadcrumb_->runs : nullptr);
-      }) {
+      breadcrumbs_(ordinal, options.breadcrumbs != FlightRecorder::Detail::none),
+      flight_recorder_(options.breadcrumbs, breadcrumbs_.breadcrumb(),
+                       [this](std::uint64_t place, FlightRecorder::Write what) {
+                         breadcrumbs_.write(stream(Stream::compute), place, what);
+                       }) {
   error_context::set_rank(options.rank);
   MR_CUDA(cudaSetDevice(ordinal_));
   cudaDeviceProp properties{};

@@ -11,6 +11,7 @@
 #include "cuda/block/block.hpp"
 #include "cuda/errors/error_context.hpp"
 #include "cuda/errors/flight_recorder.hpp"
+#include "cuda/runtime/breadcrumb_writer.hpp"
 #include "cuda/runtime/cupti.hpp"
 #include "cuda/runtime/nvml.hpp"
 #include "millrace/device/device.hpp"
@@ -90,15 +91,13 @@ class CudaDevice : public Device {
   bool read_health(DeviceHealth&) override;
 
  private:
-  using Breadcrumb = std::unique_ptr<FlightRecorder::Breadcrumb, void (*)(FlightRecorder::Breadcrumb*)>;
-  static Breadcrumb allocate_breadcrumb(int ordinal, const DeviceOptions&);
   void* aligned(void* allocation);  // notes the allocation for release()
   DeviceOptions options_;
   int ordinal_ = 0, multiprocessors_ = 0, capability_ = 0;
   std::string name_, mig_instance_;
   std::size_t memory_bytes_ = 0, total_bytes_ = 0;
   std::array<StreamHandle, 3> streams_{};
-  Breadcrumb breadcrumb_;
+  BreadcrumbWriter breadcrumbs_;
   FlightRecorder flight_recorder_;
   std::mutex allocations_mutex_;
   std::unordered_map<void*, void*> allocations_;  // what CUDA returned, by the aligned address in it

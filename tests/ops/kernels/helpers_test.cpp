@@ -1,7 +1,9 @@
 // Helper kernels of the CUDA backend: accumulation of gradients into the flat buffer, conversion, and column sums for
-// bias gradients.
+// bias gradients. What kernels with 32-bit indices use.
 #include <fmt/core.h>
 
+#include "cuda/block/divider.hpp"
+#include "cuda/block/vectorized_loop.hpp"
 #include "cuda/kernels/kernels.hpp"
 #include "support/op_harness.hpp"
 
@@ -90,6 +92,48 @@ TEST(RowSums, MatchReferenceInEveryShape) {
           sum.expect_untouched_outside();
           scratch.expect_untouched_outside();
         }
+}
+
+TEST(Indices, DividerDividesEveryIndex) {
+  constexpr std::int64_t end = std::int64_t(1) << 31;
+  for (const std::int64_t divisor : {1, 2, 3, 4, 7, 224, 1000, 50257, 65536, 1073741823, 1073741824, 2147483647}) {
+    const cuda::Divider by(divisor);
+    for (const std::int64_t near :
+         {std::int64_t(0), divisor, 2 * divisor, 1000 * divisor, end / 2, end / divisor * divisor, end})
+      for (std::int64_t n = std::max<std::int64_t>(near - 3, 0); n < std::min(near + 3, end); ++n) {
+        int rest = int(n);
+        ASSERT_EQ(by.split(rest), n / divisor) << n << " / " << divisor;
+        ASSERT_EQ(rest, n % divisor) << n << " / " << divisor;
+      }
+  }
+}
+
+TEST(Indices, SlicesCoverTheElementsInWholeUnits) {
+  for (const std::int64_t count : {0, 1, 23, 24, 25, 1000})
+    for (const std::int64_t unit : {1, 8, 24, 200})
+      for (const std::int64_t limit : {1, 100, 5000}) {
+        std::int64_t next = 0;
+        cuda::in_slices(count, unit, limit, [&](std::int64_t begin, std::int64_t length) {
+          EXPECT_EQ(begin, next);
+          EXPECT_GT(length, 0);
+          EXPECT_LE(length, std::max(unit, limit));
+          next = begin + length;
+          EXPECT_TRUE(next == count || length % unit == 0);
+        });
+        EXPECT_EQ(next, count);
+      }
+}
+
+TEST(Indices, SamplesBeyondThemAreRejected) {
+  InputSpec s;
+  s.src = {1, 1100, 1000, 1000, 1};
+  try {
+    backend().make(s);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::config);
+    EXPECT_NE(std::string(e.what()).find("can index"), std::string::npos) << e.what();
+  }
 }
 
 }  // namespace
