@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "millrace/base/units.hpp"
@@ -38,31 +39,46 @@ std::string bound(const PassTotal& t) {
   return part > 0.95 ? name : fmt::format("{} {:.0f} %", name, 100 * part);
 }
 
-std::string row(const char* name, const PassTotal& t, double step_seconds) {
-  return fmt::format("  {:<26} {:>8} {:9.3f} {:10.1f} {:9.3f} {:>7.1f} %  {:<12} {:9.3f}\n", name, t.launches,
-                     t.bytes * 1e-9, t.flops * 1e-9, t.seconds * 1e3, 100 * t.seconds / step_seconds, bound(t),
-                     t.ideal_seconds * 1e3);
+// The units of a table, so that the numbers of small networks can be read too.
+struct Unit {
+  double size;
+  const char* name;
+};
+struct Units {
+  Unit bytes, flops, time;
+};
+Units units_of(const StepTime& time) {
+  return {time.passes.bytes >= 1e9 ? Unit{1e9, "GB"} : Unit{1e6, "MB"},
+          time.passes.flops >= 1e9 ? Unit{1e9, "GFLOP"} : Unit{1e6, "MFLOP"},
+          time.seconds() >= 1e-3 ? Unit{1e-3, "ms"} : Unit{1e-6, "us"}};
 }
 
-std::string pass_table(const StepTime& time) {
-  std::string out = fmt::format("  {:<26} {:>8} {:>9} {:>10} {:>9} {:>9}  {:<12} {:>9}\n", "pass", "launches", "GB",
-                                "GFLOP", "ms", "share", "bound by", "ideal ms");
+std::string row(const char* name, const PassTotal& t, double step_seconds, const Units& units) {
+  return fmt::format("  {:<26} {:>8} {:9.3f} {:10.1f} {:9.3f} {:>7.1f} %  {:<12} {:9.3f}\n", name, t.launches,
+                     t.bytes / units.bytes.size, t.flops / units.flops.size, t.seconds / units.time.size,
+                     100 * t.seconds / step_seconds, bound(t), t.ideal_seconds / units.time.size);
+}
+
+std::string pass_table(const StepTime& time, const Units& units) {
+  std::string out =
+      fmt::format("  {:<26} {:>8} {:>9} {:>10} {:>9} {:>9}  {:<12} {:>9}\n", "pass", "launches", units.bytes.name,
+                  units.flops.name, units.time.name, "share", "bound by", fmt::format("ideal {}", units.time.name));
   for (int k = 0; k < pass_kinds; ++k)
     if (const PassTotal& t = time.kinds[std::size_t(k)]; t.launches > 0)
-      out += row(name_of(PassKind(k)), t, time.seconds());
+      out += row(name_of(PassKind(k)), t, time.seconds(), units);
   if (time.link_seconds > 0)
-    out += fmt::format("  {:<26} {:>8} {:>9} {:>10} {:9.3f} {:>7.1f} %  {:<12}\n", "collectives, exposed", "", "", "",
-                       time.exposed_seconds * 1e3, 100 * time.exposed_seconds / time.seconds(), "NVLink");
+    out += fmt::format("  {:<46} {:19.3f} {:>7.1f} %  NVLink\n", "collectives, exposed",
+                       time.exposed_seconds / units.time.size, 100 * time.exposed_seconds / time.seconds());
   PassTotal all = time.passes;
   all.seconds = time.seconds();
-  return out + row("sum", all, time.seconds());
+  return out + row("sum", all, time.seconds(), units);
 }
 
-std::string level_table(const std::vector<Column>& columns, double samples) {
-  std::string out = fmt::format("  {:<26}", "GB");
+std::string level_table(const std::vector<Column>& columns, double samples, const Units& units) {
+  std::string out = fmt::format("  {:<26}", units.bytes.name);
   for (const Column& c : columns) out += fmt::format(" {:>10}", c.title);
   out += "\n";
-  const auto line = [&](const char* name, int digits, const auto& value) {
+  const auto line = [&](const std::string& name, int digits, const auto& value) {
     out += fmt::format("  {:<26}", name);
     for (const Column& c : columns) out += fmt::format(" {:10.{}f}", double(value(c.time)), digits);
     out += "\n";
@@ -71,13 +87,15 @@ std::string level_table(const std::vector<Column>& columns, double samples) {
     double most = 0;
     for (const Column& c : columns) most = std::max(most, c.time.kinds[std::size_t(k)].bytes);
     if (most > 0)
-      line(name_of(PassKind(k)), 3, [k](const StepTime& t) { return t.kinds[std::size_t(k)].bytes * 1e-9; });
+      line(name_of(PassKind(k)), 3,
+           [&, k](const StepTime& t) { return t.kinds[std::size_t(k)].bytes / units.bytes.size; });
   }
-  line("sum", 3, [](const StepTime& t) { return t.passes.bytes * 1e-9; });
+  const std::string time = units.time.name;
+  line("sum", 3, [&](const StepTime& t) { return t.passes.bytes / units.bytes.size; });
   line("launches", 0, [](const StepTime& t) { return t.passes.launches; });
-  line("ms, predicted", 3, [](const StepTime& t) { return t.seconds() * 1e3; });
+  line(time + ", predicted", 3, [&](const StepTime& t) { return t.seconds() / units.time.size; });
   line("samples/s, predicted", 0, [=](const StepTime& t) { return samples / t.seconds(); });
-  line("ms, ideal", 3, [](const StepTime& t) { return t.passes.ideal_seconds * 1e3; });
+  line(time + ", ideal", 3, [&](const StepTime& t) { return t.passes.ideal_seconds / units.time.size; });
   line("samples/s, ideal", 0, [=](const StepTime& t) { return samples / t.passes.ideal_seconds; });
   return out;
 }
@@ -119,17 +137,18 @@ std::string report(const TrainingStep& step, const StepDescription& about, const
   const auto columns = columns_of(step, gpu);
   const StepTime time = predict(passes_of(step, {about.level, {}}), step, gpu);
   const double samples = double(step.global_batch);
+  const Units units = units_of(time);
   return fmt::format(
              "a training step on {} ({}, {}FLOP/s in {}): a prediction, no GPU has confirmed it\n{} in {}, fusion "
              "level {}, global batch {} on {} {}; micro-batches of a rank: {}\n\n",
              gpu.name, format_rate(gpu.memory_bandwidth), format_count(gpu.product_rate(factors, step.tf32)),
              about.precision, about.network, about.precision, about.level, step.global_batch, about.ranks,
              about.ranks == 1 ? "rank" : "ranks", sizes(step)) +
-         pass_table(time) +
-         fmt::format("  predicted: {:.3f} ms per step, {:.0f} samples/s; ideal: {:.3f} ms, {:.0f} samples/s\n",
-                     time.seconds() * 1e3, samples / time.seconds(), time.passes.ideal_seconds * 1e3,
-                     samples / time.passes.ideal_seconds) +
-         collectives(step, time, gpu) + "\nby fusion level:\n" + level_table(columns, samples) + "\n" +
+         pass_table(time, units) +
+         fmt::format("  predicted: {} per step, {:.0f} samples/s; ideal: {}, {:.0f} samples/s\n",
+                     format_seconds(time.seconds()), samples / time.seconds(),
+                     format_seconds(time.passes.ideal_seconds), samples / time.passes.ideal_seconds) +
+         collectives(step, time, gpu) + "\nby fusion level:\n" + level_table(columns, samples, units) + "\n" +
          assumptions(about, gpu);
 }
 
