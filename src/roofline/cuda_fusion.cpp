@@ -23,7 +23,7 @@ bool kernel_fits(const ConvSpec& s) {
     taps *= w.kernel[axis];
     moves = moves && w.stride[axis] > 1;
   }
-  constexpr std::int64_t most = 31;
+  constexpr std::int64_t most = 25;
   return taps <= most || (s.produces_diff_sums && moves);
 }
 
