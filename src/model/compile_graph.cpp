@@ -168,12 +168,7 @@ CompiledGraph compile_graph(Backend& backend, Graph graph, int fusion_level) {
   out.fusion_level = std::min(fusion_level < 0 ? backend.default_fusion_level() : fusion_level, most);
   if (fusion_level > most)
     out.notes.push_back(fmt::format("fusion level {} is not supported. level {} is used", fusion_level, most));
-  out.graph = fuse(std::move(graph), out.fusion_level);
-  if (out.fusion_level >= 1) out.graph = pad_channels(std::move(out.graph), backend);
-  if (out.fusion_level >= 2) {
-    out.graph = fuse_norms(std::move(out.graph), backend, out.notes);
-    out.graph = fuse_linears(std::move(out.graph), backend, out.notes);
-  }
+  out.graph = rewrite(std::move(graph), backend, out.fusion_level, out.notes);
   for (const auto& node : out.graph.nodes) out.ops.push_back(backend.make(node.spec));
   out.gradient_adders.resize(out.graph.values.size());
   if (out.graph.mode == Mode::train)

@@ -61,4 +61,12 @@ Graph fuse(Graph graph, int level) {
   return graph;
 }
 
+Graph rewrite(Graph graph, FusionRules& rules, int level, std::vector<std::string>& unfused) {
+  graph = fuse(std::move(graph), level);
+  if (level >= 1) graph = pad_channels(std::move(graph), rules);
+  if (level < 2) return graph;
+  graph = fuse_norms(std::move(graph), rules, unfused);
+  return fuse_linears(std::move(graph), rules, unfused);
+}
+
 }  // namespace millrace

@@ -12,8 +12,8 @@ namespace {
 
 class LinearFusion {
  public:
-  LinearFusion(Graph& graph, Backend& backend, std::vector<std::string>& unfused)
-      : graph_(graph), backend_(backend), unfused_(unfused) {}
+  LinearFusion(Graph& graph, FusionRules& rules, std::vector<std::string>& unfused)
+      : graph_(graph), rules_(rules), unfused_(unfused) {}
 
   void run() {
     if (graph_.mode != Mode::train) return;
@@ -53,24 +53,24 @@ class LinearFusion {
     before.produces_diff_pre = Activation::none;
     before.produces_diff_bias = false;
     before.consumes_diff_pre = true;
-    return backend_.why_not_fused(before);
+    return rules_.why_not_fused(before);
   }
   std::string why_not_made(LinearSpec behind, Activation kind, bool bias) {
     behind.consumes_diff_pre = behind.consumes_diff_bias = false;
     behind.produces_diff_pre = kind;
     behind.produces_diff_bias = bias;
-    return backend_.why_not_fused(behind);
+    return rules_.why_not_fused(behind);
   }
 
   Graph& graph_;
-  Backend& backend_;
+  FusionRules& rules_;
   std::vector<std::string>& unfused_;
 };
 
 }  // namespace
 
-Graph fuse_linears(Graph graph, Backend& backend, std::vector<std::string>& unfused) {
-  LinearFusion(graph, backend, unfused).run();
+Graph fuse_linears(Graph graph, FusionRules& rules, std::vector<std::string>& unfused) {
+  LinearFusion(graph, rules, unfused).run();
   return graph;
 }
 

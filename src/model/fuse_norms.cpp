@@ -11,8 +11,8 @@ namespace {
 
 class NormFusion {
  public:
-  NormFusion(Graph& graph, Backend& backend, std::vector<std::string>& unfused)
-      : graph_(graph), backend_(backend), unfused_(unfused) {}
+  NormFusion(Graph& graph, FusionRules& rules, std::vector<std::string>& unfused)
+      : graph_(graph), rules_(rules), unfused_(unfused) {}
 
   void run() {
     if (graph_.mode != Mode::train) return;
@@ -28,7 +28,7 @@ class NormFusion {
     ConvSpec asked = std::get<ConvSpec>(conv.spec);
     asked.produces_sums = asked.produces_diff_sums = false;
     asked.*fusion = true;
-    const std::string why = backend_.why_not_fused(asked);
+    const std::string why = rules_.why_not_fused(asked);
     if (!why.empty())
       unfused_.push_back(fmt::format("{}: {} are not fused into {} ({})", norm.name, what, conv.name, why));
     return why.empty();
@@ -64,14 +64,14 @@ class NormFusion {
   }
 
   Graph& graph_;
-  Backend& backend_;
+  FusionRules& rules_;
   std::vector<std::string>& unfused_;
 };
 
 }  // namespace
 
-Graph fuse_norms(Graph graph, Backend& backend, std::vector<std::string>& unfused) {
-  NormFusion(graph, backend, unfused).run();
+Graph fuse_norms(Graph graph, FusionRules& rules, std::vector<std::string>& unfused) {
+  NormFusion(graph, rules, unfused).run();
   return graph;
 }
 

@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-Graph pad_channels(Graph graph, Backend& backend) {
+Graph pad_channels(Graph graph, FusionRules& rules) {
   for (Node& node : graph.nodes) {
     auto* conv = std::get_if<ConvSpec>(&node.spec);
     if (!conv || conv->need_diff_src || conv->groups > 1) continue;
@@ -12,7 +12,7 @@ Graph pad_channels(Graph graph, Backend& backend) {
     const int before = graph.producer(image);
     auto* input = before < 0 ? nullptr : std::get_if<InputSpec>(&graph.nodes[std::size_t(before)].spec);
     if (!input || graph.single_consumer(image) < 0) continue;
-    input->padded_channels = conv->padded_channels = backend.padded_channels(*conv);
+    input->padded_channels = conv->padded_channels = rules.padded_channels(*conv);
     conv->src = graph.values[std::size_t(image)].shape = input->dst();
   }
   return graph;

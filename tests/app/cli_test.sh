@@ -1,7 +1,7 @@
 #!/bin/bash
 # The command line: help, exit codes and messages of each command, and the way from arrays and tables
 # through pack, inspect and plan to a run.
-# Usage: cli_test.sh MILLRACE MPIEXEC solo|ranks|data|readers|inputs
+# Usage: cli_test.sh MILLRACE MPIEXEC solo|ranks|data|readers|inputs|gpu_plan
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 
@@ -211,6 +211,50 @@ case_inputs() {
   (ulimit -f 64 && expect_says 3 '^error: .*train-00000\.h5.*File too large' "$millrace" pack --x large.csv --y-name 101 --out pictures
     exit $failures) || failures=$((failures + 1))
   expect_equal "files of a pack beyond the limit" "" "$(ls pictures)"
+}
+
+# The step on a GPU that is not here: names, files that describe one, JSON, ranks.
+case_gpu_plan() {
+  cat >net.cfg <<'CFG'
+[run]
+device = cuda
+precision = fp16
+[data]
+train = synthetic:images:rows=256,shape=32x32x3,classes=10
+[model]
+name = resnet
+depth = 8
+[train]
+global_batch = 64
+CFG
+  expect_says 0 '^a training step on h200 \(4\.8 TB/s, 989 TFLOP/s in fp16\)' "$millrace" plan -c net.cfg --gpu h200
+  expect_lines 2 '^  convolution wgrad '
+  expect_line 'predicted: .* samples/s; ideal: '
+  expect_line 'level 0 +level 1 +level 2 +not built'
+  for words in a100 b200 h100; do expect_says 0 "on $words " "$millrace" plan -c net.cfg --gpu $words; done
+  expect_says 2 "^error: .*--gpu: 'h20' .*a100, b200, h100, h200" "$millrace" plan -c net.cfg --gpu h20
+  expect_lines 1 error: err
+  expect_says 2 "^error: .*--gpu: '' " "$millrace" plan -c net.cfg --gpu ''
+  expect_says 2 '--json needs --gpu' "$millrace" plan -c net.cfg --json
+  expect_says 2 'strict works on the CPU only' "$millrace" plan -c net.cfg --gpu h200 --run.reproducible strict
+  expect_says 2 'data\.train' "$millrace" plan -c /dev/null --gpu h200
+  printf 'memory_bandwidth = 1TB/s\nfp16 = 100e12\nnvlnk = 5GB/s\n' >gpu.txt
+  expect_says 2 "^error: gpu\.txt:3: .*'nvlnk'.*nvlink" "$millrace" plan -c net.cfg --gpu gpu.txt
+  sed -i s/nvlnk/nvlink/ gpu.txt
+  expect_says 0 'on gpu\.txt \(1 TB/s, 100 TFLOP/s' "$millrace" plan -c net.cfg --gpu gpu.txt --model.fusion 2
+  expect_line 'fusion level 2'
+  expect_exit 0 "$millrace" plan -c net.cfg --gpu gpu.txt --json
+  python3 - <<'PY' || complain "expected JSON with a level for each fusion level"
+import json
+plan = json.load(open("out"))
+assert [level["fusion"] for level in plan["levels"]] == [0, 1, 2, 2], plan["levels"]
+assert plan["gpu"]["nvlink"] == 5e9 and plan["samples"] == 64
+level = plan["levels"][1]
+assert abs(sum(p["seconds"] for p in level["passes"].values()) - level["step_seconds"]) < 1e-12
+PY
+  expect_says 0 'collectives; a rank sends ' mpi 2 "$millrace" plan -c net.cfg --gpu h200
+  expect_says 2 "'h20'" mpi 2 "$millrace" plan -c net.cfg --gpu h20
+  expect_lines 1 error: err
 }
 
 run_case "$3"

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 
 #include "simulated_cuda/memory.hpp"
 #include "simulated_cuda/runtime.hpp"
@@ -41,6 +42,13 @@ void check_joined(const Capture& capture) {
         violation("cudaStreamEndCapture", stream,
                   fmt::format("'{}' was captured here and not joined to {}", capture.nodes[std::size_t(node)].what,
                               name_of(capture.origin)));
+}
+
+void list_work(const Capture& capture) {
+  if (settings().graphs_file.empty()) return;
+  std::ofstream out(settings().graphs_file, std::ios::app);
+  for (const Node& node : capture.nodes)
+    if (node.run) out << capture.number << ": " << node.what << "\n";
 }
 
 // The recordings that one launch of a graph sets and waits for, by node. They are those at the time of the launch.
@@ -161,6 +169,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* out) {
   if (capture->thread != std::this_thread::get_id()) violation(call, handle, "another thread began the capture");
   if (fault_now("capture")) capture->invalid = true;
   if (!capture->invalid) check_joined(*capture);
+  list_work(*capture);
   for (const cudaStream_t one : capture->streams) {
     one->capture = nullptr;
     one->frontier.clear();

@@ -55,6 +55,8 @@ const Settings& settings() {
     s.skips_large = large && std::string(large) == "skip";
     const char* fault = std::getenv("MILLRACE_SIMULATED_FAULT");
     s.fault = fault ? fault : "";
+    const char* graphs = std::getenv("MILLRACE_SIMULATED_GRAPHS");
+    s.graphs_file = graphs ? graphs : "";
     return s;
   }();
   return all;

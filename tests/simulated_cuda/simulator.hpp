@@ -14,6 +14,7 @@
 //   MILLRACE_SIMULATED_DELAY     longest random delay before a piece of work, in microseconds (50)
 //   MILLRACE_SIMULATED_CAPTURE   duration of each call that adds to a capture, in microseconds (0)
 //   MILLRACE_SIMULATED_LARGE     skip: work that would take minutes is left out; otherwise it ends the process
+//   MILLRACE_SIMULATED_GRAPHS    a file, to which each capture appends a line "CAPTURE: WORK" for each piece of work
 //   MILLRACE_SIMULATED_FAULT     KIND:RANK:N: the N-th piece of work (kernel), cudaMalloc (malloc) or cudaHostAlloc
 //                                (host-alloc), launch of a kernel in a capture (capture-launch) or end of a capture
 //                                (capture) of the rank fails; for those of NCCL see nccl/communicator.hpp
@@ -81,7 +82,7 @@ struct Settings {
   std::uint64_t seed;
   double delay_seconds, capture_seconds;
   bool skips_large;
-  std::string fault;
+  std::string fault, graphs_file;
 };
 const Settings& settings();
 int rank_of_process();  // of mpirun; 0 without it. For messages, and to give ranks different delays

@@ -120,14 +120,17 @@ constexpr int function_text_version = 1;
 // From level 1: merges batch norm + (add) + relu into one node, and linear + activation into one. Level 0: no change.
 Graph fuse(Graph, int level);
 // Level 1: pads images with channels of zeros if a convolution is their only consumer. The backend decides how many.
-Graph pad_channels(Graph, Backend&);
+Graph pad_channels(Graph, FusionRules&);
 // Level 2: the convolution before a batch norm also computes the sums for the norm's forward pass. The convolution
 // after norm + relu also computes the sums for the norm's backward pass. Adds a line to `unfused` for each fusion that
 // the backend rejects.
-Graph fuse_norms(Graph, Backend&, std::vector<std::string>& unfused);
+Graph fuse_norms(Graph, FusionRules&, std::vector<std::string>& unfused);
 // Level 2: if a linear layer is the only consumer of the activation of another one, its backward pass also computes
 // the gradient before that activation and the bias gradient of the other layer. Adds lines to `unfused` as
 // fuse_norms() does.
-Graph fuse_linears(Graph, Backend&, std::vector<std::string>& unfused);
+Graph fuse_linears(Graph, FusionRules&, std::vector<std::string>& unfused);
+
+// All rewrites of a level, as compile_graph() applies them.
+Graph rewrite(Graph, FusionRules&, int level, std::vector<std::string>& unfused);
 
 }  // namespace millrace

@@ -44,9 +44,23 @@ enum class Fusion {
   linear_diff_pre = 2
 };
 
-class Backend {
+// Which of these rewrites a backend supports. It is separate from Backend, so that a model of a backend can answer too
+// (roofline/cuda_fusion.hpp).
+class FusionRules {
  public:
-  virtual ~Backend() = default;
+  virtual ~FusionRules() = default;
+  virtual int max_fusion_level() const = 0;
+  virtual int default_fusion_level() const { return max_fusion_level(); }  // used if the user sets none
+  // Fusion level 1, for a convolution of images without diff_src: how many channels of zeros, appended to the images,
+  // make it faster. Collective like Backend::make().
+  virtual std::int64_t padded_channels(const ConvSpec&) { return 0; }
+  // Fusion level 2, for a Spec that produces or consumes shared values: "" if Backend::make() supports it and it is
+  // faster, otherwise the reason why not. Collective like Backend::make().
+  virtual std::string why_not_fused(const Spec&) { return ""; }
+};
+
+class Backend : public FusionRules {
+ public:
   virtual Device& device() = 0;
   // Throws Error(config), with the reason, if this backend does not support the Spec. It may time kernels and agree on
   // the choice with the other ranks; then all ranks must call it with the same Specs in the same order.
@@ -54,14 +68,6 @@ class Backend {
   virtual std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&) = 0;
   // Converts `count` elements between any two of f32, bf16 and f16, on the compute stream.
   virtual void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) = 0;
-  virtual int max_fusion_level() const = 0;
-  virtual int default_fusion_level() const { return max_fusion_level(); }  // used if the user sets none
-  // Fusion level 1, for a convolution of images without diff_src: how many channels of zeros, appended to the images,
-  // make it faster. Collective like make().
-  virtual std::int64_t padded_channels(const ConvSpec&) { return 0; }
-  // Fusion level 2, for a Spec that produces or consumes shared values: "" if make() supports it and it is faster,
-  // otherwise the reason why not. Collective like make().
-  virtual std::string why_not_fused(const Spec&) { return ""; }
   // false: make() times no kernels from now on. For operations that are made only to query their memory requirements.
   virtual void set_kernel_timing(bool) {}
   // "" if the dtype is native, otherwise why it is slow ("fp16 is emulated in float32 ...").

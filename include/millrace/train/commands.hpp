@@ -6,6 +6,7 @@
 #include "millrace/comm/world.hpp"
 #include "millrace/config/options.hpp"
 #include "millrace/config/run_config.hpp"
+#include "millrace/roofline/gpu.hpp"
 #include "millrace/telemetry/timeline.hpp"
 
 namespace millrace {
@@ -30,5 +31,8 @@ Exit evaluate(World&, const RunConfig&, const CheckpointChoice&);
 // Describes a run without training: the network layer by layer, the memory plan, the buckets and the steps per epoch.
 // Collective.
 std::string describe_plan(World&, const RunConfig&);
+// The passes of a training step on a GPU with their bytes and predicted times, as a table or as JSON. Needs no GPU.
+// run.device is ignored. Collective.
+std::string describe_gpu_step(World&, const RunConfig&, const roofline::GpuModel&, bool json);
 
 }  // namespace millrace

@@ -117,6 +117,13 @@ LocalCacheOptions remaining_budget(LocalCacheOptions cache, const ShardIndex& tr
 
 }  // namespace
 
+void require_data(const RunConfig& config, bool training) {
+  if (config.data.train.empty() && training)
+    fail(Exit::config, "data.train is not set. set it to the HDF5 files to train on");
+  if (config.data.valid.empty() && !training)
+    fail(Exit::config, "data.valid is not set. set it to the HDF5 files to evaluate on");
+}
+
 DataSets index_data_sets(World& world, const RunConfig& config, bool training, const ModelRecord* model) {
   const DataConfig& c = config.data;
   DataSets sets;

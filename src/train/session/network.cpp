@@ -10,12 +10,6 @@ namespace {
 
 constexpr std::size_t min_buffer_bytes = 64;
 
-Graph graph_of(const NetworkSpec& spec, std::int64_t rows, Mode mode) {
-  ModelBatch batch = spec.batch;
-  batch.rows = rows;
-  return build_model(spec.model, batch, spec.compute, mode);
-}
-
 const Graph& any_graph(const std::vector<CompiledGraph>& train, const std::vector<CompiledGraph>& eval) {
   MR_CHECK(!train.empty() || !eval.empty());
   return train.empty() ? eval.front().graph : train.front().graph;
@@ -56,20 +50,38 @@ NetworkMemory memory_of(const NetworkSpec& spec, const NetworkPlan& plan) {
 
 }  // namespace
 
+Graph graph_of(const NetworkSpec& spec, std::int64_t rows, Mode mode) {
+  ModelBatch batch = spec.batch;
+  batch.rows = rows;
+  return build_model(spec.model, batch, spec.compute, mode);
+}
+
+BucketSpec complete_buckets(const NetworkSpec& spec, const ParameterLayout& layout) {
+  BucketSpec out = spec.buckets;
+  out.f32_count = layout.f32_count;
+  if (spec.train_rows.empty()) out.ranks = 1;
+  return out;
+}
+
+OptimizerSpec complete_optimizer(const NetworkSpec& spec, const Graph& graph, const ParameterLayout& layout,
+                                 const BucketSpec& buckets) {
+  OptimizerSpec out = spec.optimizer;
+  out.count = buckets.padded(layout.count);
+  out.stats_count = layout.stats_count;
+  out.segments = layout.segments(graph, spec.weight_decay, out);
+  out.shards = buckets.shards(layout.count);
+  out.whole_master = buckets.whole(layout.count);
+  out.weight_dtype = spec.compute;
+  return out;
+}
+
 NetworkPlan plan_network(Backend& backend, const NetworkSpec& spec) {
   auto train = compile_all(backend, spec, spec.train_rows, Mode::train);
   auto eval = compile_all(backend, spec, spec.eval_rows, Mode::infer);
   ParameterLayout layout(any_graph(train, eval));
-  NetworkPlan out{std::move(train), std::move(eval), std::move(layout), spec.optimizer, spec.buckets, {}};
-  const Graph& graph = any_graph(out.train, out.eval);
-  out.buckets.f32_count = out.layout.f32_count;
-  if (out.train.empty()) out.buckets.ranks = 1;
-  out.optimizer.count = out.buckets.padded(out.layout.count);
-  out.optimizer.stats_count = out.layout.stats_count;
-  out.optimizer.segments = out.layout.segments(graph, spec.weight_decay, out.optimizer);
-  out.optimizer.shards = out.buckets.shards(out.layout.count);
-  out.optimizer.whole_master = out.buckets.whole(out.layout.count);
-  out.optimizer.weight_dtype = spec.compute;
+  const BucketSpec buckets = complete_buckets(spec, layout);
+  const OptimizerSpec optimizer = complete_optimizer(spec, any_graph(train, eval), layout, buckets);
+  NetworkPlan out{std::move(train), std::move(eval), std::move(layout), optimizer, buckets, {}};
   out.needs = memory_of(spec, out);
   return out;
 }

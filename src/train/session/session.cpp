@@ -12,12 +12,6 @@
 namespace millrace {
 namespace {
 
-void require_data(const DataConfig& data, bool training) {
-  if (data.train.empty() && training) fail(Exit::config, "data.train is not set. set it to the HDF5 files to train on");
-  if (data.valid.empty() && !training)
-    fail(Exit::config, "data.valid is not set. set it to the HDF5 files to evaluate on");
-}
-
 void require_strict(const Session& s) {
   if (!s.compute.device->shares_host_memory())
     fail(Exit::config, "run.reproducible: strict works on the CPU only. set run.device = cpu");
@@ -46,7 +40,7 @@ void require_function(const Session& s, const ModelRecord& trained) {
 
 Session::Session(World& w, const RunConfig& c, Use u, const ModelRecord* trained) : world(w), config(c), use(u) {
   const bool training = use == Use::train;
-  require_data(config.data, training);
+  require_data(config, training);
   compute = make_execution_context(world, config, &placement);
   if (strict()) require_strict(*this);
   const std::string note = compute.backend->precision_note(dtype_of(config.run.precision));

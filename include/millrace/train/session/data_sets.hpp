@@ -24,6 +24,9 @@ struct DataSets {
   ShardIndex& reference() { return trained ? *trained : has_train ? train : valid; }
 };
 
+// Error(config) if the data to train on, or to evaluate on, is not set.
+void require_data(const RunConfig&, bool training);
+
 // Indexes data.train and data.valid. training: the run trains. Then data.valid is indexed only if
 // train.evaluate is on, and with data.augment the decoder applies data.random_resized_crop to data.train. Measures mean
 // and standard deviation if they are needed and neither the configuration nor the files contain them. model: takes

@@ -28,6 +28,12 @@ struct NetworkSpec {
   std::uint64_t seed = 1;
 };
 
+// The graph of a micro-batch of this many rows, before any rewrite.
+Graph graph_of(const NetworkSpec&, std::int64_t rows, Mode);
+// The members of spec.buckets and spec.optimizer that depend on the parameters are filled in.
+BucketSpec complete_buckets(const NetworkSpec&, const ParameterLayout&);
+OptimizerSpec complete_optimizer(const NetworkSpec&, const Graph&, const ParameterLayout&, const BucketSpec& complete);
+
 // Bytes by purpose, before anything is allocated.
 struct NetworkMemory {
   std::size_t parameters = 0, gradients = 0, moments = 0, arena = 0, packed_weights = 0;

@@ -1,0 +1,76 @@
+// The passes of a training step on the CUDA backend: which kernels run, what they read and write in device memory, and
+// how many floating-point operations they do. They follow from the graph, so they exist for every network, and need no
+// GPU. src/roofline counts what the kernels of src/cuda do; a kernel that changes there must change here.
+//
+// A tensor is counted once for each pass that reads or writes it. Windows that overlap, and rows that a kernel reads
+// again soon, come from the caches and are not counted. Values of a single channel each, such as the sums of a batch
+// norm, are not counted either.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "millrace/model/graph.hpp"
+
+namespace millrace::roofline {
+
+// The rows of the table.
+enum class PassKind {
+  input,
+  conv_forward,
+  norm_statistics,
+  norm_apply,
+  linear_forward,
+  conv_data_gradient,
+  conv_weight_gradient,
+  norm_gradient_sums,
+  norm_gradient_apply,
+  linear_data_gradient,
+  linear_weight_gradient,
+  gradient_add,
+  activation,
+  add,
+  dropout,
+  pool,
+  embedding,
+  loss,
+  bias,
+  padding,
+  weights,
+  optimizer,
+  gradient_conversion,
+  state
+};
+constexpr int pass_kinds = int(PassKind::state) + 1;
+const char* name_of(PassKind);   // "batch norm statistics"
+const char* json_key(PassKind);  // "norm_statistics"
+
+enum class Phase { forward, backward, update };
+
+struct Pass {
+  PassKind kind = PassKind::input;
+  Phase phase = Phase::forward;
+  std::string node;  // name of the operation; empty for work of the whole step
+  double bytes = 0, flops = 0;
+  DType factors = DType::f32;  // type of the factors of the products that `flops` counts
+  int launches = 1;            // kernels and copies, one after the other
+};
+
+// Fusions that the CUDA backend does not have yet, to predict what they would gain.
+struct UnbuiltFusions {
+  // A convolution or linear layer adds its data gradient to the gradient that an earlier pass wrote (beta = 1), so no
+  // pass of its own adds the two.
+  bool add_in_data_gradient = false;
+  // The convolution behind a norm with ReLU normalises what it reads, in its forward pass and for its weight gradient,
+  // so the result of the norm is never stored. For norms whose gradient sums a convolution computes (level 2).
+  bool norm_in_next_conv = false;
+};
+
+// A forward and a backward pass over one micro-batch. `first`: the first micro-batch of a step, whose weight gradients
+// overwrite the flat gradient; later ones add to it. The graph is rewritten for its fusion level.
+std::vector<Pass> micro_batch_passes(const Graph&, bool first, const UnbuiltFusions& = {});
+// The backend's copies of the weights, made again after each change of them.
+std::vector<Pass> repack_passes(const Graph&);
+// OptimizerSpec: complete, with the shards of this rank.
+std::vector<Pass> optimizer_passes(const OptimizerSpec&);
+
+}  // namespace millrace::roofline

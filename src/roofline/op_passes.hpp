@@ -1,0 +1,70 @@
+// The passes of each kind of operation. OpPasses collects those of one node.
+#pragma once
+#include "millrace/roofline/passes.hpp"
+
+namespace millrace::roofline {
+
+class OpPasses {
+ public:
+  OpPasses(const Graph& graph, const Node& node, bool first, const UnbuiltFusions& unbuilt, std::vector<Pass>& out)
+      : first(first), unbuilt(unbuilt), graph_(graph), node_(node), out_(out) {}
+
+  Phase phase = Phase::forward;
+  const bool first;  // weight gradients are written, not added to
+  const UnbuiltFusions unbuilt;
+  bool adds_data_gradient = false;  // the data gradient is added to what an earlier pass wrote
+
+  void add(PassKind kind, double bytes, int launches = 1) {
+    out_.push_back({kind, phase, node_.name, bytes, 0, DType::f32, launches});
+  }
+  void add_product(PassKind kind, double bytes, double flops, DType factors) {
+    out_.push_back({kind, phase, node_.name, bytes, flops, factors, 1});
+  }
+  bool wants_gradient(std::size_t src) const {
+    return src < node_.src.size() && graph_.values[std::size_t(node_.src[src])].needs_grad;
+  }
+
+ private:
+  const Graph& graph_;
+  const Node& node_;
+  std::vector<Pass>& out_;
+};
+
+inline double tensor_bytes(const Shape& shape, DType dtype) { return double(shape.count()) * double(size_of(dtype)); }
+
+// Bytes of a float32 gradient that is written, or read and written if it is added to.
+inline double gradient_bytes(double count, bool first) { return count * double(sizeof(float)) * (first ? 1 : 2); }
+
+// Column sums take two launches if there are enough rows to divide them over blocks (column_sums.cu).
+inline int column_sum_launches(std::int64_t rows) { return rows >= 128 ? 2 : 1; }
+
+void forward_passes(const ConvSpec&, OpPasses&);
+void forward_passes(const BatchNormSpec&, OpPasses&);
+void forward_passes(const LinearSpec&, OpPasses&);
+void forward_passes(const InputSpec&, OpPasses&);
+void forward_passes(const PoolSpec&, OpPasses&);
+void forward_passes(const ActivationSpec&, OpPasses&);
+void forward_passes(const AddSpec&, OpPasses&);
+void forward_passes(const DropoutSpec&, OpPasses&);
+void forward_passes(const EmbeddingSpec&, OpPasses&);
+void forward_passes(const CrossEntropySpec&, OpPasses&);
+void forward_passes(const MseSpec&, OpPasses&);
+
+void backward_passes(const ConvSpec&, OpPasses&);
+void backward_passes(const BatchNormSpec&, OpPasses&);
+void backward_passes(const LinearSpec&, OpPasses&);
+void backward_passes(const PoolSpec&, OpPasses&);
+void backward_passes(const ActivationSpec&, OpPasses&);
+void backward_passes(const AddSpec&, OpPasses&);
+void backward_passes(const DropoutSpec&, OpPasses&);
+void backward_passes(const EmbeddingSpec&, OpPasses&);
+inline void backward_passes(const InputSpec&, OpPasses&) {}
+inline void backward_passes(const CrossEntropySpec&, OpPasses&) {}  // the forward pass writes the gradient
+inline void backward_passes(const MseSpec&, OpPasses&) {}
+
+void weight_copies(const ConvSpec&, OpPasses&);
+void weight_copies(const LinearSpec&, OpPasses&);
+template <class Other>
+void weight_copies(const Other&, OpPasses&) {}
+
+}  // namespace millrace::roofline

@@ -1,0 +1,106 @@
+// Counts the kernels of src/cuda/kernels that are not for batch norm.
+#include <algorithm>
+
+#include "roofline/op_passes.hpp"
+
+namespace millrace::roofline {
+namespace {
+
+// Max pooling saves the position of each maximum: in a byte if the window is small enough.
+double position_bytes(const PoolSpec& s) {
+  if (s.kind != PoolSpec::Kind::max) return 0;
+  std::int64_t taps = 1;
+  for (int axis = 0; axis < s.window.rank; ++axis) taps *= s.window.kernel[std::size_t(axis)];
+  return double(s.dst().count()) * (taps > 256 ? 2 : 1);
+}
+
+// One byte for each pack of 16 bytes.
+double mask_bytes(const DropoutSpec& s) { return tensor_bytes(s.src, s.dtype) / 16; }
+
+// What the input pass reads of the stored samples: all channels of the positions that it needs.
+double read_bytes(const InputSpec& s) {
+  Shape read = s.src;
+  for (std::size_t a = 0; a < s.subvolume.size(); ++a) read[int(a) + 1] = s.subvolume[a];
+  return tensor_bytes(read, s.raw);
+}
+
+}  // namespace
+
+void forward_passes(const InputSpec& s, OpPasses& out) {
+  out.add(PassKind::input, read_bytes(s) + tensor_bytes(s.dst(), s.dtype));
+}
+
+void forward_passes(const PoolSpec& s, OpPasses& out) {
+  out.add(PassKind::pool, tensor_bytes(s.src, s.dtype) + tensor_bytes(s.dst(), s.dtype) + position_bytes(s));
+}
+void backward_passes(const PoolSpec& s, OpPasses& out) {
+  if (out.wants_gradient(0)) forward_passes(s, out);  // the same tensors in the other direction
+}
+
+void forward_passes(const ActivationSpec& s, OpPasses& out) {
+  out.add(PassKind::activation, 2 * tensor_bytes(s.src, s.dtype));
+}
+void backward_passes(const ActivationSpec& s, OpPasses& out) {
+  const int tensors = s.kind == Activation::none ? 2 : 3;
+  if (out.wants_gradient(0)) out.add(PassKind::activation, tensors * tensor_bytes(s.src, s.dtype));
+}
+
+void forward_passes(const AddSpec& s, OpPasses& out) { out.add(PassKind::add, 3 * tensor_bytes(s.src, s.dtype)); }
+void backward_passes(const AddSpec& s, OpPasses& out) {  // a copy for each source
+  for (const std::size_t src : {0, 1})
+    if (out.wants_gradient(src)) out.add(PassKind::add, 2 * tensor_bytes(s.src, s.dtype));
+}
+
+void forward_passes(const DropoutSpec& s, OpPasses& out) {
+  out.add(PassKind::dropout, 2 * tensor_bytes(s.src, s.dtype) + mask_bytes(s));
+}
+void backward_passes(const DropoutSpec& s, OpPasses& out) {
+  if (out.wants_gradient(0)) forward_passes(s, out);
+}
+
+void forward_passes(const EmbeddingSpec& s, OpPasses& out) {  // each place reads one row of the table
+  out.add(PassKind::embedding, tensor_bytes(s.src, s.raw) + 2 * tensor_bytes(s.dst(), s.dtype));
+}
+// The kernel looks at all tokens for each word of the vocabulary. These reads come from the caches and are not counted,
+// so the prediction is too short for a large vocabulary.
+void backward_passes(const EmbeddingSpec& s, OpPasses& out) {
+  out.add(PassKind::embedding, tensor_bytes(s.src, s.raw) + tensor_bytes(s.dst(), s.dtype) +
+                                   gradient_bytes(double(s.weight().count()), out.first));
+}
+
+void forward_passes(const CrossEntropySpec& s, OpPasses& out) {
+  out.add(PassKind::loss, 2 * tensor_bytes(s.src, s.dtype) + double(s.src[0]) * double(sizeof(std::int32_t)), 2);
+}
+void forward_passes(const MseSpec& s, OpPasses& out) {
+  out.add(PassKind::loss, 2 * tensor_bytes(s.src, s.dtype) + tensor_bytes(s.src, DType::f32), 2);
+}
+
+// src/cuda/kernels/optimizer.cu: the squares of the gradient, the decision, and the update of all elements.
+std::vector<Pass> optimizer_passes(const OptimizerSpec& s) {
+  using Kind = OptimizerSpec::Kind;
+  double count = 0;
+  for (const OptimizerChunk& chunk : split_into_chunks(s).owned) count += double(chunk.count);
+  const double values = count * sizeof(float);
+  const double weights = s.weight_dtype == DType::f32 ? 0 : count * double(size_of(s.weight_dtype));
+  std::vector<Pass> out;
+  const auto add = [&](const char* node, double bytes, int launches = 1) {
+    out.push_back({PassKind::optimizer, Phase::update, node, bytes, 0, DType::f32, launches});
+  };
+  const int clears = s.shards.empty() ? 0 : 1;  // the sums of the other ranks
+  const int moments = s.moment_count();
+  add("squares of the gradient", values, 1 + clears);
+  if (s.kind == Kind::lars) add("squares of the weights", values);
+  add("decision", 0);
+  if (s.kind == Kind::lamb) {
+    add("moments", (2 + 2 * moments) * values, 1 + clears);
+    add("trust ratios", 0);
+    add("update", (2 + moments) * values + weights);  // reads master and moments, writes the master
+  } else {
+    if (s.by_segment()) add("trust ratios", 0);
+    add("update", (3 + 2 * moments) * values + weights);
+  }
+  if (s.stats_count > 0) add("running statistics", 3.0 * double(s.stats_count) * sizeof(float));
+  return out;
+}
+
+}  // namespace millrace::roofline

@@ -1,0 +1,120 @@
+// The passes of ResNet-50 in fp16 with a batch of 256, against a count by hand from the shapes of its layers.
+#include <gtest/gtest.h>
+
+#include "roofline/networks.hpp"
+
+namespace millrace::roofline {
+namespace {
+
+constexpr std::int64_t batch = 256;
+
+StepTime on_h200(const FusionLevel& fusion) {
+  TrainingStep step = step_of(resnet50(DType::f16, batch));
+  return predict(passes_of(step, fusion), step, *find_gpu("h200"));
+}
+
+double gigabytes(const StepTime& time, std::initializer_list<PassKind> kinds) {
+  double bytes = 0;
+  for (const PassKind kind : kinds) bytes += time.of(kind).bytes;
+  return bytes * 1e-9;
+}
+
+// GB a step. The results of the 53 convolutions have 11.1 M values a sample: T = 5.69 GB. Those of the 16 blocks have
+// 5.5 M: B = 2.83 GB. The inputs of the 32 convolutions that follow an inner norm of a block have N = 1.74 GB.
+struct Row {
+  std::vector<PassKind> kinds;
+  double level1, level2;
+  double tolerance = 0.02;
+};
+const std::vector<Row>& by_hand() {
+  using enum PassKind;
+  static const std::vector<Row> rows = {
+      {{conv_forward}, 11.3, 11.3},          // reads about T, writes T
+      {{norm_statistics}, 5.7, 0.4, 0.03},   // T; at level 2 only the stem's
+      {{norm_apply}, 14.5, 14.4},            // 2 T + B and a bit for each of 16 values
+      {{norm_gradient_sums}, 11.7, 8.2},     // 2 T and bits; without 2 N and their bits
+      {{norm_gradient_apply}, 20.2, 20.1},   // 3 T + B and bits
+      {{conv_data_gradient}, 10.7, 12.4},    // as forward, without the stem; N more at level 2
+      {{conv_weight_gradient}, 11.3, 11.3},  // as forward
+      {{gradient_add}, 8.6, 8.6},            // three tensors for each of 16 block inputs
+      {{pool, input, linear_forward, linear_data_gradient, linear_weight_gradient, bias, loss, weights, optimizer},
+       2.3,
+       2.3}};
+  return rows;
+}
+
+TEST(ResNet50, BytesOfEachPassAreThoseCountedByHand) {
+  const StepTime level1 = on_h200({1, {}}), level2 = on_h200({2, {}});
+  double sum1 = 0, sum2 = 0;
+  for (const Row& row : by_hand()) {
+    for (const auto& [time, expected] : {std::pair(&level1, row.level1), std::pair(&level2, row.level2)}) {
+      double bytes = 0;
+      for (const PassKind kind : row.kinds) bytes += time->of(kind).bytes;
+      EXPECT_NEAR(bytes * 1e-9, expected, row.tolerance * expected) << name_of(row.kinds.front());
+    }
+    sum1 += row.level1;
+    sum2 += row.level2;
+  }
+  EXPECT_NEAR(level1.passes.bytes * 1e-9, sum1, 0.01 * sum1);
+  EXPECT_NEAR(level2.passes.bytes * 1e-9, sum2, 0.01 * sum2);
+}
+
+// Without fusion, each of the 49 ReLUs reads and writes its tensor, and its gradient reads two and writes one.
+TEST(ResNet50, LevelZeroHasPassesOfTheirOwnForReluAndAdd) {
+  using enum PassKind;
+  const StepTime level0 = on_h200({0, {}}), level1 = on_h200({1, {}});
+  EXPECT_EQ(level0.of(activation).launches, 2 * 49);
+  EXPECT_EQ(level0.of(add).launches, 3 * 16);
+  EXPECT_EQ(level1.of(activation).launches + level1.of(add).launches, 0);
+  EXPECT_GT(level0.passes.bytes, level1.passes.bytes);
+}
+
+TEST(ResNet50, UnbuiltFusionsSaveWhatTheyReplace) {
+  const StepTime level2 = on_h200({2, {}});
+  const StepTime unbuilt = on_h200({2, {.add_in_data_gradient = true, .norm_in_next_conv = true}});
+  using enum PassKind;
+  // The 32 inner norms neither read nor write: 2 N.
+  EXPECT_NEAR(gigabytes(unbuilt, {norm_apply}), 11.0, 0.15);
+  // Of three tensors at each block input one is left, which the data gradient reads.
+  EXPECT_EQ(unbuilt.of(gradient_add).launches, 0);
+  const double adds = gigabytes(level2, {gradient_add});
+  EXPECT_NEAR(gigabytes(unbuilt, {conv_data_gradient}) - gigabytes(level2, {conv_data_gradient}), adds / 3, 1e-6);
+  EXPECT_NEAR(unbuilt.passes.bytes * 1e-9, 80.0, 0.8);
+}
+
+TEST(ResNet50, ProductsTakeTwelveGigaFlopsASample) {
+  // 4.09 GMAC forward by torchvision; all but the stem have two products backward, the stem one.
+  const double stem = 2.0 * 112 * 112 * 64 * 7 * 7 * 3;
+  EXPECT_NEAR(on_h200({1, {}}).passes.flops / batch, 3 * 2 * 4.09e9 - stem, 0.1e9);
+}
+
+// With the rates of the count by hand, 800 TFLOP/s and 4.8 TB/s, it gave 10,940 and 11,815 images/s for ideal kernels.
+TEST(ResNet50, IdealTimesAreThoseCountedByHand) {
+  GpuModel gpu = *find_gpu("h200");
+  gpu.fp16 = 800e12;
+  const TrainingStep step = step_of(resnet50(DType::f16, batch));
+  const auto ideal = [&](const FusionLevel& fusion) {
+    return double(batch) / predict(passes_of(step, fusion), step, gpu).passes.ideal_seconds;
+  };
+  EXPECT_NEAR(ideal({1, {}}), 10940, 220);
+  EXPECT_NEAR(ideal({2, {}}), 11815, 240);
+  gpu.memory_efficiency = 0.85;
+  gpu.tensor_efficiency = 0.7;
+  gpu.launch_gap = 0;
+  const auto predicted = [&](const FusionLevel& fusion) {
+    return double(batch) / predict(passes_of(step, fusion), step, gpu).seconds();
+  };
+  EXPECT_NEAR(predicted({1, {}}), 8820, 180);
+  EXPECT_NEAR(predicted({2, {}}), 9490, 190);
+}
+
+// 158 products of convolutions and 53 copies of their weight gradients, 318 kernels of norms, 16 additions of
+// gradients, 4 of pools, and some for input, head, loss, optimizer and state.
+TEST(ResNet50, LevelOneLaunchesAboutSixHundredKernels) {
+  TrainingStep step = step_of(resnet50(DType::f16, batch));
+  step.breadcrumb_interval = 0;
+  EXPECT_NEAR(predict(passes_of(step, {1, {}}), step, *find_gpu("h200")).passes.launches, 565, 10);
+}
+
+}  // namespace
+}  // namespace millrace::roofline
