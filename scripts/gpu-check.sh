@@ -78,6 +78,51 @@ ratios() {
   ratio "GPU busy, synthetic data, %" "$(figure busy-synthetic 'traced steps: busy \([0-9.]*\) %')" 1 99
   ratio "GPU busy, packed shards, %" "$(figure busy-shards 'traced steps: busy \([0-9.]*\) %')" 1 98
 }
+# prediction NAME MEASURED OPTION...: a line with the step time that `millrace plan` predicts, the measured one in ms, and
+# their ratio.
+prediction() {
+  local name=$1 measured=$2 predicted log=$logs/plan-$1.log
+  shift 2
+  # shellcheck disable=SC2086
+  timeout 20 $launch 1 "$millrace" plan -c /dev/null "$@" --gpu "$gpu" >"$log" 2>&1 || true
+  predicted=$(sed -n 's/^ *predicted: \([0-9.]*\) \(us\|ms\|s\) per step.*/\1 \2/p' "$log")
+  awk -v n="$name" -v m="$measured" -v p="$predicted" 'BEGIN {
+    split(p, part, " "); ms = part[1] * (part[2] == "us" ? 1e-3 : part[2] == "s" ? 1e3 : 1)
+    if (ms == 0) printf "  %-28s %10s %10s %7s  no prediction, see plan-%s.log\n", n, "", m, "", n
+    else if (m == "") printf "  %-28s %10.3f %10s %7s  not measured\n", n, ms, "", ""
+    else {
+      verdict = "as predicted"
+      if (m > 1.25 * ms) verdict = "slower than predicted: find out why"
+      if (m < 0.8 * ms) verdict = "faster than predicted: correct the model"
+      printf "  %-28s %10.3f %10.3f %7.2f  %s\n", n, ms, m, m / ms, verdict
+    }
+  }'
+}
+# The same steps as the benchmarks above. docs/explanation/gpu-step-time.md explains the model.
+predictions() {
+  local gpu batch images level step='complete step with all-reduce and optimizer: \([0-9.]*\) ms'
+  gpu=${GPU_CHECK_GPU:-$(grep -o -i -m 1 -E 'a100|b200|h100|h200' "$logs/inspect.log" 2>/dev/null | head -n 1 | tr '[:upper:]' '[:lower:]')}
+  if [ -z "$gpu" ]; then
+    echo "step times predicted for this GPU: none, the model knows the A100, B200, H100 and H200"
+    return
+  fi
+  printf '%-30s %10s %10s %7s\n' "ms a step (model: ${gpu^^})" predicted measured ratio
+  for batch in 256 512; do
+    images=$(figure bench-gpu "ResNet-50, batch $batch a rank, \\([0-9]*\\) images/s")
+    # shellcheck disable=SC2086
+    prediction resnet50-$batch "${images:+$(awk -v n="$images" -v b=$batch 'BEGIN { print 1e3 * b / n }')}" $large --train.global_batch $batch
+  done
+  # shellcheck disable=SC2086
+  {
+    prediction resnet50-256-level2 "$(figure bench-level2 "$step")" $large --train.global_batch 256 --model.fusion 2
+    for batch in 8 32; do
+      prediction resnet50-$batch "$(figure step-$batch-graph-on "$step")" $large --train.global_batch $batch
+    done
+    for level in 1 2; do
+      prediction mlp-level$level "$(figure bench-mlp-level$level "$step")" $mlp --train.global_batch 4096 --model.fusion $level
+    done
+  }
+}
 small="-c /dev/null --data.train synthetic:images:rows=4000,shape=32x32x3,classes=10 --model.name resnet --model.depth 20 --train.steps 40 --train.global_batch 128 --optim.lr 0.03
  --run.resume never --run.seed 3 --comm.timeout 30s --log.every 1000"
 large="--data.train synthetic:images:rows=65536,shape=224x224x3,classes=1000 --model.name resnet --model.depth 50 --run.precision fp16 --run.device $device
@@ -168,6 +213,7 @@ train() {
   done
   cd "$logs" && grep -H -E 'images/s|^whole step|GPU busy|busy .*%|samples/s while|top-1.*of 10000|skipped' \
     bench-*.log step-*.log peers*.log busy-*.log fashion-*.log 2>/dev/null | sed 's/\.log:/: /' | grep -v ': step ' || true
+  predictions
   ratios
 } | tee "$logs/table.txt"
 exit $failed
