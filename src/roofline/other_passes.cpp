@@ -46,9 +46,9 @@ void backward_passes(const ActivationSpec& s, OpPasses& out) {
 }
 
 void forward_passes(const AddSpec& s, OpPasses& out) { out.add(PassKind::add, 3 * tensor_bytes(s.src, s.dtype)); }
-void backward_passes(const AddSpec& s, OpPasses& out) {  // a copy for each source
-  for (const std::size_t src : {0, 1})
-    if (out.wants_gradient(src)) out.add(PassKind::add, 2 * tensor_bytes(s.src, s.dtype));
+void backward_passes(const AddSpec& s, OpPasses& out) {  // one kernel copies to both sources
+  const int copies = int(out.wants_gradient(0)) + int(out.wants_gradient(1));
+  if (copies > 0) out.add(PassKind::add, (1 + copies) * tensor_bytes(s.src, s.dtype));
 }
 
 void forward_passes(const DropoutSpec& s, OpPasses& out) {
@@ -61,11 +61,19 @@ void backward_passes(const DropoutSpec& s, OpPasses& out) {
 void forward_passes(const EmbeddingSpec& s, OpPasses& out) {  // each place reads one row of the table
   out.add(PassKind::embedding, tensor_bytes(s.src, s.raw) + 2 * tensor_bytes(s.dst(), s.dtype));
 }
-// The kernel looks at all tokens for each word of the vocabulary. These reads come from the caches and are not counted,
-// so the prediction is too short for a large vocabulary.
+// src/cuda/kernels/token_order.hpp: a radix sort of the positions, with three kernels for each digit, and two kernels
+// that find the positions of each word. Then the gradient of each word is the sum over its positions.
 void backward_passes(const EmbeddingSpec& s, OpPasses& out) {
-  out.add(PassKind::embedding, tensor_bytes(s.src, s.raw) + tensor_bytes(s.dst(), s.dtype) +
-                                   gradient_bytes(double(s.weight().count()), out.first));
+  const double positions = double(s.src.count()), token = double(size_of(s.raw)), place = 4, run = 8;
+  int digits = 0;
+  double sort = 0;
+  for (std::int64_t rest = s.vocabulary - 1; digits == 0 || (digits < 4 && rest > 0); rest >>= 8, ++digits)
+    sort += positions * (2 * token + place + (digits == 0 ? 0 : 2 * place));
+  const double runs = positions * (token + place) + 3 * run * double(s.vocabulary);  // cleared, written, read
+  out.add(PassKind::embedding,
+          sort + runs + positions * place + tensor_bytes(s.dst(), s.dtype) +
+              gradient_bytes(double(s.weight().count()), out.first),
+          3 * digits + 3);
 }
 
 void forward_passes(const CrossEntropySpec& s, OpPasses& out) {
