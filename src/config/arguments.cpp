@@ -42,6 +42,11 @@ po::options_description describe(const std::vector<Flag>& flags, bool with_keys)
 [[noreturn]] void refuse_unknown(const std::string& option, const std::vector<Flag>& flags, bool with_keys) {
   std::string known;
   for (const Flag& flag : flags) known += (known.empty() ? "--" : ", --") + long_name(flag);
+  constexpr std::size_t most_letters = 20;  // a longer name is no misspelled flag
+  if (with_keys && option.size() <= most_letters)
+    for (const Flag& flag : flags)
+      if (edit_distance(option, long_name(flag)) <= 1)
+        fail(Exit::config, "command line: unknown option --{}. did you mean --{}?", option, long_name(flag));
   if (with_keys) fail(Exit::config, "command line: unknown key {}. did you mean --{}?", option, nearest_key(option));
   fail(Exit::config, "command line: unknown option --{}. one of {}", option, known);
 }

@@ -234,6 +234,8 @@ CFG
   for words in a100 b200 h100; do expect_says 0 "on $words " "$millrace" plan -c net.cfg --gpu $words; done
   expect_says 2 "^error: .*--gpu: 'h20' .*a100, b200, h100, h200" "$millrace" plan -c net.cfg --gpu h20
   expect_lines 1 error: err
+  expect_says 2 'unknown option --gpus\. did you mean --gpu\?' "$millrace" plan -c net.cfg --gpus h200
+  expect_says 2 'unknown key lrr\. did you mean --optim\.lr\?' "$millrace" plan -c net.cfg --lrr 1
   expect_says 2 "^error: .*--gpu: '' " "$millrace" plan -c net.cfg --gpu ''
   expect_says 2 '--json needs --gpu' "$millrace" plan -c net.cfg --json
   expect_says 2 'strict works on the CPU only' "$millrace" plan -c net.cfg --gpu h200 --run.reproducible strict
