@@ -91,7 +91,8 @@ void add_model_keys(Keys& k) {
   k.push_back(
       number_key(MR_FIELD(model.fusion), at_least(0),
                  "how far operations are fused. 0: not at all; 1: normalisation and linear layers with the operations "
-                 "that follow them; 2: also the sums of batch normalisation into convolutions, and gradients of relu "
+                 "that follow them, and the sum of a tensor's gradients into the layers that read it; 2: also the sums "
+                 "of batch normalisation into convolutions, and gradients of relu "
                  "and gelu_tanh into the next linear layer, where possible (millrace plan says where not); auto: 1",
                  -1));
 }

@@ -8,9 +8,28 @@
 namespace millrace {
 namespace {
 
+constexpr const char* accumulation_rejection = "the layers of the CPU only write their gradients";
+
+struct WhyNotFused {
+  std::string operator()(const ConvSpec& s) const { return s.accumulates_diff_src ? accumulation_rejection : ""; }
+  std::string operator()(const LinearSpec& s) const {
+    return s.accumulates_diff_src ? accumulation_rejection : cpu::linear_fusion_rejection;
+  }
+  template <class Rest>
+  std::string operator()(const Rest&) const {
+    return "";
+  }
+};
+
+[[noreturn]] void refuse_accumulation(const char* what, const Shape& src) {
+  fail(Exit::config, "{} {}: cannot add to the gradient of its source ({}). use fusion level 0", what, src.str(),
+       accumulation_rejection);
+}
+
 struct Make {
   std::unique_ptr<Op> operator()(const ConvSpec& s) const {
     s.dst();  // checks the spec
+    if (s.accumulates_diff_src) refuse_accumulation("conv", s.src);
     if (s.produces_sums || s.produces_diff_sums) {
       ConvSpec plain = s;
       plain.produces_sums = plain.produces_diff_sums = false;
@@ -24,7 +43,10 @@ struct Make {
     }
     return cpu::wants_strided_pointwise(s) ? cpu::make_strided_pointwise(s) : cpu::make_conv(s);
   }
-  std::unique_ptr<Op> operator()(const LinearSpec& s) const { return cpu::make_linear(s); }
+  std::unique_ptr<Op> operator()(const LinearSpec& s) const {
+    if (s.accumulates_diff_src) refuse_accumulation("linear", s.src);
+    return cpu::make_linear(s);
+  }
   std::unique_ptr<Op> operator()(const BatchNormSpec& s) const { return cpu::make_batch_norm(s); }
   std::unique_ptr<Op> operator()(const PoolSpec& s) const { return cpu::make_pool(s); }
   std::unique_ptr<Op> operator()(const ActivationSpec& s) const { return cpu::make_activation(s); }
@@ -47,9 +69,7 @@ class CpuBackend : public Backend {
   void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
     cpu::convert(dst, dst_type, src, src_type, count);
   }
-  std::string why_not_fused(const Spec& spec) override {
-    return std::holds_alternative<LinearSpec>(spec) ? cpu::linear_fusion_rejection : "";
-  }
+  std::string why_not_fused(const Spec& spec) override { return std::visit(WhyNotFused{}, spec); }
   int max_fusion_level() const override { return 2; }
   int default_fusion_level() const override { return 1; }  // on the CPU, level 2 adds passes over memory
   std::string precision_note(DType dtype) const override {

@@ -22,6 +22,17 @@ bool keeps(const Spec& spec, Member member) {
   return std::visit(member, spec);
 }
 
+// Calls f(value, index) for every pass that adds a gradient.
+template <class F>
+void each_add_pass(const CompiledGraph& compiled, const F& f) {
+  for (std::size_t i = 0; i < compiled.graph.nodes.size(); ++i)
+    for (std::size_t s = 0; s < compiled.graph.nodes[i].src.size(); ++s)
+      if (compiled.gradient_stores[i][s] == GradientStore::add_pass) {
+        const std::size_t v = std::size_t(compiled.graph.nodes[i].src[s]);
+        f(compiled.graph.values[v], v);
+      }
+}
+
 class Planner {
  public:
   explicit Planner(CompiledGraph& out)
@@ -86,7 +97,7 @@ class Planner {
     // A loss writes the gradient of its source in its forward pass.
     const int first = is_loss(graph.nodes[std::size_t(last_user)]) ? last_user : backward_time(last_user);
     out_.diff_region[std::size_t(v)] = add(value.name + ".diff", bytes, first, backward_time(producer));
-    if (users > 1)
+    if (out_.gradient_adders[std::size_t(v)])
       out_.extra_region[std::size_t(v)] = add(value.name + ".diff2", bytes, first, backward_time(producer));
   }
 
@@ -156,8 +167,9 @@ Cost CompiledGraph::cost() const {
     add(forward_cost(node.spec));
     if (graph.mode == Mode::train) add(backward_cost(node.spec));
   }
-  for (std::size_t v = 0; v < gradient_adders.size(); ++v)
-    if (gradient_adders[v]) add(forward_cost(AddSpec{graph.values[v].shape, graph.values[v].dtype, graph.mode}));
+  each_add_pass(*this, [&](const Value& value, std::size_t) {
+    add(forward_cost(AddSpec{value.shape, value.dtype, graph.mode}));
+  });
   return sum;
 }
 
@@ -170,15 +182,11 @@ CompiledGraph compile_graph(Backend& backend, Graph graph, int fusion_level) {
     out.notes.push_back(fmt::format("fusion level {} is not supported. level {} is used", fusion_level, most));
   out.graph = rewrite(std::move(graph), backend, out.fusion_level, out.notes);
   for (const auto& node : out.graph.nodes) out.ops.push_back(backend.make(node.spec));
+  out.gradient_stores = gradient_stores(out.graph);
   out.gradient_adders.resize(out.graph.values.size());
-  if (out.graph.mode == Mode::train)
-    for (std::size_t v = 3; v < out.graph.values.size(); ++v) {
-      int users = 0;
-      for (const auto& node : out.graph.nodes) users += int(std::count(node.src.begin(), node.src.end(), int(v)));
-      const Value& value = out.graph.values[v];
-      if (users > 1 && value.needs_grad)
-        out.gradient_adders[v] = backend.make(AddSpec{value.shape, value.dtype, Mode::train});
-    }
+  each_add_pass(out, [&](const Value& value, std::size_t v) {
+    if (!out.gradient_adders[v]) out.gradient_adders[v] = backend.make(AddSpec{value.shape, value.dtype, Mode::train});
+  });
   Planner(out).plan();
   return out;
 }

@@ -64,9 +64,11 @@ Graph fuse(Graph graph, int level) {
 Graph rewrite(Graph graph, FusionRules& rules, int level, std::vector<std::string>& unfused) {
   graph = fuse(std::move(graph), level);
   if (level >= 1) graph = pad_channels(std::move(graph), rules);
-  if (level < 2) return graph;
-  graph = fuse_norms(std::move(graph), rules, unfused);
-  return fuse_linears(std::move(graph), rules, unfused);
+  if (level >= 2) {
+    graph = fuse_norms(std::move(graph), rules, unfused);
+    graph = fuse_linears(std::move(graph), rules, unfused);
+  }
+  return level >= 1 ? accumulate_gradients(std::move(graph), rules, unfused) : graph;
 }
 
 }  // namespace millrace

@@ -14,7 +14,6 @@ char* at(void* base, std::size_t offset) { return static_cast<char*>(base) + off
 struct Program::Binding {
   const ProgramMemory& memory;
   std::vector<Tensor> diffs, extras;  // by value: its gradient, and scratch for a further contribution to it
-  std::vector<bool> written;          // by value: an earlier node of the backward pass writes its gradient
 };
 
 void* Program::region(const ProgramMemory& memory, int number) const {
@@ -24,7 +23,7 @@ void* Program::region(const ProgramMemory& memory, int number) const {
 Program::Program(CompiledGraph compiled, const ParameterLayout& layout, const ProgramMemory& memory)
     : compiled_(std::move(compiled)), layout_(layout) {
   const Graph& graph = compiled_.graph;
-  Binding binding{memory, {}, {}, std::vector<bool>(graph.values.size(), false)};
+  Binding binding{memory, {}, {}};
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     const Value& value = graph.values[v];
     values_.push_back({region(memory, compiled_.value_region[v]), value.dtype, value.shape});
@@ -50,8 +49,7 @@ Program::Program(CompiledGraph compiled, const ParameterLayout& layout, const Pr
   find_final_parameters();
 }
 
-// Binds sources, results and their gradients. A value with several consumers has several contributions to its gradient:
-// the first one is written in place, the others are written to scratch and added.
+// Binds sources, results and their gradients.
 void Program::bind_values(std::size_t i, Binding& binding) {
   const Graph& graph = compiled_.graph;
   const Node& node = graph.nodes[i];
@@ -63,13 +61,10 @@ void Program::bind_values(std::size_t i, Binding& binding) {
   for (std::size_t s = 0; s < node.src.size(); ++s) {
     const std::size_t v = std::size_t(node.src[s]);
     args.src[s] = values_[v];
-    if (graph.mode != Mode::train || !graph.values[v].needs_grad) continue;
-    if (!binding.written[v]) {
-      args.diff_src[s] = binding.diffs[v];
-      binding.written[v] = true;
-      continue;
-    }
-    args.diff_src[s] = binding.extras[v];
+    const GradientStore store = compiled_.gradient_stores[i][s];
+    if (store == GradientStore::none) continue;
+    args.diff_src[s] = store == GradientStore::add_pass ? binding.extras[v] : binding.diffs[v];
+    if (store != GradientStore::add_pass) continue;
     OpArgs sum;
     sum.src[0] = sum.dst = binding.diffs[v];
     sum.src[1] = binding.extras[v];

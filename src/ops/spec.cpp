@@ -90,10 +90,15 @@ struct Forward {
 struct Backward {
   Cost operator()(const ConvSpec& s) const {
     Cost cost = product(s);
-    if (s.produces_diff_sums) cost.bytes += size_of_tensor(s.src, s.dtype);  // the source of the norm before it
+    // The source of the norm before it, or the gradient that it adds to.
+    if (s.produces_diff_sums || s.accumulates_diff_src) cost.bytes += size_of_tensor(s.src, s.dtype);
     return cost;
   }
-  Cost operator()(const LinearSpec& s) const { return product(s); }
+  Cost operator()(const LinearSpec& s) const {
+    Cost cost = product(s);
+    if (s.accumulates_diff_src) cost.bytes += size_of_tensor(s.src, s.dtype);
+    return cost;
+  }
   Cost operator()(const BatchNormSpec& s) const {
     return {0, ((s.consumes_diff_sums ? 3 : 5) + s.residual) * size_of_tensor(s.src, s.dtype)};
   }

@@ -42,7 +42,7 @@ void backward_passes(const ConvSpec& s, OpPasses& out) {
   const double src = tensor_bytes(s.src, s.dtype);
   double data = size.dst + tensor_bytes(s.weight(), s.dtype) + src;
   if (s.produces_diff_sums) data += src;    // the source of the norm before it
-  if (out.adds_data_gradient) data += src;  // the gradient so far
+  if (s.accumulates_diff_src) data += src;  // the gradient so far
   out.add_product(PassKind::conv_data_gradient, data, s.flops(), s.dtype);
 }
 

@@ -61,7 +61,7 @@ void backward_passes(const LinearSpec& s, OpPasses& out) {
   if (!s.need_diff_src) return;
   double data = size.dst + size.weight + size.src;
   if (s.produces_diff_pre != Activation::none) data += kept_bytes(s.produces_diff_pre, size.src, s.dtype);
-  if (out.adds_data_gradient) data += size.src;
+  if (s.accumulates_diff_src) data += size.src;
   out.add_product(PassKind::linear_data_gradient, data, s.flops(), s.dtype);
 }
 

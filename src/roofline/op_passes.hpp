@@ -12,7 +12,6 @@ class OpPasses {
   Phase phase = Phase::forward;
   const bool first;  // weight gradients are written, not added to
   const UnbuiltFusions unbuilt;
-  bool adds_data_gradient = false;  // the data gradient is added to what an earlier pass wrote
 
   void add(PassKind kind, double bytes, int launches = 1) {
     out_.push_back({kind, phase, node_.name, bytes, 0, DType::f32, launches});

@@ -46,46 +46,35 @@ const Name& name(PassKind kind) {
 class Walk {
  public:
   Walk(const Graph& graph, bool first, const UnbuiltFusions& unbuilt)
-      : graph_(graph), first_(first), unbuilt_(unbuilt), written_(graph.values.size(), false) {}
+      : graph_(graph), first_(first), unbuilt_(unbuilt), stores_(gradient_stores(graph)) {}
 
   std::vector<Pass> run() {
     for (const Node& node : graph_.nodes) {
       OpPasses of(graph_, node, first_, unbuilt_, out_);
       std::visit([&](const auto& spec) { forward_passes(spec, of); }, node.spec);
     }
-    for (std::size_t i = graph_.nodes.size(); i-- > 0;) backward(graph_.nodes[i]);
+    for (std::size_t i = graph_.nodes.size(); i-- > 0;) backward(i);
     return std::move(out_);
   }
 
  private:
-  // As in Program: the first operation that runs backward writes the gradient of a value, the others are added to it.
-  void backward(const Node& node) {
+  void backward(std::size_t index) {
+    const Node& node = graph_.nodes[index];
     if (node.dst >= 0 && !graph_.values[std::size_t(node.dst)].needs_grad) return;
-    std::vector<int> added;
-    for (const int src : node.src) {
-      if (!graph_.values[std::size_t(src)].needs_grad) continue;
-      if (written_[std::size_t(src)]) added.push_back(src);
-      written_[std::size_t(src)] = true;
-    }
     OpPasses of(graph_, node, first_, unbuilt_, out_);
     of.phase = Phase::backward;
-    of.adds_data_gradient = !added.empty() && unbuilt_.add_in_data_gradient && multiplies(node.spec);
     std::visit([&](const auto& spec) { backward_passes(spec, of); }, node.spec);
-    if (of.adds_data_gradient) return;
-    for (const int src : added) {
-      const Value& value = graph_.values[std::size_t(src)];
+    for (std::size_t s = 0; s < node.src.size(); ++s) {
+      if (stores_[index][s] != GradientStore::add_pass) continue;
+      const Value& value = graph_.values[std::size_t(node.src[s])];
       of.add(PassKind::gradient_add, 3 * tensor_bytes(value.shape, value.dtype));
     }
-  }
-
-  static bool multiplies(const Spec& spec) {
-    return std::holds_alternative<ConvSpec>(spec) || std::holds_alternative<LinearSpec>(spec);
   }
 
   const Graph& graph_;
   const bool first_;
   const UnbuiltFusions unbuilt_;
-  std::vector<bool> written_;  // by value: an operation has computed a part of its gradient
+  const std::vector<GradientStores> stores_;
   std::vector<Pass> out_;
 };
 

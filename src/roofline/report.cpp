@@ -26,7 +26,7 @@ std::vector<Column> columns_of(const TrainingStep& step, const GpuModel& gpu) {
   add("level 0", {0, {}});
   add("level 1", {1, {}});
   add("level 2", {2, {}});
-  add("not built", {2, {.add_in_data_gradient = true, .norm_in_next_conv = true}});
+  add("not built", {2, {.norm_in_next_conv = true}});
   return out;
 }
 
@@ -123,8 +123,7 @@ std::string assumptions(const StepDescription& about, const GpuModel& gpu) {
       "ideal: data-sheet rates, no gaps, no collectives. predicted: {:.0f} % of the memory bandwidth, {:.0f} % of the "
       "product rate, {:.1f} us before each launch.\nassumed: each call of cuDNN is one kernel, and tensors come from "
       "memory, not from caches. level 2 follows a rule; cuDNN and cuda.autotune may fuse less.\nnot built: level 2, "
-      "gradients added by the convolution or linear layer that computes a part, norms applied by the next "
-      "convolution.\n",
+      "norms applied by the next convolution.\n",
       100 * gpu.memory_efficiency, 100 * gpu.tensor_efficiency, gpu.launch_gap * 1e6);
   for (const std::string& note : about.notes) out += note + "\n";
   return out;
@@ -185,7 +184,7 @@ json to_json(const Column& column, double samples) {
   for (int k = 0; k < pass_kinds; ++k)
     if (const PassTotal& t = time.kinds[std::size_t(k)]; t.launches > 0) passes[json_key(PassKind(k))] = to_json(t);
   return {{"fusion", column.fusion.level},
-          {"built", !column.fusion.unbuilt.add_in_data_gradient},
+          {"built", !column.fusion.unbuilt.norm_in_next_conv},
           {"passes", passes},
           {"sum", to_json(time.passes)},
           {"link_seconds", time.link_seconds},

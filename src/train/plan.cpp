@@ -30,6 +30,12 @@ void describe_network(std::ostringstream& out, const Graph& graph, const Compile
   const Cost cost = compiled.cost();
   out << "  fusion level " << compiled.fusion_level << ": at least " << format_bytes(std::size_t(cost.bytes))
       << " read and written per micro-batch, forward and backward\n";
+  const int accumulated = count_stores(compiled.gradient_stores, GradientStore::accumulate);
+  const int passes = count_stores(compiled.gradient_stores, GradientStore::add_pass);
+  if (accumulated + passes > 0)
+    out << fmt::format(
+        "  gradients of tensors with several readers: {} added by the layers, {} by passes of their own\n", accumulated,
+        passes);
   for (const std::string& note : compiled.notes) out << "  not fused: " << note << "\n";
 }
 

@@ -39,6 +39,7 @@ struct FusionRulesOfH200 : testing::Test {
       EXPECT_EQ(conv->padded_channels, other.padded_channels) << what;
       EXPECT_EQ(conv->produces_sums, other.produces_sums) << what;
       EXPECT_EQ(conv->produces_diff_sums, other.produces_diff_sums) << what;
+      EXPECT_EQ(conv->accumulates_diff_src, other.accumulates_diff_src) << what;
     }
   }
   void expect_as_predicted(std::vector<std::string> layers, const Shape& sample) {

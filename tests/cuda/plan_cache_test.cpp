@@ -1,4 +1,4 @@
-#include "cuda/dnn/plan_cache.hpp"
+#include "cuda/plans/plan_cache.hpp"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>

@@ -99,10 +99,13 @@ class DescribedBackend : public Backend {
 
 struct Fused {
   int norms = 0, sums = 0, diff_sums = 0;
+  int accumulated = 0, passes = 0;  // gradients of tensors with several readers
 };
 
 Fused fused(const Graph& graph) {
   Fused f;
+  f.accumulated = count_stores(gradient_stores(graph), GradientStore::accumulate);
+  f.passes = count_stores(gradient_stores(graph), GradientStore::add_pass);
   for (const Node& node : graph.nodes) {
     if (const auto* conv = std::get_if<ConvSpec>(&node.spec)) {
       f.sums += conv->produces_sums;
@@ -198,12 +201,30 @@ TEST(ConvPlans, EveryKindOfConvolutionHasPlansOnA100) {
   checker.expect_round_trips(true);
 }
 
+// The gradients of the 16 blocks of ResNet-50 are summed by 1x1 convolutions, those of ResNet-18 by 3x3 convolutions of
+// stride 1 and 2, both with beta = 1.
+TEST(ConvPlans, ConvolutionsAddToTheGradientsOfBlocks) {
+  Checker checker(h200(), {});
+  for (const DType dtype : {DType::f16, DType::bf16, DType::f32})
+    for (const auto& [depth, blocks] : {std::pair{50, 16}, {18, 8}}) {
+      const Network network{resnet(depth, 1000), {224, 224, 3}};
+      const Fused separate = checker.check(network, 64, dtype, Mode::train, 0),
+                  fused = checker.check(network, 64, dtype, Mode::train, 1);
+      EXPECT_EQ(separate.passes, blocks) << depth;
+      EXPECT_EQ(separate.accumulated, 0) << depth;
+      EXPECT_EQ(fused.passes, 0) << depth << " " << name_of(dtype);
+      EXPECT_EQ(fused.accumulated, blocks) << depth << " " << name_of(dtype);
+    }
+  checker.expect_round_trips(false);
+}
+
 // All norms except the one of the stem, whose image has 3 channels, get their sums from a convolution. In backward, the
 // inner norms of a block do, because exactly one convolution follows each of them.
 void expect_fused(Checker& checker, const Network& n, std::int64_t rows, int inner) {
   const Fused f = checker.check(n, rows, DType::f16, Mode::train, 2);
   EXPECT_EQ(f.sums, f.norms - 1) << n.model.depth;
   EXPECT_EQ(f.diff_sums, inner) << n.model.depth;
+  EXPECT_EQ(f.passes, 0) << n.model.depth;
 }
 
 TEST(FusedPlans, ResNet50FusesInHalfPrecisionOnH200AndA100) {

@@ -1,4 +1,4 @@
-#include "cuda/dnn/time_candidates.hpp"
+#include "cuda/plans/time_candidates.hpp"
 
 #include <gtest/gtest.h>
 

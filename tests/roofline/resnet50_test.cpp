@@ -29,14 +29,14 @@ struct Row {
 const std::vector<Row>& by_hand() {
   using enum PassKind;
   static const std::vector<Row> rows = {
-      {{conv_forward}, 11.3, 11.3},          // reads about T, writes T
-      {{norm_statistics}, 5.7, 0.4, 0.03},   // T; at level 2 only the stem's
-      {{norm_apply}, 14.5, 14.4},            // 2 T + B and a bit for each of 16 values
-      {{norm_gradient_sums}, 11.7, 8.2},     // 2 T and bits; without 2 N and their bits
-      {{norm_gradient_apply}, 20.2, 20.1},   // 3 T + B and bits
-      {{conv_data_gradient}, 10.7, 12.4},    // as forward, without the stem; N more at level 2
+      {{conv_forward}, 11.3, 11.3},         // reads about T, writes T
+      {{norm_statistics}, 5.7, 0.4, 0.03},  // T; at level 2 only the stem's
+      {{norm_apply}, 14.5, 14.4},           // 2 T + B and a bit for each of 16 values
+      {{norm_gradient_sums}, 11.7, 8.2},    // 2 T and bits; without 2 N and their bits
+      {{norm_gradient_apply}, 20.2, 20.1},  // 3 T + B and bits
+      {{conv_data_gradient}, 13.6, 15.3},   // as forward, without the stem; the inputs of the blocks; N more at level 2
       {{conv_weight_gradient}, 11.3, 11.3},  // as forward
-      {{gradient_add}, 8.6, 8.6},            // three tensors for each of 16 block inputs
+      {{gradient_add}, 0, 0},                // the first convolution of a block adds its data gradient
       {{pool, input, linear_forward, linear_data_gradient, linear_weight_gradient, bias, loss, weights, optimizer},
        2.3,
        2.3}};
@@ -67,18 +67,19 @@ TEST(ResNet50, LevelZeroHasPassesOfTheirOwnForReluAndAdd) {
   EXPECT_EQ(level0.of(add).launches, 2 * 16);
   EXPECT_EQ(level1.of(activation).launches + level1.of(add).launches, 0);
   EXPECT_GT(level0.passes.bytes, level1.passes.bytes);
+  // Of the three tensors at each block input one is left, which the data gradient reads.
+  EXPECT_EQ(level0.of(gradient_add).launches, 16);
+  EXPECT_EQ(level1.of(gradient_add).launches, 0);
+  EXPECT_NEAR(gigabytes(level1, {conv_data_gradient}) - gigabytes(level0, {conv_data_gradient}),
+              gigabytes(level0, {gradient_add}) / 3, 1e-6);
 }
 
 TEST(ResNet50, UnbuiltFusionsSaveWhatTheyReplace) {
   const StepTime level2 = on_h200({2, {}});
-  const StepTime unbuilt = on_h200({2, {.add_in_data_gradient = true, .norm_in_next_conv = true}});
+  const StepTime unbuilt = on_h200({2, {.norm_in_next_conv = true}});
   using enum PassKind;
   // The 32 inner norms neither read nor write: 2 N.
   EXPECT_NEAR(gigabytes(unbuilt, {norm_apply}), 11.0, 0.15);
-  // Of three tensors at each block input one is left, which the data gradient reads.
-  EXPECT_EQ(unbuilt.of(gradient_add).launches, 0);
-  const double adds = gigabytes(level2, {gradient_add});
-  EXPECT_NEAR(gigabytes(unbuilt, {conv_data_gradient}) - gigabytes(level2, {conv_data_gradient}), adds / 3, 1e-6);
   EXPECT_NEAR(unbuilt.passes.bytes * 1e-9, 80.0, 0.8);
 }
 
@@ -89,6 +90,7 @@ TEST(ResNet50, ProductsTakeTwelveGigaFlopsASample) {
 }
 
 // With the rates of the count by hand, 800 TFLOP/s and 4.8 TB/s, it gave 10,940 and 11,815 images/s for ideal kernels.
+// That was with 5.73 GB more for additions of gradients, which take 1.19 ms (1.40 ms at 85% of the bandwidth).
 TEST(ResNet50, IdealTimesAreThoseCountedByHand) {
   GpuModel gpu = *find_gpu("h200");
   gpu.fp16 = 800e12;
@@ -96,24 +98,24 @@ TEST(ResNet50, IdealTimesAreThoseCountedByHand) {
   const auto ideal = [&](const FusionLevel& fusion) {
     return double(batch) / predict(passes_of(step, fusion), step, gpu).passes.ideal_seconds;
   };
-  EXPECT_NEAR(ideal({1, {}}), 10940, 220);
-  EXPECT_NEAR(ideal({2, {}}), 11815, 240);
+  EXPECT_NEAR(ideal({1, {}}), 11530, 230);
+  EXPECT_NEAR(ideal({2, {}}), 12505, 250);
   gpu.memory_efficiency = 0.85;
   gpu.tensor_efficiency = 0.7;
   gpu.launch_gap = 0;
   const auto predicted = [&](const FusionLevel& fusion) {
     return double(batch) / predict(passes_of(step, fusion), step, gpu).seconds();
   };
-  EXPECT_NEAR(predicted({1, {}}), 8820, 180);
-  EXPECT_NEAR(predicted({2, {}}), 9490, 190);
+  EXPECT_NEAR(predicted({1, {}}), 9270, 185);
+  EXPECT_NEAR(predicted({2, {}}), 10010, 200);
 }
 
-// 158 products of convolutions and 53 copies of their weight gradients, 318 kernels of norms, 16 additions of
-// gradients, 4 of pools, and some for input, head, loss, optimizer and state.
+// 158 products of convolutions and 53 copies of their weight gradients, 318 kernels of norms, 4 of pools, and some for
+// input, head, loss, optimizer and state.
 TEST(ResNet50, LevelOneLaunchesAboutSixHundredKernels) {
   TrainingStep step = step_of(resnet50(DType::f16, batch));
   step.breadcrumb_interval = 0;
-  EXPECT_NEAR(predict(passes_of(step, {1, {}}), step, *find_gpu("h200")).passes.launches, 565, 10);
+  EXPECT_NEAR(predict(passes_of(step, {1, {}}), step, *find_gpu("h200")).passes.launches, 549, 10);
 }
 
 }  // namespace

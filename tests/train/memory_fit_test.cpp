@@ -85,6 +85,7 @@ class Greedy : public Backend {
   void convert(void* to, DType t, const void* from, DType f, std::int64_t count) override {
     real_->convert(to, t, from, f, count);
   }
+  std::string why_not_fused(const Spec& spec) override { return real_->why_not_fused(spec); }
   int max_fusion_level() const override { return real_->max_fusion_level(); }
   void set_kernel_timing(bool on) override { timing_ = on; }
   std::string precision_note(DType t) const override { return real_->precision_note(t); }

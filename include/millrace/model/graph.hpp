@@ -2,6 +2,7 @@
 // graph is built for one number of rows, one precision and one mode. It needs no device, so it can be printed and
 // tested anywhere. The nodes are in an order in which they can run.
 #pragma once
+#include <array>
 #include <string>
 #include <vector>
 
@@ -109,6 +110,18 @@ class GraphBuilder {
   std::uint32_t dropouts_ = 0;
 };
 
+// How the backward pass stores the gradient that a node computes for one of its sources. The nodes run backward in
+// reverse order; the first one that computes the gradient of a value writes it.
+enum class GradientStore {
+  none,        // not computed
+  write,       // the only or the first contribution
+  accumulate,  // the operation adds to the earlier contributions
+  add_pass     // the operation writes to scratch memory, and a separate pass adds that
+};
+using GradientStores = std::array<GradientStore, OpArgs::max_src>;  // by source
+std::vector<GradientStores> gradient_stores(const Graph&);          // by node
+int count_stores(const std::vector<GradientStores>&, GradientStore);
+
 // What the network computes in Mode::infer from one sample, one line for each operation: two graphs with the same lines
 // are the same function of the same weights. Row counts, precision and what only training uses (dropout,
 // augmentation, label smoothing) are left out. For graphs before any rewrite.
@@ -121,6 +134,9 @@ constexpr int function_text_version = 1;
 Graph fuse(Graph, int level);
 // Level 1: pads images with channels of zeros if a convolution is their only consumer. The backend decides how many.
 Graph pad_channels(Graph, FusionRules&);
+// Level 1, after all other rewrites: where a value has several readers, the convolutions and linear layers among them
+// add to its gradient if the backend supports it. Adds one line to `unfused` for each reason of refusals.
+Graph accumulate_gradients(Graph, FusionRules&, std::vector<std::string>& unfused);
 // Level 2: the convolution before a batch norm also computes the sums for the norm's forward pass. The convolution
 // after norm + relu also computes the sums for the norm's backward pass. Adds a line to `unfused` for each fusion that
 // the backend rejects.

@@ -48,11 +48,12 @@ struct MemoryPlan {
 
 struct CompiledGraph {
   Graph graph;
-  std::vector<std::unique_ptr<Op>> ops;  // by node
-  // By value: adds up the gradients from several consumers; null for values with one consumer or no gradient.
+  std::vector<std::unique_ptr<Op>> ops;         // by node
+  std::vector<GradientStores> gradient_stores;  // by node
+  // By value: adds the gradient of a further reader that cannot accumulate; null: the value has no such reader.
   std::vector<std::unique_ptr<Op>> gradient_adders;
-  // Indices into plan.regions; -1: none. saved_region is by node, the others by value. extra_region: scratch for the
-  // gradient from a further consumer.
+  // Indices into plan.regions; -1: none. saved_region is by node, the others by value. extra_region: scratch for
+  // what an adder adds.
   std::vector<int> value_region, diff_region, saved_region, extra_region;
   int workspace_region = -1;
   std::vector<std::optional<std::size_t>> packed_weight_offset;  // by node, in bytes; nullopt: the operation keeps none

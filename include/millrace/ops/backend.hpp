@@ -31,14 +31,16 @@ Cost forward_cost(const Spec&);
 Cost backward_cost(const Spec&);
 
 // Graph rewrites that a backend may support, with the fusion level from which each one is used. Level 0 uses none.
-// Level 1 merges nodes. At level 2, nodes also compute parts of their neighbours and share values with them: the
-// convolutions around a batch norm compute its sums in the forward and in the backward pass, and a linear layer
-// computes the gradient of the activation before it.
+// Level 1 merges nodes, and lets convolutions and linear layers add to a gradient that another node wrote. At level 2,
+// nodes also compute parts of their neighbours and share values with them: the convolutions around a batch norm compute
+// its sums in the forward and in the backward pass, and a linear layer computes the gradient of the activation before
+// it.
 enum class Fusion {
   batch_norm_relu = 1,
   batch_norm_add_relu = 1,
   linear_activation = 1,
   input_channels = 1,
+  gradient_accumulation = 1,
   conv_sums = 2,
   conv_diff_sums = 2,
   linear_diff_pre = 2
@@ -54,8 +56,8 @@ class FusionRules {
   // Fusion level 1, for a convolution of images without diff_src: how many channels of zeros, appended to the images,
   // make it faster. Collective like Backend::make().
   virtual std::int64_t padded_channels(const ConvSpec&) { return 0; }
-  // Fusion level 2, for a Spec that produces or consumes shared values: "" if Backend::make() supports it and it is
-  // faster, otherwise the reason why not. Collective like Backend::make().
+  // For a Spec that accumulates its gradient (fusion level 1), or that produces or consumes shared values (level 2): ""
+  // if Backend::make() supports it and it is not slower, otherwise the reason why not. Collective like Backend::make().
   virtual std::string why_not_fused(const Spec&) { return ""; }
 };
 

@@ -22,6 +22,9 @@ struct ConvSpec {
   // Fusion level 1: this many of the last channels of src are zero and have no weights. Requires groups = 1 and
   // need_diff_src = false.
   std::int64_t padded_channels = 0;
+  // Fusion level 1, in Mode::train: backward adds its result to diff_src instead of overwriting it. The sum is computed
+  // in float32 and rounded once. Excludes produces_diff_sums.
+  bool accumulates_diff_src = false;
   // Fusion level 2, in Mode::train; BatchNormSpec has the matching consumers.
   // forward writes args.sums of dst, either of the float32 values or of the values rounded to dtype.
   bool produces_sums = false;

@@ -18,6 +18,9 @@ struct LinearSpec {
   bool need_diff_src = true;
   DType dtype = DType::f32;
   Mode mode = Mode::train;
+  // Fusion level 1, in Mode::train: backward adds its result to diff_src instead of overwriting it. The sum is computed
+  // in float32 and rounded once. Excludes produces_diff_pre.
+  bool accumulates_diff_src = false;
   // Fusion level 2, in Mode::train, for a pair of layers: a linear layer with an activation, and a linear layer that is
   // the only reader of its result. In backward, the matrix product of the second layer also computes the gradient
   // before the activation of the first layer ("diff_pre") and, if the first layer has a bias, the gradient of that

@@ -59,7 +59,7 @@ struct OpArgs {
   static constexpr int max_src = 3, max_weight = 4;
   std::array<Tensor, max_src> src;  // activations in the precision of the program
   Tensor dst;
-  std::array<Tensor, max_src> diff_src;  // written, never added to; null data: this gradient is not requested
+  std::array<Tensor, max_src> diff_src;  // overwritten, unless the Spec accumulates; null data: not requested
   Tensor diff_dst;
   std::array<Tensor, max_weight> weight;       // in the dtype that the header of the Spec states
   std::array<Tensor, max_weight> diff_weight;  // float32, views of the flat gradient; null: not requested (frozen)

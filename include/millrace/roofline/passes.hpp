@@ -57,9 +57,6 @@ struct Pass {
 
 // Fusions that the CUDA backend does not have yet, to predict what they would gain.
 struct UnbuiltFusions {
-  // A convolution or linear layer adds its data gradient to the gradient that an earlier pass wrote (beta = 1), so no
-  // pass of its own adds the two.
-  bool add_in_data_gradient = false;
   // The convolution behind a norm with ReLU normalises what it reads, in its forward pass and for its weight gradient,
   // so the result of the norm is never stored. For norms whose gradient sums a convolution computes (level 2).
   bool norm_in_next_conv = false;

@@ -13,8 +13,7 @@
 
 #include <algorithm>
 
-#include "cuda/dnn/cudnn.hpp"
-#include "cuda/dnn/fusion_cost.hpp"
+#include "cuda/dnn/conv_candidate.hpp"
 #include "cuda/kernels/conv_kernels.hpp"
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/runtime/workspace.hpp"
@@ -22,93 +21,7 @@
 namespace millrace::cuda {
 namespace {
 
-using cudnn::Call, cudnn::Choice, cudnn::ConvProblem, cudnn::Cudnn, cudnn::Direction;
-
-ConvProblem problem(const ConvSpec& s, Direction direction, std::int64_t channels) {
-  ConvProblem p;
-  p.direction = direction;
-  p.dtype = s.dtype;
-  p.window = s.window;
-  p.src = s.src;
-  p.weight = s.weight();
-  p.dst = s.dst();
-  p.src[-1] = channels;
-  if (s.groups == 1) p.weight[-1] = channels;
-  return p;
-}
-
-ConvProblem forward_problem(const ConvSpec& s, std::int64_t channels, bool bias) {
-  ConvProblem p = problem(s, Direction::forward, channels);
-  p.bias = bias;
-  p.sums = s.produces_sums;
-  return p;
-}
-
-ConvProblem data_problem(const ConvSpec& s) {
-  ConvProblem p = problem(s, Direction::backward_data, s.src[-1]);
-  p.norm = s.produces_diff_sums;
-  return p;
-}
-
-// Whether engines for 16-bit types would need padding channels.
-bool narrow(const ConvSpec& s) { return s.dtype != DType::f32 && s.groups == 1 && s.src[-1] % 8 != 0; }
-
-// A candidate: engines for the directions that read src, with this number of channels of src.
-struct ConvCandidate {
-  std::int64_t channels = 0;
-  std::optional<Choice> forward, weights;
-  bool bias = false;  // the forward engine adds the bias
-  double seconds = 0;
-  std::size_t workspace = 0;
-  bool timed = true;
-};
-
-std::optional<ConvCandidate> find_candidate(const ConvSpec& s, std::int64_t channels, Cudnn& library) {
-  ConvCandidate candidate;
-  candidate.channels = channels;
-  const std::size_t copy =
-      channels == s.src[-1] ? 0 : std::size_t(s.src.count() / s.src[-1] * channels) * size_of(s.dtype);
-  const auto count = [&](const std::optional<Choice>& choice) {
-    candidate.seconds += choice->seconds + 2 * double(copy) / copy_bytes_per_second;
-    candidate.workspace = std::max(candidate.workspace, copy + choice->plan.workspace_bytes());
-    candidate.timed = candidate.timed && choice->seconds > 0;
-  };
-  if (s.bias) {
-    candidate.forward = library.choose(forward_problem(s, channels, true));
-    candidate.bias = candidate.forward.has_value();
-  }
-  if (!candidate.forward) candidate.forward = library.choose(forward_problem(s, channels, false));
-  if (!candidate.forward) return std::nullopt;
-  count(candidate.forward);
-  if (s.mode == Mode::infer) return candidate;
-  candidate.weights = library.choose(problem(s, Direction::backward_weights, channels));
-  if (!candidate.weights) return std::nullopt;
-  count(candidate.weights);
-  return candidate;
-}
-
-ConvCandidate best_candidate(const ConvSpec& s, Cudnn& library) {
-  const std::int64_t own = s.src[-1];
-  std::vector<std::int64_t> widths{own};
-  if (narrow(s) && !s.produces_sums && s.padded_channels == 0) {
-    if (own < 4) widths.push_back(4);
-    widths.push_back((own + 7) / 8 * 8);
-  }
-  std::optional<ConvCandidate> best;
-  for (const std::int64_t width : widths) {
-    auto candidate = find_candidate(s, width, library);
-    if (!candidate) continue;
-    const bool better = !best || (best->timed && candidate->timed ? candidate->seconds < best->seconds
-                                                                  : candidate->workspace < best->workspace);
-    if (better) best = std::move(candidate);
-  }
-  if (!best)
-    fail(Exit::config,
-         "cuDNN {} has no engine for the convolution {} -> {} in {} ({} bytes). choose another run.precision, or other "
-         "channels or groups",
-         cudnnGetVersion(), s.src.str(), s.dst().str(), name_of(s.dtype), library.options().rules.key());
-  return std::move(*best);
-}
+using cudnn::Call, cudnn::ConvProblem, cudnn::Cudnn, cudnn::Direction;
 
 class Conv : public Op {
  public:
@@ -116,11 +29,13 @@ class Conv : public Op {
       : spec_(s), context_(context), handle_(library.handle()) {
     if (s.produces_sums && s.bias)
       fail(Exit::config, "conv {}: cuDNN has no engine that computes sums with a bias", s.src.str());
+    if (s.accumulates_diff_src && s.produces_diff_sums)
+      fail(Exit::config, "conv {}: cuDNN has no engine that adds to a gradient and sums it", s.src.str());
     ConvCandidate candidate = best_candidate(s, library);
     wide_ = candidate.channels;
     fused_bias_ = candidate.bias;
     own_ = s.src[-1] - s.padded_channels;
-    const ConvProblem weights = problem(s, Direction::backward_weights, wide_);
+    const ConvProblem weights = weights_problem(s, wide_);
     if (candidate.weights) weights_ = Call(std::move(candidate.weights->plan), weights);
     forward_ = Call(std::move(candidate.forward->plan), forward_problem(s, wide_, fused_bias_));
     if (s.mode == Mode::train && s.need_diff_src) {
@@ -145,6 +60,7 @@ class Conv : public Op {
     if (spec_.produces_sums) text += " with sums";
     if (data_) text += ", backward data " + data_.plan().engine();
     if (spec_.produces_diff_sums) text += " with sums";
+    if (spec_.accumulates_diff_src) text += " adding to the gradient";
     if (weights_) text += ", backward weights " + weights_.plan().engine();
     if (widens_weight()) text += fmt::format(", {} channels", wide_);
     if (spec_.bias && !fused_bias_) text += ", bias by a kernel";
@@ -262,28 +178,6 @@ class Conv : public Op {
 std::unique_ptr<Op> make_conv(const ConvSpec& spec, const LaunchContext& context, Cudnn& library) {
   spec.dst();  // checks the spec
   return std::make_unique<Conv>(spec, context, library);
-}
-
-std::int64_t padded_channels(const ConvSpec& spec, Cudnn& library) {
-  if (!narrow(spec)) return 0;
-  ConvSpec wide = spec;
-  wide.src[-1] = best_candidate(spec, library).channels;
-  return wide.src[-1] - spec.src[-1];
-}
-
-std::string why_not_fused(const ConvSpec& s, Cudnn& library) {
-  const std::int64_t channels = s.produces_sums ? s.out_channels : s.src[-1];
-  if (s.produces_sums && s.bias) return "cuDNN cannot compute sums of a result with a bias";
-  if (s.produces_sums && narrow(s)) return fmt::format("its {} channels are padded", s.src[-1]);
-  if (channels % 4 != 0) return fmt::format("{} channels are not a multiple of 4, which cuDNN needs", channels);
-  const ConvProblem fused = s.produces_sums ? forward_problem(s, s.src[-1], false) : data_problem(s);
-  const auto fused_seconds = library.seconds(fused);
-  if (!fused_seconds) return fmt::format("cuDNN {} has no engine for it in {}", cudnnGetVersion(), name_of(s.dtype));
-  if (*fused_seconds == 0) return "";
-  ConvProblem plain = fused;
-  plain.sums = plain.norm = false;
-  const double passes = s.produces_sums ? double(s.dst().count()) : 2 * double(s.src.count());
-  return why_fusion_is_slower(*fused_seconds, library.seconds(plain).value_or(0), passes * double(size_of(s.dtype)));
 }
 
 }  // namespace millrace::cuda

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cuda/dnn/cublas.hpp"
-#include "cuda/dnn/scratch.hpp"
+#include "cuda/plans/scratch.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/value_table.hpp"
 
@@ -152,13 +152,15 @@ std::optional<MatmulAlgorithm> fastest(const LaunchContext& context, CublasMatmu
   fill_random(context, a.data(), s.input, s.m * s.k);
   fill_random(context, b.data(), s.input, s.k * s.n);
   fill_random(context, bias.data(), s.output, std::max(s.m, s.n));
+  if (s.add) fill_random(context, d.data(), s.output, s.m * s.n);
   if (aux_of(s.epilogue) == Aux::values) fill_random(context, aux.data(), s.output, s.m * s.n);
   const MatmulArgs args{.a = a.data(),
                         .b = b.data(),
                         .d = d.data(),
                         .bias = bias.data(),
                         .aux = aux.data(),
-                        .workspace = workspace.data()};
+                        .workspace = workspace.data(),
+                        .beta = s.add ? 1.0f : 0.0f};
   const auto run = [&](const MatmulAlgorithm& c) { return matmul.enqueue(context.stream, c, args); };
   std::erase_if(candidates, [&](const MatmulAlgorithm& c) { return run(c) != CUBLAS_STATUS_SUCCESS; });
   (void)cudaGetLastError();

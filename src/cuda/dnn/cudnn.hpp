@@ -5,7 +5,7 @@
 
 #include "cuda/block/block.hpp"
 #include "cuda/dnn/cudnn_graph.hpp"
-#include "cuda/dnn/plan_selector.hpp"
+#include "cuda/plans/plan_selector.hpp"
 
 namespace millrace::cuda::cudnn {
 

@@ -62,6 +62,7 @@ class Linear : public Op {
       if (!why_kernel_.empty()) text += " (" + why_kernel_ + ")";
     }
     if (backward_data_) text += ", backward data " + backward_data_->name();
+    if (spec_.accumulates_diff_src) text += " adding to the gradient";
     if (spec_.produces_diff_pre != Activation::none)
       text += fmt::format(" with the gradient of {}{}", name_of(spec_.produces_diff_pre),
                           spec_.produces_diff_bias ? " and bias" : "");
@@ -101,6 +102,7 @@ class Linear : public Op {
     backward_parameters(args, diff);
     if (!backward_data_ || !args.diff_src[0]) return;
     MatmulArgs matmul{.a = args.weight[0].data, .b = diff, .d = args.diff_src[0].data, .workspace = args.workspace};
+    if (spec_.accumulates_diff_src) matmul.beta = 1;
     if (spec_.produces_diff_bias) matmul.bias = args.src_diff_bias.data;
     if (spec_.produces_diff_pre != Activation::none) matmul.aux = const_cast<void*>(args.src_saved);
     backward_data_->run(context_.stream, matmul);

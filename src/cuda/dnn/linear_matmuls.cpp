@@ -2,8 +2,8 @@
 
 #include <fmt/core.h>
 
-#include "cuda/dnn/fusion_cost.hpp"
 #include "cuda/dnn/linear.hpp"
+#include "cuda/plans/fusion_cost.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::cuda {
@@ -41,7 +41,8 @@ MatmulSpec backward_data_matmul(const LinearSpec& s) {
           false,
           s.dtype,
           s.dtype,
-          backward_epilogue(s.produces_diff_pre, s.produces_diff_bias)};
+          backward_epilogue(s.produces_diff_pre, s.produces_diff_bias),
+          s.accumulates_diff_src};
 }
 
 Epilogue layer_epilogue(const LinearSpec& s) {
@@ -58,6 +59,7 @@ std::unique_ptr<Matmul> find_if_faster(Cublas& cublas, const MatmulSpec& fused, 
   }
   MatmulSpec plain = fused;
   plain.epilogue = other;
+  plain.add = false;
   const auto without = cublas.find(plain);
   why = why_fusion_is_slower(found->seconds(), without ? without->seconds() : 0,
                              double(passes) * double(fused.m * fused.n) * double(size_of(fused.output)));
@@ -75,6 +77,11 @@ std::string why_not_fused(const LinearSpec& s, Cublas& cublas) {
     if (s.activation == Activation::relu)
       find_if_faster(cublas, forward_matmul(s, layer_epilogue(s)), forward_epilogue(s.activation, s.bias, false), 1,
                      why);
+  }
+  // A separate pass reads the gradient and what is added, and writes the sum.
+  if (why.empty() && s.accumulates_diff_src) {
+    if (s.produces_diff_pre != Activation::none) return "it also computes the gradient of an activation";
+    find_if_faster(cublas, backward_data_matmul(s), Epilogue::none, 3, why);
   }
   if (why.empty() && s.produces_diff_pre != Activation::none) {
     if (!has_fused_epilogue(s.produces_diff_pre)) return other;

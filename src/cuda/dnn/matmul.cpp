@@ -62,9 +62,9 @@ std::unique_ptr<Matmul> Cublas::make(const MatmulSpec& spec) {
 }
 
 std::string str(const MatmulSpec& s) {
-  return fmt::format("{} x {} x {} {} -> {}{}{}{}", s.m, s.n, s.k, name_of(s.input), name_of(s.output),
+  return fmt::format("{} x {} x {} {} -> {}{}{}{}{}", s.m, s.n, s.k, name_of(s.input), name_of(s.output),
                      s.transpose_a ? ", A transposed" : "", s.transpose_b ? ", B transposed" : "",
-                     traits(s.epilogue).text);
+                     traits(s.epilogue).text, s.add ? ", added" : "");
 }
 
 }  // namespace millrace::cuda

@@ -42,6 +42,7 @@ struct MatmulSpec {
   DType input = DType::f32;   // of A and B
   DType output = DType::f32;  // of D; sums are computed in float32
   Epilogue epilogue = Epilogue::none;
+  bool add = false;  // meant for a beta of 1: it is chosen and timed with it. Others are timed with 0
   bool operator==(const MatmulSpec&) const = default;
 };
 

@@ -5,8 +5,8 @@
 #include <deque>
 
 #include "cuda/dnn/cudnn.hpp"
-#include "cuda/dnn/scratch.hpp"
-#include "cuda/dnn/time_candidates.hpp"
+#include "cuda/plans/scratch.hpp"
+#include "cuda/plans/time_candidates.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/rng.hpp"
 

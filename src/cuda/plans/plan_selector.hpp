@@ -4,7 +4,7 @@
 #pragma once
 #include <functional>
 
-#include "cuda/dnn/plan_cache.hpp"
+#include "cuda/plans/plan_cache.hpp"
 
 namespace millrace::cuda {
 

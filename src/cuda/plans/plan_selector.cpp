@@ -1,4 +1,4 @@
-#include "cuda/dnn/plan_selector.hpp"
+#include "cuda/plans/plan_selector.hpp"
 
 #include <cuda_runtime.h>
 #include <fmt/core.h>

@@ -1,0 +1,93 @@
+// Where a value has several readers, its gradient is the sum of what they compute. The first reader that runs backward
+// writes it. A later one adds to it while its own result is still in registers, if its operation can; otherwise it
+// writes to scratch memory, and a pass of its own adds that. All of this is decided here.
+#include <fmt/core.h>
+
+#include <map>
+
+#include "millrace/base/error.hpp"
+#include "millrace/model/graph.hpp"
+
+namespace millrace {
+namespace {
+
+bool accumulates(const Spec& spec) {
+  return std::visit(
+      [](const auto& s) {
+        if constexpr (requires { s.accumulates_diff_src; }) return s.accumulates_diff_src;
+        return false;
+      },
+      spec);
+}
+
+// The same operation with accumulates_diff_src and no other fusion that the backend was asked about before; nullopt: it
+// can only write its gradient.
+std::optional<Spec> accumulating(const Spec& spec) {
+  if (const auto* conv = std::get_if<ConvSpec>(&spec)) {
+    ConvSpec asked = *conv;
+    asked.produces_sums = false;
+    asked.accumulates_diff_src = true;
+    return asked;
+  }
+  if (const auto* linear = std::get_if<LinearSpec>(&spec)) {
+    LinearSpec asked = *linear;
+    asked.consumes_diff_pre = asked.consumes_diff_bias = false;
+    asked.accumulates_diff_src = true;
+    return asked;
+  }
+  return std::nullopt;
+}
+
+void accumulate(Spec& spec) {
+  if (auto* conv = std::get_if<ConvSpec>(&spec)) conv->accumulates_diff_src = true;
+  if (auto* linear = std::get_if<LinearSpec>(&spec)) linear->accumulates_diff_src = true;
+}
+
+}  // namespace
+
+std::vector<GradientStores> gradient_stores(const Graph& graph) {
+  std::vector<GradientStores> out(graph.nodes.size(), GradientStores{});
+  std::vector<bool> written(graph.values.size(), false);
+  if (graph.mode != Mode::train) return out;
+  for (std::size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    for (std::size_t s = 0; s < node.src.size(); ++s) {
+      const std::size_t v = std::size_t(node.src[s]);
+      if (!graph.values[v].needs_grad) continue;
+      out[i][s] = !written[v]              ? GradientStore::write
+                  : accumulates(node.spec) ? GradientStore::accumulate
+                                           : GradientStore::add_pass;
+      MR_CHECK(written[v] || !accumulates(node.spec), "{} adds to a gradient that nothing wrote", node.name);
+      written[v] = true;
+    }
+  }
+  return out;
+}
+
+int count_stores(const std::vector<GradientStores>& stores, GradientStore kind) {
+  int count = 0;
+  for (const GradientStores& of_node : stores)
+    for (const GradientStore store : of_node) count += store == kind;
+  return count;
+}
+
+Graph accumulate_gradients(Graph graph, FusionRules& rules, std::vector<std::string>& unfused) {
+  const auto stores = gradient_stores(graph);
+  std::map<std::string, int> refused;  // by reason: how many
+  for (std::size_t i = graph.nodes.size(); i-- > 0;) {
+    if (stores[i][0] != GradientStore::add_pass) continue;
+    const auto asked = accumulating(graph.nodes[i].spec);
+    if (!asked) continue;
+    const std::string why = rules.why_not_fused(*asked);
+    if (why.empty())
+      accumulate(graph.nodes[i].spec);
+    else
+      ++refused[why];
+  }
+  for (const auto& [why, count] : refused)
+    unfused.push_back(
+        fmt::format("{} gradients of tensors with several readers are added by passes of their own ({})", count, why));
+  return graph;
+}
+
+}  // namespace millrace

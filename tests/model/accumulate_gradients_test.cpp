@@ -1,0 +1,163 @@
+// Gradients of values with several readers: which reader writes, which ones add, and what is left for separate passes.
+#include <gtest/gtest.h>
+
+#include "support/forwarding_backend.hpp"
+#include "support/program_fixture.hpp"
+
+namespace millrace {
+namespace {
+
+using namespace test;
+
+// The CPU backend with layers that add to a float32 gradient. They compute the same as a separate pass, so the results
+// are equal bit for bit.
+struct Accumulating : ForwardingBackend {
+  using ForwardingBackend::ForwardingBackend;
+  std::int64_t refused_channels = 0;  // convolutions that read so many channels only write
+
+  std::string why_not_fused(const Spec& spec) override {
+    if (const auto* linear = std::get_if<LinearSpec>(&spec); linear && linear->accumulates_diff_src) return "";
+    const auto* conv = std::get_if<ConvSpec>(&spec);
+    if (!conv || !conv->accumulates_diff_src) return inner.why_not_fused(spec);
+    EXPECT_FALSE(conv->produces_sums || conv->produces_diff_sums);
+    return conv->src[-1] == refused_channels ? "too many channels" : "";
+  }
+  std::unique_ptr<Op> make(const Spec& spec) override {
+    if (const auto* conv = std::get_if<ConvSpec>(&spec)) return of(*conv);
+    if (const auto* linear = std::get_if<LinearSpec>(&spec)) return of(*linear);
+    return inner.make(spec);
+  }
+
+ private:
+  struct Adding : Op {
+    Adding(std::unique_ptr<Op> op, std::int64_t count) : real(std::move(op)), scratch(std::size_t(count)) {}
+    MemoryRequirements memory_requirements() const override { return real->memory_requirements(); }
+    void forward(const OpArgs& args) override { real->forward(args); }
+    void repack(const OpArgs& args) override { real->repack(args); }
+    std::string implementation() const override { return real->implementation(); }
+    void backward(const OpArgs& args) override {
+      OpArgs own = args;
+      own.diff_src[0].data = scratch.data();
+      real->backward(own);
+      for (std::size_t i = 0; i < scratch.size(); ++i) args.diff_src[0].as<float>()[i] += scratch[i];
+    }
+    std::unique_ptr<Op> real;
+    std::vector<float> scratch;
+  };
+  template <class Layer>
+  std::unique_ptr<Op> of(Layer layer) {
+    const bool adds = std::exchange(layer.accumulates_diff_src, false);
+    auto op = inner.make(layer);
+    return adds ? std::make_unique<Adding>(std::move(op), layer.src.count()) : std::move(op);
+  }
+};
+
+ModelSpec resnet(std::int64_t depth) {
+  ModelSpec spec;
+  spec.name = "resnet";
+  spec.depth = depth;
+  spec.width = 4;
+  spec.outputs = 10;
+  spec.input.scale = 1 / 255.0f;
+  return spec;
+}
+
+ModelSpec text(std::vector<std::string> lines) {
+  ModelSpec spec = resnet(8);
+  spec.name = "layers";
+  spec.layers = std::move(lines);
+  return spec;
+}
+
+struct Counts {
+  int accumulated, passes;
+  bool operator==(const Counts&) const = default;
+};
+
+CompiledGraph compiled(Backend& backend, const ModelSpec& model, int level, Mode mode = Mode::train) {
+  return compile_graph(backend, build_model(model, {5, {12, 10, 3}, DType::u8, {}, true}, DType::f32, mode), level);
+}
+Counts counts(const CompiledGraph& graph) {
+  return {count_stores(graph.gradient_stores, GradientStore::accumulate),
+          count_stores(graph.gradient_stores, GradientStore::add_pass)};
+}
+
+TEST(AccumulateGradients, TheFirstConvolutionOfEveryBlockAddsToTheGradientOfTheBlock) {
+  const CpuContext cpu;
+  Accumulating backend(*cpu.compute.backend);
+  for (const auto& [depth, blocks] : {std::pair{8, 3}, {50, 16}}) {
+    const CompiledGraph zero = compiled(backend, resnet(depth), 0);
+    EXPECT_EQ(counts(zero), (Counts{0, blocks})) << depth;
+    for (const int level : {1, 2}) {
+      const CompiledGraph fused = compiled(backend, resnet(depth), level);
+      EXPECT_EQ(counts(fused), (Counts{blocks, 0})) << depth << " level " << level;
+      for (const auto& adder : fused.gradient_adders) EXPECT_EQ(adder, nullptr);
+      for (const Region& region : fused.plan.regions) EXPECT_EQ(region.name.find(".diff2"), region.name.npos);
+      for (const std::string& note : fused.notes) EXPECT_EQ(note.find("several readers"), note.npos) << note;
+    }
+    EXPECT_EQ(counts(compiled(backend, resnet(depth), 1, Mode::infer)), (Counts{0, 0}));
+  }
+}
+
+TEST(AccumulateGradients, GivesTheBitsOfSeparatePasses) {
+  const CpuContext cpu;
+  Accumulating backend(*cpu.compute.backend);
+  for (const int level : {1, 2})
+    for (const ModelSpec& model :
+         {resnet(8), text({"conv 8 3 pad=1 as=a", "conv 8 3 pad=1", "add a", "conv 8 1", "add a", "globalpool",
+                           "linear 16 as=b", "linear 16", "add b", "linear outputs"})}) {
+      ProgramFixture separate(backend.device(), backend.inner, model, 5, {12, 10, 3}, level);
+      ProgramFixture accumulated(backend.device(), backend, model, 5, {12, 10, 3}, level);
+      for (const bool first : {true, false}) {
+        EXPECT_EQ(accumulated.run(first), separate.run(first));
+        EXPECT_EQ(accumulated.gradient, separate.gradient);
+      }
+    }
+}
+
+TEST(AccumulateGradients, SavesThePassesInTheCostAndTheirScratchMemory) {
+  const CpuContext cpu;
+  Accumulating backend(*cpu.compute.backend);
+  const CompiledGraph separate = compiled(backend.inner, resnet(8), 1), accumulated = compiled(backend, resnet(8), 1);
+  double sources = 0;
+  for (const Node& node : accumulated.graph.nodes)
+    if (const auto* conv = std::get_if<ConvSpec>(&node.spec); conv && conv->accumulates_diff_src)
+      sources += double(conv->src.count() * 4);
+  ASSERT_GT(sources, 0);
+  EXPECT_DOUBLE_EQ(separate.cost().bytes - accumulated.cost().bytes, (3 - 1) * sources);
+  EXPECT_LE(accumulated.plan.arena_bytes, separate.plan.arena_bytes);
+}
+
+TEST(AccumulateGradients, RefusalsLeaveAPassAndANote) {
+  const CpuContext cpu;
+  Accumulating backend(*cpu.compute.backend);
+  backend.refused_channels = 8;  // the input of one block
+  const CompiledGraph some = compiled(backend, resnet(8), 1);
+  EXPECT_EQ(counts(some), (Counts{2, 1}));
+  EXPECT_EQ(some.notes, std::vector<std::string>{
+                            "1 gradients of tensors with several readers are added by passes of their own (too many "
+                            "channels)"});
+  const CompiledGraph none = compiled(backend.inner, resnet(8), 1);
+  EXPECT_EQ(counts(none), (Counts{0, 3}));
+  ASSERT_EQ(none.notes.size(), 1u);
+}
+
+// Backward, `add` comes first and writes. A relu cannot add, and a value that one node reads twice needs a pass too.
+TEST(AccumulateGradients, OtherReadersNeedAPass) {
+  const CpuContext cpu;
+  Accumulating backend(*cpu.compute.backend);
+  EXPECT_EQ(
+      counts(compiled(backend, text({"conv 8 3 pad=1 as=a", "relu", "add a", "globalpool", "linear outputs"}), 1)),
+      (Counts{0, 1}));
+  EXPECT_EQ(counts(compiled(backend, text({"conv 8 3 pad=1 as=a", "add a", "globalpool", "linear outputs"}), 1)),
+            (Counts{0, 1}));
+  // Three readers: the last one writes, and each other one adds in its own way.
+  EXPECT_EQ(
+      counts(compiled(
+          backend, text({"conv 8 3 pad=1 as=a", "relu", "add a", "conv 8 1", "add a", "globalpool", "linear outputs"}),
+          1)),
+      (Counts{0, 2}));
+}
+
+}  // namespace
+}  // namespace millrace
