@@ -7,6 +7,7 @@
 #include "cuda/dnn/cudnn.hpp"
 #include "cuda/dnn/linear.hpp"
 #include "cuda/kernels/kernels.hpp"
+#include "cuda/plans/device_timing.hpp"
 
 namespace millrace::cuda {
 namespace {
@@ -19,12 +20,13 @@ PlanSelectorOptions selector_options(World& world, const ExecutionOptions& optio
   return out;
 }
 
-cudnn::Options cudnn_options(World& world, const ExecutionOptions& options) {
+cudnn::Options cudnn_options(World& world, const ExecutionOptions& options, double copy_bytes_per_second) {
   cudnn::Options out;
   out.rules.workspace_limit = options.cuda.workspace;
   out.rules.deterministic = options.deterministic;
   out.rules.tf32 = options.cuda.tf32;
   out.choices = selector_options(world, options);
+  out.copy_bytes_per_second = copy_bytes_per_second;
   return out;
 }
 
@@ -33,9 +35,12 @@ class CudaBackend : public Backend {
   CudaBackend(World& world, CudaDevice& device, const ExecutionOptions& options)
       : device_(device),
         context_{device.stream(Stream::compute), device.multiprocessors()},
-        cudnn_(context_, cudnn_options(world, options)),
-        matmuls_(PlanSelector::of_current_device("cublaslt", cublas_version(), selector_options(world, options))),
-        cublas_(make_cublas(context_, matmuls_, {.tf32 = options.cuda.tf32})) {}
+        matmuls_(PlanIdentity::of_current_device("cublaslt", cublas_version(), cublas_candidates),
+                 selector_options(world, options)),
+        copy_bytes_per_second_(copy_bytes_per_second(context_.stream, matmuls_)),
+        cudnn_(context_, cudnn_options(world, options, copy_bytes_per_second_)),
+        cublas_(make_cublas(context_, matmuls_,
+                            {.tf32 = options.cuda.tf32, .copy_bytes_per_second = copy_bytes_per_second_})) {}
 
   Device& device() override { return device_; }
   std::unique_ptr<Op> make(const Spec& spec) override { return std::visit(Make{{context_, device_}, *this}, spec); }
@@ -67,8 +72,9 @@ class CudaBackend : public Backend {
   };
   CudaDevice& device_;
   LaunchContext context_;
-  cudnn::Cudnn cudnn_;
   PlanSelector matmuls_;
+  double copy_bytes_per_second_;
+  cudnn::Cudnn cudnn_;
   std::unique_ptr<Cublas> cublas_;
 };
 

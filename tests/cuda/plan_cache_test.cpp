@@ -64,10 +64,13 @@ TEST_F(PlanCacheFile, DamagedOrOutdatedTextIsIgnored) {
   EXPECT_EQ(entries(""), 0u);
   EXPECT_EQ(entries("[]"), 0u);
   EXPECT_EQ(entries(good.substr(0, good.size() / 2)), 0u);
-  EXPECT_EQ(entries(R"({"format":1,"identity":"this device","plans":{"a":{"plan":3,"seconds":1}}})"), 0u);
+  EXPECT_EQ(entries(R"({"format":2,"identity":"this device","plans":{"a":{"plan":"3","seconds":1}}})"), 1u);
+  EXPECT_EQ(entries(R"({"format":2,"identity":"this device","plans":{"a":{"plan":3,"seconds":1}}})"), 0u);
   EXPECT_EQ(PlanCache("this device").replace_with(other.serialize()), "");
   EXPECT_NE(PlanCache("this device").replace_with("{}"), "");
-  EXPECT_EQ(entries(R"({"format":2,"identity":"this device","plans":{}})"), 0u);
+  // Times in files of format 1 were measured otherwise.
+  EXPECT_EQ(entries(R"({"format":1,"identity":"this device","plans":{"a":{"plan":"3","seconds":1}}})"), 0u);
+  EXPECT_EQ(entries(R"({"format":3,"identity":"this device","plans":{"a":{"plan":"3","seconds":1}}})"), 0u);
 }
 
 TEST_F(PlanCacheFile, AFolderThatCannotBeCreatedIsNotAnError) {
@@ -77,10 +80,56 @@ TEST_F(PlanCacheFile, AFolderThatCannotBeCreatedIsNotAnError) {
   EXPECT_NO_THROW(cache.save(folder_ / "file" / "plans.json"));
 }
 
+PlanIdentity h200_identity() {
+  return {.library = "cudnn",
+          .version = 91900,
+          .candidates = 8,
+          .device = "NVIDIA H200/x",
+          .multiprocessors = 132,
+          .driver = 13000,
+          .runtime = 13000,
+          .driver_build = "580.65.06"};
+}
+
+// A file stays where it is when one of them changes, and its plans are not used.
+TEST_F(PlanCacheFile, BelongsToTheDeviceTheDriverTheLibraryAndTheNumberOfCandidates) {
+  const fs::path file = folder_ / "plans.json";
+  const auto known = [&](const PlanIdentity& identity) {
+    PlanCache cache(identity.text());
+    cache.load(file);
+    return cache.find("a graph") != nullptr;
+  };
+  const PlanIdentity own = h200_identity();
+  PlanCache cache(own.text());
+  cache.insert("a graph", {"text", 1e-5});
+  cache.save(file);
+  EXPECT_TRUE(known(own));
+  for (const auto change :
+       {+[](PlanIdentity& i) { i.library = "cublaslt"; }, +[](PlanIdentity& i) { i.version = 91901; },
+        +[](PlanIdentity& i) { i.candidates = 16; }, +[](PlanIdentity& i) { i.device = "NVIDIA H100"; },
+        +[](PlanIdentity& i) { i.multiprocessors = 114; }, +[](PlanIdentity& i) { i.driver = 13010; },
+        +[](PlanIdentity& i) { i.runtime = 12080; }, +[](PlanIdentity& i) { i.driver_build = "580.82.07"; },
+        +[](PlanIdentity& i) { i.driver_build = ""; }}) {
+    PlanIdentity other = own;
+    change(other);
+    EXPECT_FALSE(known(other)) << other.text();
+  }
+  // What earlier versions wrote.
+  write_file_atomically(file,
+                        R"({"format":1,"identity":"cudnn 91900, NVIDIA H200/x, 132 multiprocessors, driver 13000, )"
+                        R"(runtime 13000","plans":{"a graph":{"plan":"text","seconds":1e-5}}})");
+  EXPECT_FALSE(known(own));
+}
+
+TEST_F(PlanCacheFile, TheBuildOfTheDriverIsThatOfItsModule) {
+  write_file_atomically(folder_ / "version", "580.65.06\n");
+  EXPECT_EQ(driver_build(folder_ / "version"), "580.65.06");
+  EXPECT_EQ(driver_build(folder_ / "nothing"), "");
+}
+
 TEST(PlanCache, IsStoredInTheCacheFolderOfTheUser) {
   setenv("XDG_CACHE_HOME", "/some/where", 1);
-  EXPECT_EQ(plan_cache_file("cudnn", 91900, "NVIDIA H200/x", 132),
-            "/some/where/millrace/cudnn-91900-NVIDIA_H200_x-132.json");
+  EXPECT_EQ(h200_identity().file(), "/some/where/millrace/cudnn-91900-NVIDIA_H200_x-132.json");
   unsetenv("XDG_CACHE_HOME");
 }
 
@@ -99,8 +148,10 @@ TEST_F(PlanCacheFile, ContainsMeasuredChoicesAtOnce) {
   EXPECT_TRUE(in_file("without engines"));
   choices.get("not measured", [] { return PlanEntry{"text"}; });
   EXPECT_FALSE(in_file("not measured")) << "a later run may have enough memory to time it";
-  choices.get("all failed", [] { return PlanEntry{.persistent = false}; });
+  choices.get("all failed", [] { return PlanEntry{.plan = "", .persistent = false}; });
   EXPECT_FALSE(in_file("all failed")) << "a later run tries again";
+  choices.get("estimated", [] { return PlanEntry{"text", 1e-5, false}; });
+  EXPECT_FALSE(in_file("estimated")) << "a later run may measure it";
   choices.set_timing(false);
   choices.get("measured", [] { return PlanEntry{"guess"}; });
   EXPECT_EQ(choices.get("measured", [] { return PlanEntry{}; }).plan, "guess");

@@ -43,6 +43,17 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
   return done(cudaSuccess);
 }
 
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int device) {
+  if (device < 0 || device >= settings().gpus) return done(cudaErrorInvalidDevice);
+  if (what == cudaDevAttrMemoryClockRate)
+    *value = 3201000;  // kHz
+  else if (what == cudaDevAttrGlobalMemoryBusWidth)
+    *value = 6144;
+  else
+    violation("cudaDeviceGetAttribute", fmt::format("attribute {} is not simulated", int(what)));
+  return done(cudaSuccess);
+}
+
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = CUDART_VERSION;
   return cudaSuccess;

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Whole trainings on the simulated CUDA: the results of every mode, and the endings of failures.
-# Usage: training_test.sh MILLRACE_SIMULATED MPIEXEC results|networks|resnet|ranks|profile|diagnose|tune|failures|lost_ranks|stopped|captures|slots|seeds
+# Usage: training_test.sh MILLRACE_SIMULATED MPIEXEC results|autotune|networks|resnet|ranks|profile|diagnose|tune|failures|lost_ranks|stopped|captures|slots|seeds
 set -euo pipefail
 source "$(dirname "$0")/../app/lib.sh" "$1" "$2"
 unset MILLRACE_SIMULATED_SEED
@@ -68,6 +68,23 @@ case_results() {
   expect_exit 0 train 2 halves --optim.zero 1 --train.steps 12
   expect_lines 1 'resumed at step 5'
   expect_bits halves two
+}
+
+# Kernels are timed once; the times and the bandwidth of the memory are kept for later runs. Without room for a copy the
+# bandwidth is estimated, and that is not kept.
+case_autotune() {
+  small_config
+  local cache=$PWD/cache/millrace few=(--run.device cuda --train.steps 3 --checkpoint.every none)
+  export XDG_CACHE_HOME=$PWD/cache MILLRACE_SIMULATED_DELAY=0
+  MILLRACE_SIMULATED_MEMORY=60 expect_exit 0 train 1 narrow "${few[@]}"
+  expect_lines 1 'bandwidth .* is not measured \(no 128 MiB are free\)\. it is estimated'
+  expect_lines 0 'copy in device memory' "$cache"/cublaslt-*.json
+  expect_exit 0 train 1 timed "${few[@]}"
+  expect_lines 1 'copy in device memory' "$cache"/cublaslt-*.json
+  expect_line ' add workspace' "$cache"/cudnn-*.json
+  cp -r "$cache" first
+  expect_exit 0 train 1 known "${few[@]}"
+  diff -r "$cache" first >/dev/null || expect_equal "the cache after a run that knows all plans" changed unchanged
 }
 
 # Convolutions, batch norm, a shortcut, dropout, cropped images, three micro-batches a step, and evaluation.

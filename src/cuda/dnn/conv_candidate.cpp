@@ -33,10 +33,11 @@ std::optional<ConvCandidate> find_candidate(const ConvSpec& s, std::int64_t chan
   candidate.channels = channels;
   const std::size_t copy =
       channels == s.src[-1] ? 0 : std::size_t(s.src.count() / s.src[-1] * channels) * size_of(s.dtype);
+  const double rate = library.options().copy_bytes_per_second;
   const auto count = [&](const std::optional<Choice>& choice) {
-    candidate.seconds += choice->seconds + 2 * double(copy) / copy_bytes_per_second;
+    candidate.seconds += choice->seconds + (copy > 0 ? 2 * double(copy) / rate : 0);
     candidate.workspace = std::max(candidate.workspace, copy + choice->plan.workspace_bytes());
-    candidate.timed = candidate.timed && choice->seconds > 0;
+    candidate.timed = candidate.timed && choice->seconds > 0 && (copy == 0 || rate > 0);
   };
   if (s.bias) {
     candidate.forward = library.choose(forward_problem(s, channels, true));
@@ -62,7 +63,7 @@ std::string why_slower(const ConvProblem& fused, double pass_elements, Cudnn& li
   ConvProblem plain = fused;
   plain.sums = plain.norm = plain.add = false;
   return why_fusion_is_slower(*fused_seconds, library.seconds(plain).value_or(0),
-                              pass_elements * double(size_of(fused.dtype)));
+                              pass_elements * double(size_of(fused.dtype)), library.options().copy_bytes_per_second);
 }
 
 // A separate pass reads the gradient and what is added, and writes the sum.

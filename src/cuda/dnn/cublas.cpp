@@ -17,6 +17,7 @@ class CublasLt : public Cublas {
     handle_.reset(handle);
   }
 
+  double copy_bytes_per_second() const override { return options_.copy_bytes_per_second; }
   std::unique_ptr<Matmul> find(const MatmulSpec& spec) override {
     auto matmul = std::make_unique<CublasMatmul>(handle_.get(), spec, options_.tf32);
     const std::string key =
@@ -52,7 +53,9 @@ class CublasLt : public Cublas {
     const std::optional<MatmulAlgorithm> algorithm =
         selector_.timing_enabled() ? fastest(context_, matmul, candidates) : candidates.front();
     if (algorithm) return {serialize(*algorithm), algorithm->seconds};
-    return {.persistent = false};  // all candidates failed now, perhaps for lack of memory: a later run tries again
+    PlanEntry none;
+    none.persistent = false;  // all candidates failed now, perhaps for lack of memory: a later run tries again
+    return none;
   }
   LaunchContext context_;
   PlanSelector& selector_;

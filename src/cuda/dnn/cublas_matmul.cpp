@@ -6,7 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cuda/dnn/cublas.hpp"
-#include "cuda/plans/scratch.hpp"
+#include "cuda/plans/device_timing.hpp"
+#include "cuda/plans/time_candidates.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/value_table.hpp"
 
@@ -14,7 +15,6 @@ namespace millrace::cuda {
 namespace {
 
 constexpr std::uint32_t alignment = 16;  // bytes; every pointer of MatmulArgs has it
-constexpr int max_candidates = 16;
 
 cudaDataType_t type_of(DType dtype) {
   constexpr TableRow<DType, cudaDataType_t> types[] = {
@@ -104,10 +104,10 @@ std::vector<MatmulAlgorithm> CublasMatmul::candidates(std::size_t workspace_limi
   for (const auto matrix : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                             CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
     prefer(matrix, alignment);
-  cublasLtMatmulHeuristicResult_t results[max_candidates];
+  cublasLtMatmulHeuristicResult_t results[cublas_candidates];
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, descriptor_.get(), a_.get(), b_.get(), d_.get(),
-                                                               d_.get(), made, max_candidates, results, &count);
+                                                               d_.get(), made, cublas_candidates, results, &count);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return {};
   MR_CUBLAS(status);
   std::vector<MatmulAlgorithm> out;
@@ -162,33 +162,16 @@ std::optional<MatmulAlgorithm> fastest(const LaunchContext& context, CublasMatmu
                         .workspace = workspace.data(),
                         .beta = s.add ? 1.0f : 0.0f};
   const auto run = [&](const MatmulAlgorithm& c) { return matmul.enqueue(context.stream, c, args); };
-  std::erase_if(candidates, [&](const MatmulAlgorithm& c) { return run(c) != CUBLAS_STATUS_SUCCESS; });
-  (void)cudaGetLastError();
-  if (candidates.empty()) {
+  const auto seconds = time_on_device(context.stream, candidates.size(),
+                                      [&](std::size_t c) { return run(candidates[c]) == CUBLAS_STATUS_SUCCESS; });
+  const std::size_t best = choose_candidate(seconds);
+  if (best == candidates.size()) {
     log::local("warning: every kernel that cuBLAS proposes for the matrix multiplication " + str(s) +
                " failed. millrace does without it");
     return std::nullopt;
   }
-  // The best of three rounds for each candidate; a round times all candidates one after the other.
-  const TimingEvent begin, end;
-  constexpr int repeats = 5;
-  for (int round = 0; round < 3; ++round)
-    for (MatmulAlgorithm& c : candidates) {
-      MR_CUDA(cudaEventRecord(begin.get(), context.stream));
-      for (int r = 0; r < repeats; ++r) MR_CUBLAS(run(c));
-      MR_CUDA(cudaEventRecord(end.get(), context.stream));
-      MR_CUDA(cudaEventSynchronize(end.get()));
-      float milliseconds = 0;
-      MR_CUDA(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
-      const double seconds = double(milliseconds) * 1e-3 / repeats;
-      if (round == 0 || seconds < c.seconds) c.seconds = seconds;
-    }
-  // Candidates within 2% of the best count as equal, so that noise does not decide: the first of them in cuBLAS's order
-  // is taken.
-  double best = candidates.front().seconds;
-  for (const MatmulAlgorithm& c : candidates) best = std::min(best, c.seconds);
-  return *std::find_if(candidates.begin(), candidates.end(),
-                       [&](const MatmulAlgorithm& c) { return c.seconds <= best * 1.02; });
+  candidates[best].seconds = seconds[best];
+  return candidates[best];
 }
 
 }  // namespace millrace::cuda

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cuda/errors/check.hpp"
+#include "cuda/plans/time_candidates.hpp"
 #include "millrace/base/log.hpp"
 
 namespace millrace::cuda::cudnn {
@@ -33,7 +34,7 @@ Cudnn::Cudnn(const LaunchContext& context, const Options& options)
       handle_(make_handle(context.stream)),
       options_(options),
       target_(handle_),
-      choices_(PlanSelector::of_current_device("cudnn", cudnnGetVersion(), options.choices)) {}
+      choices_(PlanIdentity::of_current_device("cudnn", cudnnGetVersion(), options.candidates), options.choices) {}
 
 Cudnn::Cudnn(const std::string& device_properties, const Options& options)
     : options_(options),
@@ -81,9 +82,9 @@ PlanEntry Cudnn::select(const ConvProblem& problem) {
   std::vector<Call> calls;
   for (Plan& plan : plans) calls.emplace_back(std::move(plan), problem);
   const auto seconds = time_plans(handle_, stream_, problem, calls);
-  const auto best = std::size_t(std::min_element(seconds.begin(), seconds.end()) - seconds.begin());
-  const bool timed = seconds[best] < 1e30;
-  return {calls[best].plan().json(), timed ? seconds[best] : 0};
+  const std::size_t best = choose_candidate(seconds);
+  if (best == seconds.size()) return {calls.front().plan().json(), 0};  // not timed
+  return {calls[best].plan().json(), seconds[best]};
 }
 
 }  // namespace millrace::cuda::cudnn

@@ -14,6 +14,7 @@ struct Options {
   std::size_t candidates =
       8;  // timed for each graph; more sometimes find a faster plan, but take longer in the first run
   PlanSelectorOptions choices;
+  double copy_bytes_per_second = 0;  // copy_bytes_per_second(); 0: not known
 };
 
 struct Choice {
@@ -54,7 +55,7 @@ class Cudnn {
   bool warned_ = false;
 };
 
-// The median seconds of one run of each plan, measured with events; infinity for a plan that fails or is much slower
+// The median seconds of one run of each plan, by time_on_device(); infinity for a plan that fails or is much slower
 // than the best. The buffers have the real size and random contents, because kernels run faster on zeros.
 std::vector<double> time_plans(cudnnHandle_t, StreamHandle, const ConvProblem&, std::vector<Call>&);
 

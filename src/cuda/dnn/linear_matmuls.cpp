@@ -62,7 +62,8 @@ std::unique_ptr<Matmul> find_if_faster(Cublas& cublas, const MatmulSpec& fused, 
   plain.add = false;
   const auto without = cublas.find(plain);
   why = why_fusion_is_slower(found->seconds(), without ? without->seconds() : 0,
-                             double(passes) * double(fused.m * fused.n) * double(size_of(fused.output)));
+                             double(passes) * double(fused.m * fused.n) * double(size_of(fused.output)),
+                             cublas.copy_bytes_per_second());
   if (!why.empty()) return nullptr;
   return found;
 }

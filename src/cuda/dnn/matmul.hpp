@@ -77,6 +77,7 @@ class Cublas {
   virtual ~Cublas() = default;
   virtual std::unique_ptr<Matmul> find(const MatmulSpec&) = 0;  // null if the library has no kernel for it
   std::unique_ptr<Matmul> make(const MatmulSpec&);              // Error(config) instead of null
+  virtual double copy_bytes_per_second() const = 0;             // of the device's memory; 0: not known
 };
 
 std::string str(const MatmulSpec&);  // "768 x 4096 x 3072 bf16 -> f32, A transposed"

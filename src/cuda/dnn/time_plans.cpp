@@ -2,11 +2,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <deque>
+#include <limits>
 
 #include "cuda/dnn/cudnn.hpp"
-#include "cuda/plans/scratch.hpp"
-#include "cuda/plans/time_candidates.hpp"
+#include "cuda/plans/device_timing.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/rng.hpp"
 
@@ -63,27 +62,14 @@ std::vector<double> time_plans(cudnnHandle_t handle, StreamHandle stream, const 
   }
   void* const workspace = at;
 
-  std::deque<TimingEvent> events(1);
-  const auto median = [&](std::size_t c, int runs) {
-    while (int(events.size()) <= runs) events.emplace_back();
+  return time_on_device(stream, calls.size(), [&](std::size_t c) {
     try {
-      calls[c].run(handle, pointers, workspace);  // a warm-up; the timed runs are enqueued while it runs
-    } catch (const Error&) {                      // cuDNN proposed the plan, but cannot run it
-      (void)cudaGetLastError();
-      return never;
+      calls[c].run(handle, pointers, workspace);
+      return true;
+    } catch (const Error&) {  // cuDNN proposed the plan, but cannot run it
+      return false;
     }
-    for (int i = 0; i <= runs; ++i) {
-      MR_CUDA(cudaEventRecord(events[std::size_t(i)].get(), stream));
-      if (i < runs) calls[c].run(handle, pointers, workspace);
-    }
-    MR_CUDA(cudaStreamSynchronize(stream));
-    std::vector<float> times(static_cast<std::size_t>(runs));
-    for (std::size_t i = 0; i < times.size(); ++i)
-      MR_CUDA(cudaEventElapsedTime(&times[i], events[i].get(), events[i + 1].get()));
-    std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
-    return double(times[times.size() / 2]) * 1e-3;
-  };
-  return time_candidates(calls.size(), median);
+  });
 }
 
 }  // namespace millrace::cuda::cudnn

@@ -1,11 +1,14 @@
 #include "cuda/plans/plan_cache.hpp"
 
+#include <cuda_runtime.h>
 #include <fmt/core.h>
 
 #include <cctype>
 #include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "cuda/errors/check.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
@@ -14,6 +17,8 @@ namespace millrace::cuda {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+
+constexpr int format = 2;  // 1: times of candidates that were measured one after the other
 
 const PlanEntry* PlanCache::find(const std::string& key) const {
   const auto found = entries_.find(key);
@@ -29,13 +34,13 @@ std::string PlanCache::serialize() const {
   json plans = json::object();
   for (const auto& [key, entry] : entries_)
     if (entry.persistent) plans[key] = {{"plan", entry.plan}, {"seconds", entry.seconds}};
-  return json{{"format", 1}, {"identity", identity_}, {"plans", plans}}.dump();
+  return json{{"format", format}, {"identity", identity_}, {"plans", plans}}.dump();
 }
 
 std::string PlanCache::merge(const std::string& text) {
   try {
     const json j = json::parse(text);
-    if (j.at("format") != 1) return "unknown format";
+    if (j.at("format") != format) return "unknown format";
     if (const std::string other = j.at("identity"); other != identity_)
       return fmt::format("made for {}, but this is {}", other, identity_);
     std::map<std::string, PlanEntry> entries;
@@ -84,8 +89,37 @@ void PlanCache::save(const fs::path& path) {
   }
 }
 
-fs::path plan_cache_file(const std::string& library, std::size_t version, const std::string& device,
-                         int multiprocessors) {
+PlanIdentity PlanIdentity::of_current_device(const std::string& library, std::size_t version, std::size_t candidates) {
+  PlanIdentity out;
+  out.library = library;
+  out.version = version;
+  out.candidates = candidates;
+  int device = 0;
+  cudaDeviceProp p;
+  MR_CUDA(cudaGetDevice(&device));
+  MR_CUDA(cudaGetDeviceProperties(&p, device));
+  MR_CUDA(cudaDriverGetVersion(&out.driver));
+  MR_CUDA(cudaRuntimeGetVersion(&out.runtime));
+  out.device = p.name;
+  out.multiprocessors = p.multiProcessorCount;
+  out.driver_build = cuda::driver_build();
+  return out;
+}
+
+std::string PlanIdentity::text() const {
+  return fmt::format("{} {} with {} candidates, {}, {} multiprocessors, driver {} (build {}), runtime {}", library,
+                     version, candidates, device, multiprocessors, driver,
+                     driver_build.empty() ? "unknown" : driver_build, runtime);
+}
+
+std::string driver_build(const fs::path& path) {
+  std::ifstream in(path);
+  std::string build;
+  in >> build;
+  return build;
+}
+
+fs::path PlanIdentity::file() const {
   const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
   fs::path folder;
   if (cache && *cache == '/')

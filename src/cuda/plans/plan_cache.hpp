@@ -1,6 +1,6 @@
 // PlanCache: the plan that was chosen for each problem, with a text form for other ranks and later runs. A cache
-// belongs to one identity: the version of the library, the device and the driver. It rejects the text of another
-// identity, because plans cannot be loaded there.
+// belongs to one identity. It rejects the text of another one: its plans may not load, and its times are not
+// comparable.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -39,9 +39,23 @@ class PlanCache {
   bool changed_ = false;
 };
 
-// millrace/<library>-<version>-<device>-<multiprocessors>.json in $XDG_CACHE_HOME or ~/.cache; empty if neither is
-// known.
-std::filesystem::path plan_cache_file(const std::string& library, std::size_t version, const std::string& device,
-                                      int multiprocessors);
+// What a plan and its time depend on, besides the problem. If one of them differs, the plans are chosen again.
+struct PlanIdentity {
+  std::string library;  // "cudnn"
+  std::size_t version = 0;
+  std::size_t candidates = 0;  // how many the library proposes for a problem at most
+  std::string device;
+  int multiprocessors = 0;
+  int driver = 0, runtime = 0;  // versions of CUDA: the newest that the driver supports, and that of the runtime
+  std::string driver_build;     // "580.65.06"; "": not known
+
+  static PlanIdentity of_current_device(const std::string& library, std::size_t version, std::size_t candidates);
+  std::string text() const;
+  // millrace/<library>-<version>-<device>-<multiprocessors>.json in $XDG_CACHE_HOME or ~/.cache; empty if neither is
+  // known.
+  std::filesystem::path file() const;
+};
+// The build of the driver's kernel module, as Linux says; "" if there is none.
+std::string driver_build(const std::filesystem::path& = "/sys/module/nvidia/version");
 
 }  // namespace millrace::cuda

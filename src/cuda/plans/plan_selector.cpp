@@ -1,27 +1,13 @@
 #include "cuda/plans/plan_selector.hpp"
 
-#include <cuda_runtime.h>
-#include <fmt/core.h>
-
 #include <utility>
 
-#include "cuda/errors/check.hpp"
+#include "millrace/base/error.hpp"
 
 namespace millrace::cuda {
 
-PlanSelector PlanSelector::of_current_device(const std::string& library, std::size_t version,
-                                             const PlanSelectorOptions& options) {
-  int device = 0, driver = 0, runtime = 0;
-  cudaDeviceProp p;
-  MR_CUDA(cudaGetDevice(&device));
-  MR_CUDA(cudaGetDeviceProperties(&p, device));
-  MR_CUDA(cudaDriverGetVersion(&driver));
-  MR_CUDA(cudaRuntimeGetVersion(&runtime));
-  const auto file = plan_cache_file(library, version, p.name, p.multiProcessorCount);
-  return PlanSelector(fmt::format("{} {}, {}, {} multiprocessors, driver {}, runtime {}", library, version, p.name,
-                                  p.multiProcessorCount, driver, runtime),
-                      file, options);
-}
+PlanSelector::PlanSelector(const PlanIdentity& identity, const PlanSelectorOptions& options)
+    : PlanSelector(identity.text(), identity.file(), options) {}
 
 PlanSelector::PlanSelector(const std::string& identity, const std::filesystem::path& file,
                            const PlanSelectorOptions& options)
@@ -64,7 +50,7 @@ PlanEntry PlanSelector::get(const std::string& problem, const std::function<Plan
   const bool may_stay = std::exchange(mine.persistent, true);  // the others get only persistent entries
   PlanEntry entry = shared(key, std::move(mine));
   // Choices without timing are cheap to repeat.
-  entry.persistent = timing_enabled() && (entry.seconds > 0 || (entry.plan.empty() && may_stay));
+  entry.persistent = timing_enabled() && may_stay && (entry.seconds > 0 || entry.plan.empty());
   cache_.insert(key, entry);
   if (entry.persistent) cache_.save(file_);  // now, so that it is kept even if the run fails later
   return entry;

@@ -21,8 +21,8 @@ struct PlanSelectorOptions {
 
 class PlanSelector {
  public:
-  // For this version of a library ("cudnn") on the current device. Collective if options.broadcast is set.
-  static PlanSelector of_current_device(const std::string& library, std::size_t version, const PlanSelectorOptions&);
+  // With the cache file of the identity. Collective if options.broadcast is set.
+  PlanSelector(const PlanIdentity&, const PlanSelectorOptions&);
   // file: the cache file; "": none.
   PlanSelector(const std::string& identity, const std::filesystem::path& file, const PlanSelectorOptions&);
   PlanSelector(const PlanSelector&) = delete;

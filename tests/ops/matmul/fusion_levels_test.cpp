@@ -64,7 +64,8 @@ TEST_P(LinearLevels, FuseIfTheLibraryHasAKernel) {
     EXPECT_NE(bench->notes[0].find("the bias gradient is not fused into"), std::string::npos) << bench->notes[0];
     EXPECT_NE(bench->notes[1].find("(43 features are not a multiple of 8)"), std::string::npos) << bench->notes[1];
     EXPECT_NE(bench->notes[2].find("no kernel for 24 x 6 x 88"), std::string::npos) << bench->notes[2];
-    EXPECT_EQ(bench->notes[3], "fc6: the gradient of gelu_tanh is not fused into fc7 (slower: 1000000 us for 10 + 0)");
+    EXPECT_EQ(bench->notes[3],
+              "fc6: the gradient of gelu_tanh is not fused into fc7 (slower: 1000000 us for 10 + 0 at 2 TB/s)");
   } else if (activation == Activation::relu) {
     EXPECT_EQ(pre, 4);
     EXPECT_EQ(bias, 3);
