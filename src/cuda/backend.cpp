@@ -35,12 +35,15 @@ class CudaBackend : public Backend {
   CudaBackend(World& world, CudaDevice& device, const ExecutionOptions& options)
       : device_(device),
         context_{device.stream(Stream::compute), device.multiprocessors()},
+        counters_(device, MemoryKind::device, context_.counter_bytes()),
         matmuls_(PlanIdentity::of_current_device("cublaslt", cublas_version(), cublas_candidates),
                  selector_options(world, options)),
         copy_bytes_per_second_(copy_bytes_per_second(context_.stream, matmuls_)),
         cudnn_(context_, cudnn_options(world, options, copy_bytes_per_second_)),
         cublas_(make_cublas(context_, matmuls_,
-                            {.tf32 = options.cuda.tf32, .copy_bytes_per_second = copy_bytes_per_second_})) {}
+                            {.tf32 = options.cuda.tf32, .copy_bytes_per_second = copy_bytes_per_second_})) {
+    context_.counters = counters_.as<unsigned>();
+  }
 
   Device& device() override { return device_; }
   std::unique_ptr<Op> make(const Spec& spec) override { return std::visit(Make{{context_, device_}, *this}, spec); }
@@ -72,6 +75,7 @@ class CudaBackend : public Backend {
   };
   CudaDevice& device_;
   LaunchContext context_;
+  Buffer counters_;  // of context_: zero, as all memory that the device allocates
   PlanSelector matmuls_;
   double copy_bytes_per_second_;
   cudnn::Cudnn cudnn_;

@@ -12,10 +12,7 @@ bool keeps_bits(const BatchNormSpec& s) { return s.activation == Activation::rel
 
 void forward_passes(const BatchNormSpec& s, OpPasses& out) {
   const double tensor = tensor_bytes(s.src, s.dtype);
-  if (s.consumes_sums)
-    out.add(PassKind::norm_statistics, 0);
-  else
-    out.add(PassKind::norm_statistics, tensor, 2);
+  out.add(PassKind::norm_statistics, s.consumes_sums ? 0 : tensor);
   if (out.unbuilt.norm_in_next_conv && s.consumes_diff_sums) return;
   out.add(PassKind::norm_apply, (s.residual ? 3 : 2) * tensor + (keeps_bits(s) ? bits(s) : 0));
 }
@@ -23,10 +20,7 @@ void forward_passes(const BatchNormSpec& s, OpPasses& out) {
 void backward_passes(const BatchNormSpec& s, OpPasses& out) {
   const double tensor = tensor_bytes(s.src, s.dtype);
   const double inputs = 2 * tensor + (keeps_bits(s) ? bits(s) : 0);
-  if (s.consumes_diff_sums)
-    out.add(PassKind::norm_gradient_sums, 0);
-  else
-    out.add(PassKind::norm_gradient_sums, inputs, 2);
+  out.add(PassKind::norm_gradient_sums, s.consumes_diff_sums ? 0 : inputs);
   const int results = int(out.wants_gradient(0)) + int(s.residual && out.wants_gradient(1));
   if (results > 0) out.add(PassKind::norm_gradient_apply, inputs + results * tensor);
 }

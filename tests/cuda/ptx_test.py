@@ -31,6 +31,8 @@ WIDE = {
     "pool": {r"GlobalForward.*Li8E": (1, 0), r"MaxForward.*Li8E": (1, 1), r"AverageForward.*Li8E": (1, 1),
              r"8Backward.*Li8E": (1, 1)},
 }
+# By file, a pattern for the name of a kernel, and what its code must contain: the last block sees what all have written.
+CONTAINS = {"batch_norm": {p: (r"membar\.gl|fence\.\S*gpu", r"atom\S*\.inc\.u32") for p in ("10Statistics", "12GradientSums")}}
 # Instructions of PTX, for kernels whose loops are limited by arithmetic rather than memory otherwise.
 INSTRUCTIONS = {r"NormalizeAugmented.*StoredValuesIh.*CropFlipELi4E": 2500, r"NormalizeAugmented.*StoredValuesIh.*ELi8E": 2500,
                 r"VectorizedLoopILi8E.*NormalizeContiguous": 700}
@@ -85,6 +87,10 @@ def check_accesses(name, ptx):
         for pattern, limit in INSTRUCTIONS.items():
             if re.search(pattern, kernel) and instructions > limit:
                 problems.append(f"{kernel}: {instructions} instructions")
+        for pattern, contents in CONTAINS.get(name, {}).items():
+            if re.search(pattern, kernel):
+                seen.add(pattern)
+                problems += [f"{kernel} has no {c}" for c in contents if not re.search(c, body)]
         kind = next((k for k in WIDE[name] if re.search(k, kernel)), None)
         if kind is None:
             continue
@@ -95,7 +101,8 @@ def check_accesses(name, ptx):
             problems.append(f"{kernel}: {loads} loads and {stores} stores of 16 bytes, {narrow} stores of 2")
         if narrow > NARROW_STORES_OF_A_TAIL * max(1, stores):
             problems.append(f"{kernel}: {narrow} stores of 2 bytes")
-    return problems + [f"no kernel is called {kind}" for kind in WIDE[name] if kind not in seen]
+    expected = [*WIDE[name], *CONTAINS.get(name, {})]
+    return problems + [f"no kernel is called {kind}" for kind in expected if kind not in seen]
 
 
 # The name of a kernel has the most threads of a block and the blocks that should be resident.

@@ -48,7 +48,7 @@ TEST(Passes, LevelOneOfAConvolutionWithNorm) {
   const std::vector<Counted> expected = {
       {input, forward, 256 + T, 0, 1},
       {conv_forward, forward, T + W + T, conv_flops, 1},
-      {norm_statistics, forward, T, 0, 2},
+      {norm_statistics, forward, T, 0, 1},
       {norm_apply, forward, 2 * T + bits, 0, 1},
       {conv_forward, forward, T + W + T, conv_flops, 1},
       {pool, forward, T + head_in, 0, 1},
@@ -61,7 +61,7 @@ TEST(Passes, LevelOneOfAConvolutionWithNorm) {
       {conv_weight_gradient, backward, 2 * T + W, conv_flops, 1},
       {weights, backward, W + G, 0, 1},
       {conv_data_gradient, backward, 2 * T + W, conv_flops, 1},
-      {norm_gradient_sums, backward, 2 * T + bits, 0, 2},
+      {norm_gradient_sums, backward, 2 * T + bits, 0, 1},
       {norm_gradient_apply, backward, 3 * T + bits, 0, 1},
       {conv_weight_gradient, backward, 2 * T + W, conv_flops, 1},
       {weights, backward, W + G, 0, 1}};  // the first convolution has no data gradient
@@ -76,7 +76,7 @@ TEST(Passes, LevelZeroAppliesReluInAPassOfItsOwn) {
     Counted& last = expected.back();
     if (pass.kind == norm_gradient_sums) {
       last = {activation, backward, 3 * T, 0, 1};
-      expected.push_back({norm_gradient_sums, backward, 2 * T, 0, 2});
+      expected.push_back({norm_gradient_sums, backward, 2 * T, 0, 1});
     }
     if (pass.kind == norm_apply) {
       last.bytes -= bits;

@@ -26,6 +26,8 @@ DEFECTS = {
     "a result is read too early": ("src/train/session/network.cpp", "  state_ready_[std::size_t(parity)]->synchronize();\n", "", "results", r"FAILED"),
     "an address of the host is recorded": ("src/train/session/network.cpp", "state_.data(), pushed_.as<StepState>() + parity,", "state_.data(), &host_state_,",
                                            "captures", r"a kernel cannot reach pageable memory"),
+    "counters are not zero before the first kernel": ("src/cuda/runtime/device.cpp", "cudaMemsetAsync(memory, 0, padded,", "cudaMemsetAsync(memory, 1, padded,",
+                                                      "resnet", r"FAILED"),
     "the host reads memory of the device": ("src/cuda/kernels/optimizer.cu", "PrepareStep{sums, all_, args.state,",
                                         "PrepareStep{sums, all_, new StepState(*args.state),", "results", r"the host: touches"),
 }

@@ -22,7 +22,10 @@
 //   sum(x), max(x)        over all threads of the block; every thread gets the result. The order of the additions
 //                         depends on the number of threads only
 //   shared<T>()           shared_bytes of memory that the threads of the block share, uninitialised
-// All threads of a block must call sync(), sum() and max() equally often.
+//   is_last(counter, n)   true, for all threads of the block, in the last of n blocks that call it with this counter.
+//                         That block sees what the others wrote before their calls. The counter is zero before the
+//                         first call and after the last one (LaunchContext::counters)
+// All threads of a block must call sync(), sum(), max() and is_last() equally often.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -38,14 +41,23 @@ constexpr int launch_threads = 256, launch_blocks = 4;  // defaults of launch<ma
 struct LaunchContext {
   StreamHandle stream = nullptr;  // the compute stream
   int multiprocessors = 4;        // of the device
+  // Counters for Block::is_last(). The owner of the context has set all to zero, and each kernel leaves them zero. The
+  // kernels of the stream share them, because they run one after another.
+  unsigned* counters = nullptr;
+  static constexpr int counters_per_multiprocessor = 4;
+  std::size_t counter_bytes() const {
+    return std::size_t(multiprocessors) * counters_per_multiprocessor * sizeof(unsigned);
+  }
 };
 
 #ifdef __CUDACC__
 #define MR_DEVICE_INLINE __device__ __forceinline__
 #define MR_NO_UNROLL _Pragma("unroll 1")  // before a loop: not unrolled
+#define MR_UNROLL_8 _Pragma("unroll 8")   // eight loads in flight
 #else
 #define MR_DEVICE_INLINE inline
 #define MR_NO_UNROLL
+#define MR_UNROLL_8
 #endif
 
 }  // namespace millrace::cuda

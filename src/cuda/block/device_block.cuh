@@ -19,6 +19,19 @@ struct DeviceBlock {
     return reinterpret_cast<T*>(mr_shared);
   }
 
+  MR_DEVICE_INLINE bool is_last(unsigned* counter, unsigned count) const {
+    __shared__ bool last;
+    __syncthreads();  // the fence of one thread then orders the writes of all
+    if (count == 1) return true;
+    if (threadIdx.x == 0) {
+      __threadfence();
+      last = atomicInc(counter, count - 1) == count - 1;  // the last increment sets it to zero
+      __threadfence();
+    }
+    __syncthreads();
+    return last;
+  }
+
   template <class T>
   MR_DEVICE_INLINE T sum(T value) const {
     return reduce(value, [](T a, T b) { return a + b; });

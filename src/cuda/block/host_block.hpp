@@ -1,5 +1,6 @@
 // The Block of block.hpp on the host. The threads of a block are fibers of the calling thread: each runs to its next
-// barrier before the next one starts. So a missing barrier gives a wrong result, and the same one in every run.
+// barrier before the next one starts. So a missing barrier gives a wrong result, and the same one in every run. The
+// blocks run one after another, in an order that differs from launch to launch, so that it may not matter.
 #pragma once
 #include <functional>
 #include <typeinfo>
@@ -17,6 +18,7 @@ class HostBlock {
   std::int64_t index() const { return index_; }
   std::int64_t blocks() const { return blocks_; }
   void sync();
+  bool is_last(unsigned* counter, unsigned count);
   template <class T>
   T* shared() {
     return reinterpret_cast<T*>(shared_.data());
@@ -52,9 +54,13 @@ class HostBlock {
 
   std::int64_t index_, blocks_;
   int threads_, thread_ = 0;
+  bool last_ = false;
   double reduced_ = 0;
   std::vector<double> shared_, exchange_;  // shared_ starts uninitialised, as on a GPU: it is filled with garbage
 };
+
+// The numbers [0, blocks) in a random order, another one in each call of a thread.
+std::vector<std::int64_t> shuffled_blocks(std::int64_t blocks);
 
 // Runs a kernel, at once or when its turn in the stream comes. A test links one of two definitions: that of
 // tests/support/host/launch.cpp, or that of tests/simulated_cuda. kernel: the name of its type.
@@ -66,7 +72,7 @@ void launch(StreamHandle stream, std::int64_t blocks, int threads, std::size_t s
   if (blocks <= 0) return;
   MR_CHECK(threads <= max_threads, "a kernel for at most {} threads is launched with {}", max_threads, threads);
   run_on_host(stream, typeid(Body).name(), [=] {
-    for (std::int64_t b = 0; b < blocks; ++b) {
+    for (const std::int64_t b : shuffled_blocks(blocks)) {
       HostBlock block(b, blocks, threads, shared_bytes);
       block.run([&] { body(block); });
     }

@@ -1,9 +1,9 @@
-// Batch norm, with three kernels in each direction. The first computes two sums for each channel in every block. The
-// second adds up these sums in a fixed order, in double. The third writes the result.
+// Batch norm, with two kernels in each direction. The first computes two sums for each channel, and mean, deviation and
+// gradients from them. The second writes the result.
 //
 // Memory traffic: forward reads x twice and the residual once, and writes dst and one bit for each element. Backward
 // reads dy, x and the bits twice, and writes the gradients. At fusion level 2, neighbouring convolutions produce the
-// sums: then only the third kernel is needed, and no bits are stored.
+// sums: then a kernel with a thread for each channel takes the place of the first, and no bits are stored.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -51,8 +51,10 @@ class BatchNorm : public Op {
     threads_ = (l_.lanes * l_.tile + 31) / 32 * 32;
     sum_slabs_ = slabs(sum_blocks);
     apply_slabs_ = slabs(apply_blocks);
-    const int terms = sum_slabs_ * int(l_.width / l_.channels);
-    finish_threads_ = finish_channels * std::clamp((terms + 3) / 4, 1, 1024 / finish_channels);
+    while (group_ * group_ < sum_slabs_) ++group_;
+    groups_ = (sum_slabs_ + group_ - 1) / group_;
+    const int counters = sum_slabs_ == 1 ? 1 : l_.tiles * (groups_ + 1);
+    MR_CHECK(std::size_t(counters) * sizeof(unsigned) <= context_.counter_bytes());
   }
 
   MemoryRequirements memory_requirements() const override {
@@ -61,7 +63,7 @@ class BatchNorm : public Op {
     if (!spec_.consumes_diff_sums) needs.saved = bits_at() + (relu() ? std::size_t((l_.count + pack - 1) / pack) : 0);
     needs.workspace = partial_at();
     if (!spec_.consumes_sums || !spec_.consumes_diff_sums)
-      needs.workspace += std::size_t(2 * sum_slabs_ * l_.width) * sizeof(float);
+      needs.workspace = grouped_at() + std::size_t(2 * groups_ * l_.width) * sizeof(double);
     return needs;
   }
 
@@ -99,10 +101,13 @@ class BatchNorm : public Op {
     return std::min(most, (l_.lines + few - 1) / few);
   }
 
-  // saved: mean, 1/std, bits. workspace: two values a channel (the shift; mean_g and slope), partial sums.
+  // saved: mean, 1/std, bits. workspace: two values a channel (the shift; mean_g and slope), sums of slabs and groups.
   std::size_t values_bytes() const { return align64(std::size_t(l_.channels) * sizeof(float)); }
   std::size_t bits_at() const { return 2 * values_bytes(); }
   std::size_t partial_at() const { return 2 * values_bytes(); }
+  std::size_t grouped_at() const {
+    return partial_at() + align64(std::size_t(2 * sum_slabs_ * l_.width) * sizeof(float));
+  }
   float* moments(const OpArgs& args, int k) const {
     if (spec_.consumes_diff_sums) return args.moments.as<float>() + k * l_.channels;
     return reinterpret_cast<float*>(static_cast<std::byte*>(args.saved) + k * values_bytes());
@@ -110,7 +115,15 @@ class BatchNorm : public Op {
   float* workspace(const OpArgs& args, int k) const {
     return reinterpret_cast<float*>(static_cast<std::byte*>(args.workspace) + k * values_bytes());
   }
-  float* partial(const OpArgs& args) const { return workspace(args, 2); }
+  SumTree tree(const OpArgs& args) const {
+    std::byte* const memory = static_cast<std::byte*>(args.workspace);
+    return {sum_slabs_,
+            group_,
+            groups_,
+            reinterpret_cast<float*>(memory + partial_at()),
+            reinterpret_cast<double*>(memory + grouped_at()),
+            context_.counters};
+  }
   std::uint8_t* bits(const OpArgs& args) const {
     if (spec_.mode == Mode::infer || !relu() || spec_.consumes_diff_sums) return nullptr;
     return static_cast<std::uint8_t*>(args.saved) + bits_at();
@@ -120,26 +133,22 @@ class BatchNorm : public Op {
   void launch_sums(const Body& body) const {
     launch(context_.stream, std::int64_t(sum_slabs_) * l_.tiles, threads_, reduce_block_bytes(l_), body);
   }
-  template <class Body>
-  void launch_finish(const Body& body) const {
-    launch<1024, 1>(context_.stream, (l_.channels + finish_channels - 1) / finish_channels, finish_threads_,
-                    finish_bytes(finish_threads_), body);
-  }
 
   template <class T>
   void statistics(const OpArgs& args) const {
-    const Moments finish{l_.rows,
-                         l_.channels,
-                         spec_.epsilon,
-                         moments(args, 0),
-                         moments(args, 1),
-                         args.stats.as<float>(),
-                         args.stats_mode == GradMode::add,
-                         float(spec_.src[0]),
-                         args.state ? &args.state->row_weight : nullptr};
-    if (spec_.consumes_sums) return for_each(context_, l_.channels, StatisticsFromSums{args.sums.as<float>(), finish});
-    launch_sums(Statistics<T>{l_, args.src[0].as<T>(), partial(args), workspace(args, 0)});
-    launch_finish(FinishStatistics{l_, sum_slabs_, partial(args), workspace(args, 0), finish});
+    const Moments of_sums{l_.rows,
+                          l_.channels,
+                          spec_.epsilon,
+                          moments(args, 0),
+                          moments(args, 1),
+                          args.stats.as<float>(),
+                          args.stats_mode == GradMode::add,
+                          float(spec_.src[0]),
+                          args.state ? &args.state->row_weight : nullptr};
+    if (spec_.consumes_sums)
+      for_each(context_, l_.channels, StatisticsFromSums{args.sums.as<float>(), of_sums});
+    else
+      launch_sums(Statistics<T>{l_, args.src[0].as<T>(), workspace(args, 0), tree(args), of_sums});
   }
 
   template <class T, bool masked>
@@ -147,20 +156,18 @@ class BatchNorm : public Op {
     const GradientInputs<T, masked> inputs{args.diff_dst.as<T>(), args.src[0].as<T>(), bits(args)};
     const float *mean = moments(args, 0), *inverse = moments(args, 1);
     float *mean_g = workspace(args, 0), *slope = workspace(args, 1);
-    const GradientCoefficients finish{l_.rows,
-                                      inverse,
-                                      mean_g,
-                                      slope,
-                                      args.diff_weight[0].as<float>(),
-                                      args.diff_weight[1].as<float>(),
-                                      args.mode[0] == GradMode::add,
-                                      args.mode[1] == GradMode::add};
-    if (spec_.consumes_diff_sums) {
-      for_each(context_, l_.channels, GradientsFromSums{args.diff_sums.as<float>(), l_.channels, finish});
-    } else {
-      launch_sums(GradientSums<T, masked>{l_, inputs, mean, partial(args)});
-      launch_finish(FinishGradients{l_, sum_slabs_, partial(args), finish});
-    }
+    const GradientCoefficients of_sums{l_.rows,
+                                       inverse,
+                                       mean_g,
+                                       slope,
+                                       args.diff_weight[0].as<float>(),
+                                       args.diff_weight[1].as<float>(),
+                                       args.mode[0] == GradMode::add,
+                                       args.mode[1] == GradMode::add};
+    if (spec_.consumes_diff_sums)
+      for_each(context_, l_.channels, GradientsFromSums{args.diff_sums.as<float>(), l_.channels, of_sums});
+    else
+      launch_sums(GradientSums<T, masked>{l_, inputs, mean, tree(args), of_sums});
     T *dx = args.diff_src[0].as<T>(), *dr = args.diff_src[1].as<T>();
     if (!dx && !dr) return;
     launch(context_.stream, std::int64_t(apply_slabs_) * l_.tiles, threads_, 0,
@@ -170,7 +177,8 @@ class BatchNorm : public Op {
   BatchNormSpec spec_;
   LaunchContext context_;
   Layout l_;
-  int threads_, sum_slabs_, apply_slabs_, finish_threads_;
+  int threads_, sum_slabs_, apply_slabs_;
+  int group_ = 1, groups_ = 1;  // of SumTree
 };
 
 }  // namespace

@@ -2,17 +2,20 @@
 #pragma once
 #include <cmath>
 
-#include "cuda/kernels/batch_norm_tiling.hpp"
+#include "cuda/kernels/batch_norm_sums.hpp"
 
 namespace millrace::cuda::batch_norm {
 
-// Sums of x - shift and of its square, for each channel. The shift is the mean of four rows spread over the tensor. It
-// keeps the sums small, so that little precision is lost when the square of the mean is subtracted.
+// Sums of x - shift and of its square, for each channel, and what follows from them. The shift is the mean of four rows
+// spread over the tensor. It keeps the sums small, so that little precision is lost when the square of the mean is
+// subtracted.
 template <class T>
 struct Statistics {
   Layout l;
   const T* x;
-  float *partial, *shift;
+  float* shift;
+  SumTree tree;
+  Moments moments;
 
   MR_DEVICE_INLINE void pick(float (&to)[pack], const Place& p) const {
     const std::int64_t step = l.rows < 4 ? 1 : l.rows / 4;
@@ -51,7 +54,10 @@ struct Statistics {
             }
           });
     }
-    reduce_block(block, l, p, sum, square, partial);
+    reduce_block(block, l, p, sum, square, tree.partial);
+    add_up(block, l, p, tree, [&](std::int64_t c, double total, double total_square) {
+      moments(c, double(shift[c]), total, total_square);
+    });
   }
 };
 
@@ -70,14 +76,15 @@ struct GradientInputs {
   }
 };
 
-// Sums of g and of g * (x - mean), where g is the gradient behind the ReLU: diff_dst where the ReLU was active,
-// otherwise 0.
+// Sums of g and of g * (x - mean), and what follows from them, where g is the gradient behind the ReLU: diff_dst where
+// the ReLU was active, otherwise 0.
 template <class T, bool masked>
 struct GradientSums {
   Layout l;
   GradientInputs<T, masked> inputs;
   const float* mean;
-  float* partial;
+  SumTree tree;
+  GradientCoefficients coefficients;
 
   template <class Block>
   MR_DEVICE_INLINE void operator()(Block& block) const {
@@ -95,117 +102,11 @@ struct GradientSums {
         }
       });
     }
-    reduce_block(block, l, p, sum, product, partial);
-  }
-};
-
-constexpr int finish_channels = 32;  // channels of a block: one for each thread of a warp
-constexpr std::size_t finish_bytes(int threads) { return std::size_t(threads) * 2 * sizeof(double); }
-
-// Calls use(channel, a, b) with the two sums of each channel, over all blocks and all columns of the channel.
-template <class Block, class Use>
-MR_DEVICE_INLINE void reduce_partials(Block& block, const Layout& l, const float* partial, int slabs, const Use& use) {
-  double* shared = block.template shared<double>();  // [2][threads]
-  const int threads = block.threads(), lane = block.thread() / finish_channels, lanes = threads / finish_channels;
-  const std::int64_t channel = block.index() * finish_channels + block.thread() % finish_channels;
-  const int repeat = int(l.width / l.channels);
-  double a = 0, b = 0;
-  if (channel < l.channels)
-    for (int term = lane; term < slabs * repeat; term += lanes) {
-      const float* at = partial + std::int64_t(term / repeat) * 2 * l.width + term % repeat * l.channels + channel;
-      a += double(at[0]);
-      b += double(at[l.width]);
-    }
-  shared[block.thread()] = a;
-  shared[threads + block.thread()] = b;
-  block.sync();
-  if (lane > 0 || channel >= l.channels) return;
-  for (int t = block.thread() + finish_channels; t < threads; t += finish_channels) {
-    a += shared[t];
-    b += shared[threads + t];
-  }
-  use(channel, a, b);
-}
-
-MR_DEVICE_INLINE void put(float* to, float value, bool add) { *to = add ? *to + value : value; }
-
-// Computes mean, 1 / standard deviation and running statistics of a channel from the sums of x - shift and its square.
-struct Moments {
-  std::int64_t rows, channels;
-  float epsilon, *mean, *inverse, *stats;  // stats: null if the running statistics are not needed
-  bool add;
-  float images;
-  const float* row_weight;
-
-  MR_DEVICE_INLINE void operator()(std::int64_t c, double shift, double sum, double square) const {
-    const double n = double(rows), spread = square - sum * sum / n, squares = spread < 0 ? 0 : spread;  // keeps NaN
-    const double center = shift + sum / n;
-    mean[c] = float(center);
-    inverse[c] = float(1 / sqrt(squares / n + double(epsilon)));
-    if (!stats) return;
-    const double weight = double(images) * double(*row_weight);
-    put(stats + c, float(weight * center), add);
-    put(stats + channels + c, float(weight * squares / (n > 1 ? n - 1 : 1)), add);
-  }
-};
-
-struct FinishStatistics {
-  Layout l;
-  int slabs;
-  const float *partial, *shift;
-  Moments moments;
-
-  template <class Block>
-  MR_DEVICE_INLINE void operator()(Block& block) const {
-    reduce_partials(block, l, partial, slabs,
-                    [&](std::int64_t c, double sum, double square) { moments(c, double(shift[c]), sum, square); });
-  }
-};
-
-struct StatisticsFromSums {  // index c is a channel
-  const float* sums;
-  Moments moments;
-  MR_DEVICE_INLINE void operator()(std::int64_t c) const {
-    moments(c, 0, double(sums[c]), double(sums[moments.channels + c]));
-  }
-};
-
-// Computes mean_g and slope from the gradients of gamma and beta of a channel. With them, diff_src is
-// factor * (g - mean_g - (x - mean) * slope): the two terms come from the mean and from the variance.
-struct GradientCoefficients {
-  std::int64_t rows;
-  const float* inverse;
-  float *mean_g, *slope, *diff_gamma, *diff_beta;  // the last two: null if not needed
-  bool add_gamma, add_beta;
-
-  MR_DEVICE_INLINE void operator()(std::int64_t c, double gamma, double beta) const {
-    const double n = double(rows);
-    mean_g[c] = float(beta / n);
-    slope[c] = float(gamma * double(inverse[c]) / n);
-    if (diff_gamma) put(diff_gamma + c, float(gamma), add_gamma);
-    if (diff_beta) put(diff_beta + c, float(beta), add_beta);
-  }
-};
-
-struct FinishGradients {
-  Layout l;
-  int slabs;
-  const float* partial;
-  GradientCoefficients slopes;
-
-  template <class Block>
-  MR_DEVICE_INLINE void operator()(Block& block) const {
-    reduce_partials(block, l, partial, slabs, [&](std::int64_t c, double sum, double product) {
-      slopes(c, product * double(slopes.inverse[c]), sum);
+    reduce_block(block, l, p, sum, product, tree.partial);
+    add_up(block, l, p, tree, [&](std::int64_t c, double total, double total_product) {
+      coefficients(c, total_product * double(coefficients.inverse[c]), total);
     });
   }
-};
-
-struct GradientsFromSums {  // index c is a channel
-  const float* sums;
-  std::int64_t channels;
-  GradientCoefficients slopes;
-  MR_DEVICE_INLINE void operator()(std::int64_t c) const { slopes(c, double(sums[c]), double(sums[channels + c])); }
 };
 
 template <class T>

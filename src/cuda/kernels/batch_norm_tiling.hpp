@@ -86,31 +86,4 @@ MR_DEVICE_INLINE void load_channel_values(float (&to)[pack], const float* from, 
   }
 }
 
-constexpr std::size_t reduce_block_bytes(const Layout& l) {
-  return std::size_t(l.lanes) * l.tile * pack * 2 * sizeof(float);
-}
-
-// Adds up the two sums of each column over the lanes of the block, in their order, into partial[p.first][2][width].
-template <class Block>
-MR_DEVICE_INLINE void reduce_block(Block& block, const Layout& l, const Place& p, const float (&a)[pack],
-                                   const float (&b)[pack], float* partial) {
-  float* shared = block.template shared<float>();  // [2][lanes][columns]
-  const int columns = l.tile * pack, half = l.lanes * columns;
-  const int mine = p.lane * columns + block.thread() % l.tile * pack;
-  if (!p.idle)
-    for (int i = 0; i < pack; ++i) {
-      shared[mine + i] = a[i];
-      shared[half + mine + i] = b[i];
-    }
-  block.sync();
-  const std::int64_t tile_column = p.column - block.thread() % l.tile * pack;
-  for (int at = block.thread(); at < 2 * columns; at += block.threads()) {
-    const int k = at >= columns, column = at - k * columns;
-    if (tile_column + column >= l.width) continue;
-    double sum = 0;
-    for (int lane = 0; lane < l.lanes; ++lane) sum += double(shared[k * half + lane * columns + column]);
-    partial[(p.first * 2 + k) * l.width + tile_column + column] = float(sum);
-  }
-}
-
 }  // namespace millrace::cuda::batch_norm

@@ -94,6 +94,51 @@ TEST(RowSums, MatchReferenceInEveryShape) {
         }
 }
 
+struct AddUpInLastBlock {
+  double *parts, *sums;  // sums: of each launch
+  unsigned* counter;
+  int launch;
+  template <class Block>
+  void operator()(Block& block) const {
+    parts[block.index() * block.threads() + block.thread()] = double(block.index() + 1);
+    if (!block.is_last(counter, unsigned(block.blocks()))) return;
+    double sum = 0;
+    for (std::int64_t b = 0; b < block.blocks(); ++b) sum += parts[b * block.threads() + block.thread()];
+    if (sum = block.sum(sum); block.thread() == 0) sums[launch] += sum;
+  }
+};
+
+TEST(Blocks, OneOfThemIsTheLastAndLeavesTheCounterZero) {
+  unsigned counter = 0;
+  for (const int blocks : {1, 2, 7, 40}) {
+    std::vector<double> sums(3, 0.0);
+    for (int n = 0; n < 3; ++n) {
+      std::vector<double> parts(std::size_t(blocks) * 64, std::nan(""));
+      cuda::launch(nullptr, blocks, 64, 0, AddUpInLastBlock{parts.data(), sums.data(), &counter, n});
+      EXPECT_EQ(counter, 0u);
+    }
+    EXPECT_EQ(sums, std::vector<double>(3, 64.0 * blocks * (blocks + 1) / 2)) << blocks;
+  }
+}
+
+struct NoteOrder {
+  std::vector<std::int64_t>* order;
+  template <class Block>
+  void operator()(Block& block) const {
+    if (block.thread() == 0) order->push_back(block.index());
+  }
+};
+
+TEST(Blocks, RunInAnotherOrderInEachLaunch) {
+  std::vector<std::int64_t> first, second;
+  cuda::launch(nullptr, 50, 32, 0, NoteOrder{&first});
+  cuda::launch(nullptr, 50, 32, 0, NoteOrder{&second});
+  EXPECT_NE(first, second);
+  std::sort(first.begin(), first.end());
+  std::sort(second.begin(), second.end());
+  EXPECT_EQ(first, second);
+}
+
 TEST(Indices, DividerDividesEveryIndex) {
   constexpr std::int64_t end = std::int64_t(1) << 31;
   for (const std::int64_t divisor : {1, 2, 3, 4, 7, 224, 1000, 50257, 65536, 1073741823, 1073741824, 2147483647}) {

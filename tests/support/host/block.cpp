@@ -4,8 +4,11 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <random>
 
 #include "millrace/base/error.hpp"
 
@@ -83,6 +86,26 @@ HostBlock::HostBlock(std::int64_t index, std::int64_t blocks, int threads, std::
 void HostBlock::sync() {
   Fibers& f = fibers;
   leave(f, *f.all[std::size_t(thread_)]);
+}
+
+bool HostBlock::is_last(unsigned* counter, unsigned count) {
+  sync();
+  if (count == 1) return true;
+  if (thread_ == 0) {  // runs before the others, after each barrier
+    last_ = *counter == count - 1;
+    *counter = last_ ? 0 : *counter + 1;
+  }
+  const bool last = last_;
+  sync();
+  return last;
+}
+
+std::vector<std::int64_t> shuffled_blocks(std::int64_t blocks) {
+  static thread_local std::minstd_rand generator;
+  std::vector<std::int64_t> order(static_cast<std::size_t>(blocks));
+  std::iota(order.begin(), order.end(), std::int64_t(0));
+  std::shuffle(order.begin(), order.end(), generator);
+  return order;
 }
 
 // In each round, every fiber runs to its next barrier or to the end. All threads of a block must reach the same

@@ -8,7 +8,9 @@ namespace millrace::test {
 
 class HostKernelsBackend : public Backend {
  public:
-  explicit HostKernelsBackend(Device& device) : device_(device), cpu_(make_cpu_backend(device)) {}
+  explicit HostKernelsBackend(Device& device) : device_(device), cpu_(make_cpu_backend(device)) {
+    context_.counters = counters_.data();
+  }
   Device& device() override { return device_; }
   std::unique_ptr<Op> make(const Spec& spec) override { return std::visit(Make{{context_, device_}, *this}, spec); }
   std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& spec) override {
@@ -32,6 +34,7 @@ class HostKernelsBackend : public Backend {
   Device& device_;
   std::unique_ptr<Backend> cpu_;
   cuda::LaunchContext context_{nullptr, 2};  // few blocks, so that each thread handles several elements
+  std::vector<unsigned> counters_ = std::vector<unsigned>(context_.counter_bytes() / sizeof(unsigned), 0u);
 };
 
 // One object for the whole test program, for the definitions of device() and backend() in op_harness.hpp.

@@ -1,0 +1,136 @@
+// The sums of batch norm: how the last blocks of a kernel add up what all its blocks have summed, and what is computed
+// from the sums of a channel.
+#pragma once
+#include <cmath>
+
+#include "cuda/kernels/batch_norm_tiling.hpp"
+
+namespace millrace::cuda::batch_norm {
+
+// The blocks of a tile ("slabs") are divided into groups. The last block of a group adds up the sums of the group, the
+// last of these blocks those of all groups. So a kernel needs no other one behind it, and no block has to read much:
+// one that read all 528 slabs of an H200 alone would take longer than a launch. Every addition is in double, and
+// in an order that does not depend on which block comes last.
+struct SumTree {
+  int slabs, group, groups;  // of a tile, the slabs of a group, and the groups
+  float* partial;            // [slabs][2][width]: the two sums of each column
+  double* grouped;           // [groups][2][width]
+  unsigned* counters;        // one for each tile, or one if channels extend over several tiles; then [tiles][groups]
+};
+
+constexpr std::size_t reduce_block_bytes(const Layout& l) {
+  return std::size_t(l.lanes) * l.tile * pack * 2 * sizeof(float);
+}
+
+// Adds up the two sums of each column over the lanes of the block, in their order, into partial[p.first][2][width].
+template <class Block>
+MR_DEVICE_INLINE void reduce_block(Block& block, const Layout& l, const Place& p, const float (&a)[pack],
+                                   const float (&b)[pack], float* partial) {
+  float* shared = block.template shared<float>();  // [2][lanes][columns]
+  const int columns = l.tile * pack, half = l.lanes * columns;
+  const int mine = p.lane * columns + block.thread() % l.tile * pack;
+  if (!p.idle)
+    for (int i = 0; i < pack; ++i) {
+      shared[mine + i] = a[i];
+      shared[half + mine + i] = b[i];
+    }
+  block.sync();
+  const std::int64_t tile_column = p.column - block.thread() % l.tile * pack;
+  for (int at = block.thread(); at < 2 * columns; at += block.threads()) {
+    const int k = at >= columns, column = at - k * columns;
+    if (tile_column + column >= l.width) continue;
+    double sum = 0;
+    for (int lane = 0; lane < l.lanes; ++lane) sum += double(shared[k * half + lane * columns + column]);
+    partial[(p.first * 2 + k) * l.width + tile_column + column] = float(sum);
+  }
+}
+
+// Calls use(channel, a, b) once for each channel, with its two sums over all blocks of the launch and all columns of
+// the channel. All blocks call this after reduce_block().
+template <class Block, class Use>
+MR_DEVICE_INLINE void add_up(Block& block, const Layout& l, const Place& p, const SumTree& t, const Use& use) {
+  const int tile = int(unsigned(block.index()) % unsigned(l.tiles)), group = int(unsigned(p.first) / unsigned(t.group));
+  const int begin = group * t.group, end = begin + t.group < t.slabs ? begin + t.group : t.slabs;
+  const bool alone = l.width == l.channels;  // the tile has all columns of its channels, because a line is one row
+  unsigned* of_groups = t.counters + (alone ? l.tiles : 1);
+  if (!block.is_last(of_groups + tile * t.groups + group, unsigned(end - begin))) return;
+  const int columns = l.tile * pack;
+  for (int at = block.thread(); at < 2 * columns; at += block.threads()) {
+    const int k = at >= columns;
+    const std::int64_t column = std::int64_t(tile) * columns + at - k * columns;
+    if (column >= l.width) continue;
+    const float* from = t.partial + k * l.width + column;
+    double sum = 0;
+    MR_UNROLL_8 for (int slab = begin; slab < end; ++slab) sum += double(from[slab * 2 * l.width]);
+    t.grouped[(group * 2 + k) * l.width + column] = sum;
+  }
+  if (!block.is_last(t.counters + (alone ? tile : 0), unsigned(alone ? t.groups : t.groups * l.tiles))) return;
+  const std::int64_t first = alone ? std::int64_t(tile) * columns : 0;
+  const std::int64_t last = alone && first + columns < l.channels ? first + columns : l.channels;
+  for (std::int64_t c = first + block.thread(); c < last; c += block.threads()) {
+    double a = 0, b = 0;
+    for (std::int64_t column = c; column < l.width; column += l.channels)
+      MR_UNROLL_8 for (int g = 0; g < t.groups; ++g) {
+        const double* from = t.grouped + g * 2 * l.width + column;
+        a += from[0];
+        b += from[l.width];
+      }
+    use(c, a, b);
+  }
+}
+
+MR_DEVICE_INLINE void put(float* to, float value, bool add) { *to = add ? *to + value : value; }
+
+// Computes mean, 1 / standard deviation and running statistics of a channel from the sums of x - shift and its square.
+struct Moments {
+  std::int64_t rows, channels;
+  float epsilon, *mean, *inverse, *stats;  // stats: null if the running statistics are not needed
+  bool add;
+  float images;
+  const float* row_weight;
+
+  MR_DEVICE_INLINE void operator()(std::int64_t c, double shift, double sum, double square) const {
+    const double n = double(rows), spread = square - sum * sum / n, squares = spread < 0 ? 0 : spread;  // keeps NaN
+    const double center = shift + sum / n;
+    mean[c] = float(center);
+    inverse[c] = float(1 / sqrt(squares / n + double(epsilon)));
+    if (!stats) return;
+    const double weight = double(images) * double(*row_weight);
+    put(stats + c, float(weight * center), add);
+    put(stats + channels + c, float(weight * squares / (n > 1 ? n - 1 : 1)), add);
+  }
+};
+
+struct StatisticsFromSums {  // index c is a channel
+  const float* sums;
+  Moments moments;
+  MR_DEVICE_INLINE void operator()(std::int64_t c) const {
+    moments(c, 0, double(sums[c]), double(sums[moments.channels + c]));
+  }
+};
+
+// Computes mean_g and slope from the gradients of gamma and beta of a channel. With them, diff_src is
+// factor * (g - mean_g - (x - mean) * slope): the two terms come from the mean and from the variance.
+struct GradientCoefficients {
+  std::int64_t rows;
+  const float* inverse;
+  float *mean_g, *slope, *diff_gamma, *diff_beta;  // the last two: null if not needed
+  bool add_gamma, add_beta;
+
+  MR_DEVICE_INLINE void operator()(std::int64_t c, double gamma, double beta) const {
+    const double n = double(rows);
+    mean_g[c] = float(beta / n);
+    slope[c] = float(gamma * double(inverse[c]) / n);
+    if (diff_gamma) put(diff_gamma + c, float(gamma), add_gamma);
+    if (diff_beta) put(diff_beta + c, float(beta), add_beta);
+  }
+};
+
+struct GradientsFromSums {  // index c is a channel
+  const float* sums;
+  std::int64_t channels;
+  GradientCoefficients slopes;
+  MR_DEVICE_INLINE void operator()(std::int64_t c) const { slopes(c, double(sums[c]), double(sums[channels + c])); }
+};
+
+}  // namespace millrace::cuda::batch_norm
