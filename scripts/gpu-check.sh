@@ -64,7 +64,7 @@ ratio() {
     else printf "  %-44s %.2f (goal %s)%s\n", n, a / b, g, a / b < g ? ", missed" : "" }'
 }
 ratios() {
-  local ours eager compiled
+  local ours eager compiled batch
   ours=$(figure bench-gpu 'a rank, \([0-9]*\) images/s')
   eager=$(figure peers 'eager, batch [0-9]*, AMP: \([0-9.]*\) images/s')
   compiled=$(figure peers 'torch.compile, batch [0-9]*, AMP: \([0-9.]*\) images/s')
@@ -75,6 +75,9 @@ ratios() {
   local step='complete step with all-reduce and optimizer: \([0-9.]*\) ms'
   ratio "batch 8, speed with a graph over eager" "$(figure step-8-graph-off "$step")" "$(figure step-8-graph-on "$step")" 1.15
   ratio "batch 32, speed eager over with a graph" "$(figure step-32-graph-on "$step")" "$(figure step-32-graph-off "$step")" 0.9
+  for batch in 8 32; do
+    ratio "batch $batch, speed with dependent launches" "$(figure step-$batch-graph-on "$step")" "$(figure step-$batch-dependent "$step")" 1.02
+  done
   ratio "GPU busy, synthetic data, %" "$(figure busy-synthetic 'traced steps: busy \([0-9.]*\) %')" 1 99
   ratio "GPU busy, packed shards, %" "$(figure busy-shards 'traced steps: busy \([0-9.]*\) %')" 1 98
 }
@@ -146,6 +149,7 @@ train() {
   train eager 1 --cuda.graph off
   train tuned-off 1 --cuda.autotune off
   train fp16 1 --run.precision fp16
+  train dependent 1 --run.precision fp16 --cuda.dependent_launch on
   train level2 1 --run.precision fp16 --model.fusion 2
   train bf16 1 --run.precision bf16
   train accumulated 1 --train.micro_batch 32
@@ -158,8 +162,8 @@ train() {
     near train-$run 1 1e-3
     near train-$run 20 1e-2
   done
-  for run in fp16 level2 bf16 overflow; do near train-$run 1 1e-2; done
-  for run in fp16 level2; do  # the effect of rounding grows with the steps: on the CPU it is 3 to 6 % at step 20
+  for run in fp16 dependent level2 bf16 overflow; do near train-$run 1 1e-2; done
+  for run in fp16 dependent level2; do  # the effect of rounding grows with the steps: on the CPU it is 3 to 6 % at step 20
     near train-$run 10 2e-2
     near train-$run 20 1e-1
   done
@@ -175,6 +179,7 @@ train() {
     for graph in on off; do
       try step-$batch-graph-$graph 30 $launch 1 "$millrace" bench step $large --train.global_batch $batch --cuda.autotune off --cuda.graph $graph
     done
+    try step-$batch-dependent 30 $launch 1 "$millrace" bench step $large --train.global_batch $batch --cuda.autotune off --cuda.dependent_launch on
   done
   for level in 1 2; do
     try bench-mlp-level$level 60 $launch 1 "$millrace" bench step $mlp --train.global_batch 4096 --model.fusion $level

@@ -50,6 +50,9 @@ void add_cuda_keys(Keys& k) {
                          "time the candidates for each convolution and matrix product, and keep the fastest"));
   k.push_back(
       switch_key(MR_FIELD(cuda.tf32), "with fp32: use TF32 tensor cores, which round factors to 10 bits of mantissa"));
+  k.push_back(switch_key(MR_FIELD(cuda.dependent_launch),
+                         "launch millrace's own kernels while the kernel before them still runs; they wait on the GPU "
+                         "until it has ended. Needs compute capability 9.0. Not tried on a GPU yet"));
   k.push_back(size_key(MR_FIELD(cuda.workspace), Range{.low = 0, .high = double(1ull << 40)},
                        "largest workspace that one convolution may use"));
   k.push_back(number_key(MR_FIELD(cuda.nccl_max_ctas), at_least(1),

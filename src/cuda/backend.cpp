@@ -43,6 +43,11 @@ class CudaBackend : public Backend {
         cublas_(make_cublas(context_, matmuls_,
                             {.tf32 = options.cuda.tf32, .copy_bytes_per_second = copy_bytes_per_second_})) {
     context_.counters = counters_.as<unsigned>();
+    context_.dependent = options.cuda.dependent_launch;
+    if (context_.dependent && device.compute_capability() < 90)
+      fail(Exit::config,
+           "cuda.dependent_launch: needs a GPU of compute capability 9.0. switch it off for this one ({})",
+           device.describe());
   }
 
   Device& device() override { return device_; }

@@ -87,6 +87,7 @@ def check_accesses(name, ptx):
         for pattern, limit in INSTRUCTIONS.items():
             if re.search(pattern, kernel) and instructions > limit:
                 problems.append(f"{kernel}: {instructions} instructions")
+        problems += [f"{kernel} {problem}" for problem in check_dependency(body)]
         for pattern, contents in CONTAINS.get(name, {}).items():
             if re.search(pattern, kernel):
                 seen.add(pattern)
@@ -103,6 +104,15 @@ def check_accesses(name, ptx):
             problems.append(f"{kernel}: {narrow} stores of 2 bytes")
     expected = [*WIDE[name], *CONTAINS.get(name, {})]
     return problems + [f"no kernel is called {kind}" for kind in expected if kind not in seen]
+
+
+def check_dependency(body):
+    """Whether a kernel that is launched before the one before it has ended waits for it (cuda/block/block.hpp)."""
+    wait, access = body.find("griddepcontrol.wait"), re.search(r"\b(?:ld|st|atom|red)\S*\.global", body)
+    if wait < 0 or (access and access.start() < wait):
+        yield "does not wait for earlier kernels before it accesses memory"
+    if "griddepcontrol.launch_dependents" not in body:
+        yield "does not say when the next kernel may start"
 
 
 # The name of a kernel has the most threads of a block and the blocks that should be resident.

@@ -53,10 +53,10 @@ cudaError_t record(const char* call, cudaEvent_t handle, cudaStream_t stream_han
     event->capture = nullptr;
     event->nodes.clear();
     event->last = std::make_shared<Recording>();
-    stream.push([recording = event->last] {
+    stream.push({[recording = event->last] {
       run_work("an event", [] {});
       recording->set();
-    });
+    }});
     return done(cudaSuccess);
   }
   if (external) {
@@ -150,7 +150,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, u
     stream.capture->streams.insert(handle);
     stream.frontier = event->nodes;
   } else if (event->last) {
-    stream.push([recording = event->last] { recording->wait(); });
+    stream.push({[recording = event->last] { recording->wait(); }});
   }
   return done(cudaSuccess);
 }

@@ -64,9 +64,20 @@ void run_node(const Launch& launch, int index) {
   if (node.run) {
     const DeviceAccess access;
     const auto trace = launch.traces.find(index);
-    run_work(node.what, node.run, trace == launch.traces.end() ? nullptr : trace->second.get());
+    run_work(node.what, node.run,
+             {trace == launch.traces.end() ? nullptr : trace->second.get(), node.activity.dependent});
   }
   if (const auto found = launch.sets.find(index); found != launch.sets.end()) found->second->set();
+}
+
+// A kernel that may start now although this one, which is ready, has not run yet: nothing else is missing. -1: none.
+int early_follower(const std::vector<Node>& nodes, int index, const std::vector<int>& followers,
+                   const std::vector<std::size_t>& missing) {
+  const Node& node = nodes[std::size_t(index)];
+  if (!node.run || node.activity.kind != Activity::Kind::kernel) return -1;
+  for (const int f : followers)
+    if (nodes[std::size_t(f)].activity.dependent && missing[std::size_t(f)] == 1 && random_below(2) == 0) return f;
+  return -1;
 }
 
 // One node after the other, in a random order that the dependencies allow: the order differs from launch to launch.
@@ -85,9 +96,14 @@ void run_graph(const Launch& launch) {
     const int index = ready[pick];
     ready[pick] = ready.back();
     ready.pop_back();
-    run_node(launch, index);
-    for (const int follower : followers[std::size_t(index)])
-      if (--missing[std::size_t(follower)] == 0) ready.push_back(follower);
+    std::vector<int> chain;
+    for (int next = index; next >= 0; next = early_follower(nodes, next, followers[std::size_t(next)], missing))
+      chain.push_back(next);
+    run_dependent(chain.size(), [&](std::size_t k) { run_node(launch, chain[k]); });
+    for (const int done : chain)
+      for (const int follower : followers[std::size_t(done)])
+        if (--missing[std::size_t(follower)] == 0 && std::find(chain.begin(), chain.end(), follower) == chain.end())
+          ready.push_back(follower);
   }
 }
 
@@ -218,7 +234,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
   if (Tracer* const all = tracer)
     for (std::size_t i = 0; i < nodes.size(); ++i)
       if (nodes[i].run) launch->traces[int(i)] = all->launch(nodes[i].activity, stream, nodes[i].number);
-  stream.push([launch] { run_graph(*launch); });
+  stream.push({[launch] { run_graph(*launch); }});
   return done(cudaSuccess);
 }
 

@@ -10,14 +10,17 @@
 
 namespace millrace::cuda {
 
-void run_on_host(StreamHandle stream, const char* kernel, std::function<void()> body) {
+void run_on_host(const HostLaunch& launch, std::function<void()> body) {
+  const StreamHandle stream = launch.stream;
   simulated::check_enqueue("launch of a kernel", stream);
   check(simulated::invalidate_capture(stream) ? cudaErrorStreamCaptureUnsupported : cudaSuccess, "launch of a kernel");
   int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(kernel, nullptr, nullptr, &status),
+  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(launch.kernel, nullptr, nullptr, &status),
                                                          std::free);
-  simulated::enqueue(stream, status == 0 ? name.get() : kernel, std::move(body),
-                     {simulated::Activity::Kind::kernel, kernel, 0});
+  simulated::enqueue(stream, status == 0 ? name.get() : launch.kernel, std::move(body),
+                     {simulated::Activity::Kind::kernel, launch.kernel, 0, launch.dependent});
 }
+
+void wait_for_earlier_kernels() { simulated::wait_for_earlier_kernels(); }
 
 }  // namespace millrace::cuda

@@ -58,17 +58,23 @@ struct Capture {
   std::set<cudaStream_t> streams;
 };
 
+// A piece of work in the queue of a stream.
+struct Work {
+  std::function<void()> run;
+  bool kernel = false, dependent = false;  // see Activity
+};
+
 struct Stream {
   int number = 0, device = 0, priority = 0;
   std::mutex mutex;  // guards the queue
   std::condition_variable changed;
-  std::deque<std::function<void()>> queue;
+  std::deque<Work> queue;
   bool busy = false, closing = false;
   // Guarded by api_mutex():
   std::shared_ptr<Capture> capture;
   std::set<int> frontier;  // nodes that the next node of this stream comes after
 
-  void push(std::function<void()>);
+  void push(Work);
   bool idle();
   void wait_until_idle();
 };
@@ -82,6 +88,9 @@ struct ThreadState {
   bool runs_work = false;  // a thread of a stream
   const char* work = "";   // what it runs
   int captures = 0;        // captures that it began and that are not relaxed
+  // Of the work that it runs:
+  std::function<void()> earlier;  // runs the kernels before it that have not run yet; null: none
+  bool waited = false;            // it has waited for them
 };
 ThreadState& this_thread();
 
@@ -102,8 +111,15 @@ std::shared_ptr<EventState> event_of(const char* call, cudaEvent_t);
 int add_node(Stream&, Node);
 
 // Runs a piece of work in this thread: after a random delay, with access to device memory, unless the context is lost.
-// trace: null if nobody traces it.
-void run_work(const std::string& what, const std::function<void()>&, Trace* trace = nullptr);
+// trace: null if nobody traces it. dependent: see Activity.
+struct WorkOptions {
+  Trace* trace = nullptr;
+  bool dependent = false;
+};
+void run_work(const std::string& what, const std::function<void()>&, WorkOptions = {});
+// Runs kernels of which each but the first is dependent on the one before it, with run(k). The last one starts first,
+// and the others run when it waits for them.
+void run_dependent(std::size_t kernels, const std::function<void(std::size_t)>& run);
 // A number below n, from the generator of this process.
 std::size_t random_below(std::size_t n);
 

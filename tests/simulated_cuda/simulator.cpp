@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <sstream>
+#include <utility>
 
 #include "simulated_cuda/runtime.hpp"
 
@@ -145,19 +146,40 @@ bool fault_now(const char* kind) {
 std::atomic<Tracer*> tracer{nullptr};
 std::atomic<std::int64_t> busy_nanoseconds{0};
 
-void run_work(const std::string& what, const std::function<void()>& work, Trace* trace) {
+void run_work(const std::string& what, const std::function<void()>& work, WorkOptions options) {
   const double longest = settings().delay_seconds;
   // Most work starts at once, as on a GPU with a full queue; a quarter of it starts late.
   if (longest > 0 && random_below(4) == 0)
     std::this_thread::sleep_for(std::chrono::duration<double>(longest * double(random_below(1000)) / 1000));
   if (lost) return;
   if (fault_now("kernel")) return lose_context();
-  this_thread().work = what.c_str();
-  if (trace) trace->begin();
+  ThreadState& thread = this_thread();
+  thread.work = what.c_str();
+  thread.waited = false;
+  if (options.trace) options.trace->begin();
   const auto began = std::chrono::steady_clock::now();
   work();
   busy_nanoseconds += (std::chrono::steady_clock::now() - began) / std::chrono::nanoseconds(1);
-  if (trace) trace->end();
+  if (options.trace) options.trace->end();
+  // A kernel that does not wait may end before the one before it, and the next kernel waits for this one only.
+  if (options.dependent && !thread.waited)
+    violation(what, "a dependent kernel ends without a wait for earlier kernels");
+}
+
+void run_dependent(std::size_t kernels, const std::function<void(std::size_t)>& run) {
+  if (kernels == 0) return;
+  ThreadState& thread = this_thread();
+  thread.earlier = [&, kernels] { run_dependent(kernels - 1, run); };
+  run(kernels - 1);
+  if (auto skipped = std::exchange(thread.earlier, nullptr)) skipped();  // the context is lost
+}
+
+void wait_for_earlier_kernels() {
+  ThreadState& thread = this_thread();
+  const char* const work = thread.work;
+  if (auto earlier = std::exchange(thread.earlier, nullptr)) earlier();
+  thread.work = work;
+  thread.waited = true;
 }
 
 }  // namespace millrace::simulated

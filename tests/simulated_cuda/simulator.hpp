@@ -45,11 +45,17 @@ struct Activity {
   Kind kind = Kind::kernel;
   std::string name;       // of a kernel, as the compiler mangles it
   std::size_t bytes = 0;  // of a copy or fill
+  // A kernel with cudaLaunchAttributeProgrammaticStreamSerialization: if a kernel comes before it in its stream, it may
+  // start before that one has ended, and must call wait_for_earlier_kernels().
+  bool dependent = false;
 };
 // Enqueues work: it runs in the thread of the stream, in order. If the stream is in a capture, the work becomes a node
 // of the graph, and runs at each replay. So `work` must own all that it needs; it may run several times. what: its name
 // in messages. Work may access device memory; the calling thread may not.
 void enqueue(cudaStream_t, const std::string& what, std::function<void()> work, Activity = {});
+
+// For the work of a dependent kernel: returns when the kernels before it have ended.
+void wait_for_earlier_kernels();
 
 bool is_capturing(cudaStream_t);
 // True once for a stream in a capture, if this call shall fail: the capture is then invalid.

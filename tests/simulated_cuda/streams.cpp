@@ -17,17 +17,25 @@ std::set<cudaStream_t>& registry() {
   return *all;
 }
 
+// Whether the next piece of work starts before this one now.
+bool may_start_early(const Work& work, const Work& next) {
+  return work.kernel && next.dependent && random_below(2) == 0;
+}
+
 void serve(CUstream_st* stream) {
   this_thread().runs_work = true;
   std::unique_lock hold(stream->mutex);
   for (;;) {
     stream->changed.wait(hold, [&] { return !stream->queue.empty() || stream->closing; });
     if (stream->queue.empty()) break;
-    const auto work = std::move(stream->queue.front());
-    stream->queue.pop_front();
+    std::vector<Work> works;
+    do {
+      works.push_back(std::move(stream->queue.front()));
+      stream->queue.pop_front();
+    } while (!stream->queue.empty() && may_start_early(works.back(), stream->queue.front()));
     stream->busy = true;
     hold.unlock();
-    work();
+    run_dependent(works.size(), [&](std::size_t k) { works[k].run(); });
     hold.lock();
     stream->busy = false;
     stream->changed.notify_all();
@@ -67,7 +75,7 @@ cudaError_t create(const char* call, cudaStream_t* out, unsigned flags, int prio
 
 }  // namespace
 
-void Stream::push(std::function<void()> work) {
+void Stream::push(Work work) {
   const std::lock_guard hold(mutex);
   queue.push_back(std::move(work));
   changed.notify_all();
@@ -110,10 +118,12 @@ void enqueue(cudaStream_t handle, const std::string& what, std::function<void()>
     }
   }
   Tracer* const all = tracer;
-  stream.push([what, work = std::move(work), trace = all ? all->launch(activity, stream) : nullptr] {
+  const bool kernel = activity.kind == Activity::Kind::kernel, dependent = activity.dependent;
+  const auto run = [what, work = std::move(work), trace = all ? all->launch(activity, stream) : nullptr, dependent] {
     const DeviceAccess access;
-    run_work(what, work, trace.get());
-  });
+    run_work(what, work, {trace.get(), dependent});
+  };
+  stream.push({run, kernel, dependent});
 }
 
 }  // namespace millrace::simulated

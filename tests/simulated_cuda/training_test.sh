@@ -1,6 +1,6 @@
 #!/bin/bash
 # Whole trainings on the simulated CUDA: the results of every mode, and the endings of failures.
-# Usage: training_test.sh MILLRACE_SIMULATED MPIEXEC results|autotune|networks|resnet|ranks|profile|diagnose|tune|failures|lost_ranks|stopped|captures|slots|seeds
+# Usage: training_test.sh MILLRACE_SIMULATED MPIEXEC results|autotune|networks|dependent|resnet|ranks|profile|diagnose|tune|failures|lost_ranks|stopped|captures|slots|seeds
 set -euo pipefail
 source "$(dirname "$0")/../app/lib.sh" "$1" "$2"
 unset MILLRACE_SIMULATED_SEED
@@ -97,6 +97,21 @@ case_networks() {
   expect_equal "the validation of one" "$(top1 cpu)" "$(top1 one)"
   expect_exit 0 train 1 fp16 "${few[@]}" "${on_gpu[@]}"
   expect_close fp16 one 0.05
+}
+# Kernels that may start before the one before them has ended.
+case_dependent() {
+  small_config
+  local few=(--run.device cuda --cuda.autotune off --train.steps 8 --checkpoint.every none) on=(--cuda.dependent_launch on) seed
+  expect_exit 0 train 1 usual "${few[@]}"
+  for seed in 1 2 3; do
+    MILLRACE_SIMULATED_SEED=$seed expect_exit 0 train 1 "graphs$seed" "${few[@]}" "${on[@]}"
+    expect_bits "graphs$seed" usual
+  done
+  expect_exit 0 train 1 eager "${few[@]}" "${on[@]}" --cuda.graph off
+  expect_bits eager usual
+  expect_exit 0 train 2 usual_ranks "${few[@]}" --optim.zero 1
+  expect_exit 0 train 2 ranks "${few[@]}" "${on[@]}" --optim.zero 1
+  expect_bits ranks usual_ranks
 }
 top1() { sed -n 's/.*"top1":\([^,}]*\).*/\1/p' "$1/validation.jsonl"; }
 

@@ -34,6 +34,9 @@ struct CudaOptions {
   Breadcrumbs breadcrumbs = Breadcrumbs::some;
   bool autotune = true;  // time the candidate kernels of convolutions and matrix multiplications, and use the fastest
   bool tf32 = false;     // with fp32: tensor cores may round the factors of products to 10 bits of mantissa
+  // Kernels of millrace may be launched before the kernel before them has ended (cuda/block/block.hpp). Needs compute
+  // capability 9.0. Off until it has run on a GPU.
+  bool dependent_launch = false;
   std::size_t workspace = std::size_t(512) << 20;  // bytes; the largest workspace of one convolution
   enum class CollectiveBackend { automatic, nccl, mpi };
   CollectiveBackend collective_backend = CollectiveBackend::automatic;  // automatic: NCCL if no ranks share a GPU

@@ -8,7 +8,7 @@
 //     template <class Block>
 //     MR_DEVICE_INLINE void operator()(Block& block) const { ... block.thread() ... block.sync() ... block.sum(x) ... }
 //   };
-//   launch(stream, blocks, threads, shared_bytes, Scale{values});
+//   launch(context, blocks, threads, shared_bytes, Scale{values});
 //   launch<1024, 1>(...);  // up to 1024 threads, of which one block must fit on a multiprocessor
 //
 // The compiler gives a thread as many registers as let min_blocks blocks of max_threads threads be resident, by default
@@ -26,6 +26,16 @@
 //                         That block sees what the others wrote before their calls. The counter is zero before the
 //                         first call and after the last one (LaunchContext::counters)
 // All threads of a block must call sync(), sum(), max() and is_last() equally often.
+//
+// With LaunchContext::dependent ("programmatic dependent launch", from compute capability 9.0), the blocks of a kernel
+// may become resident when the last blocks of the kernel before it have begun. Each kernel begins with a wait: until
+// the kernel before it has ended, and its writes are visible. So the GPU starts blocks while it would have nothing to
+// do.
+//   - A kernel ends after all before it, because each waits, also one that is launched in the usual way.
+//   - Between work of other kinds the order is as always. Copies, fills and events wait for the end of a kernel; behind
+//     them, and behind the kernels of a library, which do not say when their last blocks have begun, a kernel is
+//     launched when they have ended.
+//   - A block that waits keeps no block of an earlier kernel from a multiprocessor: those have all begun.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -44,6 +54,7 @@ struct LaunchContext {
   // Counters for Block::is_last(). The owner of the context has set all to zero, and each kernel leaves them zero. The
   // kernels of the stream share them, because they run one after another.
   unsigned* counters = nullptr;
+  bool dependent = false;  // kernels of this stream may be launched before those before them have ended: see above
   static constexpr int counters_per_multiprocessor = 4;
   std::size_t counter_bytes() const {
     return std::size_t(multiprocessors) * counters_per_multiprocessor * sizeof(unsigned);
@@ -93,7 +104,7 @@ void for_each(const LaunchContext& context, std::int64_t count, const Body& body
   if (count <= 0) return;
   const std::int64_t needed = (count + each_threads - 1) / each_threads;
   const std::int64_t max_blocks = std::int64_t(context.multiprocessors) * 32;
-  launch(context.stream, needed < max_blocks ? needed : max_blocks, each_threads, 0, Each<Body>{count, body});
+  launch(context, needed < max_blocks ? needed : max_blocks, each_threads, 0, Each<Body>{count, body});
 }
 
 }  // namespace millrace::cuda

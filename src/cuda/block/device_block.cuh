@@ -60,21 +60,34 @@ struct DeviceBlock {
 
 template <int max_threads, int min_blocks, class Body>
 __global__ void __launch_bounds__(max_threads, min_blocks) block_kernel(const __grid_constant__ Body body) {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();            // before the first access of memory
+  cudaTriggerProgrammaticLaunchCompletion();  // when all blocks have come here, those of the next kernel may start
+#endif
   DeviceBlock block;
   body(block);
 }
 
 template <int max_threads = launch_threads, int min_blocks = launch_blocks, class Body>
-void launch(StreamHandle stream, std::int64_t blocks, int threads, std::size_t shared_bytes, const Body& body) {
+void launch(const LaunchContext& context, std::int64_t blocks, int threads, std::size_t shared_bytes,
+            const Body& body) {
   if (blocks <= 0) return;
   MR_CHECK(threads <= max_threads, "a kernel for at most {} threads is launched with {}", max_threads, threads);
   const auto kernel = block_kernel<max_threads, min_blocks, Body>;
   if (shared_bytes > 48u << 10)
     MR_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)));
   void* arguments[] = {const_cast<Body*>(&body)};
-  const void* function = reinterpret_cast<const void*>(kernel);  // CUDA 12 has no overload for pointers to functions
-  check(cudaLaunchKernel(function, dim3(unsigned(blocks)), dim3(unsigned(threads)), arguments, shared_bytes, stream),
-        "launch of a kernel");
+  cudaLaunchAttribute dependent{};
+  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  dependent.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(unsigned(blocks));
+  config.blockDim = dim3(unsigned(threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = context.stream;
+  config.attrs = &dependent;
+  config.numAttrs = context.dependent ? 1 : 0;
+  check(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), arguments), "launch of a kernel");
 }
 
 }  // namespace millrace::cuda

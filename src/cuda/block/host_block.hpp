@@ -62,16 +62,25 @@ class HostBlock {
 // The numbers [0, blocks) in a random order, another one in each call of a thread.
 std::vector<std::int64_t> shuffled_blocks(std::int64_t blocks);
 
-// Runs a kernel, at once or when its turn in the stream comes. A test links one of two definitions: that of
-// tests/support/host/launch.cpp, or that of tests/simulated_cuda. kernel: the name of its type.
-void run_on_host(StreamHandle, const char* kernel, std::function<void()> run);
+// Runs a kernel, at once or when its turn in the stream comes; if it is dependent, perhaps earlier, but the kernels
+// before it have ended when wait_for_earlier_kernels() returns. A test links one of two definitions: those of
+// tests/support/host/launch.cpp, or those of tests/simulated_cuda. kernel: the name of its type.
+struct HostLaunch {
+  StreamHandle stream;
+  const char* kernel;
+  bool dependent;
+};
+void run_on_host(const HostLaunch&, std::function<void()> run);
+void wait_for_earlier_kernels();
 
 // The kernel gets its arguments by value, as on a GPU.
 template <int max_threads = launch_threads, int = launch_blocks, class Body>
-void launch(StreamHandle stream, std::int64_t blocks, int threads, std::size_t shared_bytes, const Body& body) {
+void launch(const LaunchContext& context, std::int64_t blocks, int threads, std::size_t shared_bytes,
+            const Body& body) {
   if (blocks <= 0) return;
   MR_CHECK(threads <= max_threads, "a kernel for at most {} threads is launched with {}", max_threads, threads);
-  run_on_host(stream, typeid(Body).name(), [=] {
+  run_on_host({context.stream, typeid(Body).name(), context.dependent}, [=] {
+    wait_for_earlier_kernels();
     for (const std::int64_t b : shuffled_blocks(blocks)) {
       HostBlock block(b, blocks, threads, shared_bytes);
       block.run([&] { body(block); });

@@ -77,7 +77,7 @@ class BatchNorm : public Op {
       const float* mean = train ? moments(args, 0) : args.weight[2].as<float>();
       const float* scale = train ? moments(args, 1) : args.weight[3].as<float>();
       const auto apply = [&](auto has_residual) {
-        launch(context_.stream, std::int64_t(apply_slabs_) * l_.tiles, threads_, 0,
+        launch(context_, std::int64_t(apply_slabs_) * l_.tiles, threads_, 0,
                Normalise<T, has_residual>{l_, args.dst.as<T>(), args.src[0].as<T>(), args.src[1].as<T>(),
                                           args.weight[0].as<float>(), args.weight[1].as<float>(), mean, scale,
                                           spec_.epsilon, !train, relu(), bits(args)});
@@ -131,7 +131,7 @@ class BatchNorm : public Op {
 
   template <class Body>
   void launch_sums(const Body& body) const {
-    launch(context_.stream, std::int64_t(sum_slabs_) * l_.tiles, threads_, reduce_block_bytes(l_), body);
+    launch(context_, std::int64_t(sum_slabs_) * l_.tiles, threads_, reduce_block_bytes(l_), body);
   }
 
   template <class T>
@@ -170,7 +170,7 @@ class BatchNorm : public Op {
       launch_sums(GradientSums<T, masked>{l_, inputs, mean, tree(args), of_sums});
     T *dx = args.diff_src[0].as<T>(), *dr = args.diff_src[1].as<T>();
     if (!dx && !dr) return;
-    launch(context_.stream, std::int64_t(apply_slabs_) * l_.tiles, threads_, 0,
+    launch(context_, std::int64_t(apply_slabs_) * l_.tiles, threads_, 0,
            Gradient<T, masked>{l_, dx, dr, inputs, args.weight[0].as<float>(), mean, inverse, mean_g, slope});
   }
 

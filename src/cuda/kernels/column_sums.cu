@@ -76,7 +76,7 @@ void sum_columns(const LaunchContext& context, float* sum, const T* values, std:
   if (packs == 0) return;
   const int wide = int(std::min<std::int64_t>(packs, max_width)), high = threads / wide;
   const std::int64_t tiles = (packs + wide - 1) / wide, part_rows = (rows + parts - 1) / parts;
-  launch(context.stream, tiles * parts, threads, threads * n * sizeof(float),
+  launch(context, tiles * parts, threads, threads * n * sizeof(float),
          SumColumns<T, n>{sum, values, rows, columns, part_rows, tiles, wide, high, add});
 }
 

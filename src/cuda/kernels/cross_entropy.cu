@@ -182,7 +182,7 @@ class CrossEntropy : public Op {
     const std::size_t bytes = std::size_t(classes_) * sizeof(float);
     const bool cached = bytes <= max_cached_bytes;
     T* diff = spec_.mode == Mode::train ? args.diff_src[0].as<T>() : nullptr;
-    launch<max_threads, 2>(context_.stream, rows_, even_threads(std::max<std::int64_t>(classes_ / n, 1), max_threads),
+    launch<max_threads, 2>(context_, rows_, even_threads(std::max<std::int64_t>(classes_ / n, 1), max_threads),
                            cached ? bytes : 0,
                            CrossEntropyRow<T, n>{args.src[0].as<T>(), args.src[1].as<std::int32_t>(), diff,
                                                  static_cast<RowLoss*>(args.workspace), args.state, int(classes_),

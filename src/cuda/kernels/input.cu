@@ -147,7 +147,7 @@ class Input : public Op {
                         Divider(extents_.height),
                         Divider(channels_ + spec_.padded_channels),
                         row_count % Kernel::n == 0 && aligned(dst, Kernel::n)};
-    launch(context_.stream, rows * blocks, threads, sizeof(typename Kernel::Sample), kernel);
+    launch(context_, rows * blocks, threads, sizeof(typename Kernel::Sample), kernel);
   }
 
   InputSpec spec_;

@@ -75,7 +75,7 @@ class Mse : public Op {
   void parts(const OpArgs& args) const {
     T* diff = spec_.mode == Mode::train ? args.diff_src[0].as<T>() : nullptr;
     const std::int64_t longest = features_ < part_count ? features_ : part_count;
-    launch(context_.stream, sums_, even_threads(longest / n, 256), 0,
+    launch(context_, sums_, even_threads(longest / n, 256), 0,
            MsePart<T, n>{args.src[0].as<T>(), args.src[1].as<float>(), diff, static_cast<RowLoss*>(args.workspace),
                          args.state, features_, parts_});
   }

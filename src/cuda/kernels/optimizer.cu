@@ -44,11 +44,11 @@ class Optimizer : public OptimizerOp {
     }
     if (phase == 1)
       launch<1024, 1>(
-          context_.stream, 1, 1024, 0,
+          context_, 1, 1024, 0,
           PrepareStep{sums, all_, args.state, step_scalars_.as<StepScalars>(), spec_.clip, spec_.beta1, spec_.beta2});
     if (phase == 1 && lamb) {
       zero_sums_of_other_ranks(sums);
-      launch(context_.stream, owned_, chunk_threads, 0,
+      launch(context_, owned_, chunk_threads, 0,
              LambMoments{chunks_.as<Chunk>(), step_scalars_.as<StepScalars>(), args.gradient, args.master, args.moment1,
                          args.moment2, weight_sums, sums, adam});
       return;
@@ -80,10 +80,10 @@ class Optimizer : public OptimizerOp {
       device_.fill_zero(Stream::compute, sums, std::size_t(all_ * (spec_.by_segment() ? 2 : 1)) * sizeof(double));
   }
   void sum_squares(const float* values, bool of_master, double* sums) const {
-    launch(context_.stream, owned_, chunk_threads, 0, SumSquares{chunks_.as<Chunk>(), values, of_master, sums});
+    launch(context_, owned_, chunk_threads, 0, SumSquares{chunks_.as<Chunk>(), values, of_master, sums});
   }
   void compute_trust_ratios(const double* sums) const {
-    launch(context_.stream, std::int64_t(spec_.segments.size()), 128, 0,
+    launch(context_, std::int64_t(spec_.segments.size()), 128, 0,
            ComputeTrustRatios{segments_.as<SegmentChunks>(), sums + all_, sums, step_scalars_.as<StepScalars>(),
                               trust_ratios_.as<float>(), spec_.kind == Kind::lars, spec_.trust_coefficient,
                               spec_.epsilon});
@@ -93,7 +93,7 @@ class Optimizer : public OptimizerOp {
     dispatch_dtype(spec_.weight_dtype, [&](auto zero) {
       using W = decltype(zero);
       launch(
-          context_.stream, owned_, chunk_threads, 0,
+          context_, owned_, chunk_threads, 0,
           Update<Rule, W>{chunks_.as<Chunk>(), step_scalars_.as<StepScalars>(), trust_ratios_.as<float>(),
                           args.gradient, args.master, args.moment1, args.moment2, static_cast<W*>(args.weights), rule});
     });

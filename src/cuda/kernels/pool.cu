@@ -143,7 +143,7 @@ class Pool : public Op {
     body.dst = dst;
     body.src = src;
     const int threads = (body.lanes * body.tile + 31) / 32 * 32;
-    launch(context_.stream, spec_.src[0] * body.tiles, threads,
+    launch(context_, spec_.src[0] * body.tiles, threads,
            std::size_t(body.lanes) * std::size_t(body.tile * n) * sizeof(float), body);
   }
 

@@ -41,7 +41,7 @@ struct AddRowLosses {
 };
 
 inline void add_row_losses(const LaunchContext& context, StepState* state, const RowLoss* rows, std::int64_t count) {
-  launch(context.stream, 1, 256, 0, AddRowLosses{state, rows, count});
+  launch(context, 1, 256, 0, AddRowLosses{state, rows, count});
 }
 
 // The number of threads for a block with so many items, at most max_threads: whole warps, and equal work for all of

@@ -154,9 +154,9 @@ Sorted sort(const LaunchContext& context, const Token* tokens, const Plan& plan,
   for (int shift = 0; shift == 0 || (shift < 32 && (plan.vocabulary - 1) >> shift > 0); shift += 8) {
     const Digits<Token> digits{tokens, order, count, part, shift};
     std::int32_t* const next = plan.order(workspace, which);
-    launch(context.stream, plan.blocks, radix, sizeof(Tile), Count<Token>{digits, counts});
-    launch(context.stream, 1, radix, radix * sizeof(std::int32_t), Offsets{counts, int(plan.blocks)});
-    launch(context.stream, plan.blocks, radix, sizeof(Tile), Scatter<Token>{digits, counts, next});
+    launch(context, plan.blocks, radix, sizeof(Tile), Count<Token>{digits, counts});
+    launch(context, 1, radix, radix * sizeof(std::int32_t), Offsets{counts, int(plan.blocks)});
+    launch(context, plan.blocks, radix, sizeof(Tile), Scatter<Token>{digits, counts, next});
     order = next;
     which = 1 - which;
   }

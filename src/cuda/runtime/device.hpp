@@ -50,8 +50,9 @@ class CudaDevice : public Device {
   StreamHandle stream(Stream s) const { return streams_[std::size_t(s)]; }
   int ordinal() const { return ordinal_; }
   int multiprocessors() const { return multiprocessors_; }
-  bool capturing(Stream = Stream::compute) const;  // whether the stream is in a capture now
-  std::string bus_id() const;                      // "0000:1b:00.0": the same for ranks that share the GPU
+  int compute_capability() const { return capability_; }  // 90 for 9.0
+  bool capturing(Stream = Stream::compute) const;         // whether the stream is in a capture now
+  std::string bus_id() const;                             // "0000:1b:00.0": the same for ranks that share the GPU
   const std::string& mig_instance() const { return mig_instance_; }  // see mig_instance_of()
   // Sets memory_bytes() to this rank's part of the memory that is free now, after the libraries have allocated theirs.
   // ranks: how many ranks share the GPU. A reserve stays free for code that is loaded at a kernel's first launch, and

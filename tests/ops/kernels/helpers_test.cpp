@@ -114,7 +114,7 @@ TEST(Blocks, OneOfThemIsTheLastAndLeavesTheCounterZero) {
     std::vector<double> sums(3, 0.0);
     for (int n = 0; n < 3; ++n) {
       std::vector<double> parts(std::size_t(blocks) * 64, std::nan(""));
-      cuda::launch(nullptr, blocks, 64, 0, AddUpInLastBlock{parts.data(), sums.data(), &counter, n});
+      cuda::launch(context, blocks, 64, 0, AddUpInLastBlock{parts.data(), sums.data(), &counter, n});
       EXPECT_EQ(counter, 0u);
     }
     EXPECT_EQ(sums, std::vector<double>(3, 64.0 * blocks * (blocks + 1) / 2)) << blocks;
@@ -131,8 +131,8 @@ struct NoteOrder {
 
 TEST(Blocks, RunInAnotherOrderInEachLaunch) {
   std::vector<std::int64_t> first, second;
-  cuda::launch(nullptr, 50, 32, 0, NoteOrder{&first});
-  cuda::launch(nullptr, 50, 32, 0, NoteOrder{&second});
+  cuda::launch(context, 50, 32, 0, NoteOrder{&first});
+  cuda::launch(context, 50, 32, 0, NoteOrder{&second});
   EXPECT_NE(first, second);
   std::sort(first.begin(), first.end());
   std::sort(second.begin(), second.end());

@@ -3,6 +3,7 @@
 
 namespace millrace::cuda {
 
-void run_on_host(StreamHandle, const char*, std::function<void()> run) { run(); }
+void run_on_host(const HostLaunch&, std::function<void()> run) { run(); }
+void wait_for_earlier_kernels() {}
 
 }  // namespace millrace::cuda
