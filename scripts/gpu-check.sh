@@ -76,7 +76,8 @@ ratios() {
   ratio "batch 8, speed with a graph over eager" "$(figure step-8-graph-off "$step")" "$(figure step-8-graph-on "$step")" 1.15
   ratio "batch 32, speed eager over with a graph" "$(figure step-32-graph-on "$step")" "$(figure step-32-graph-off "$step")" 0.9
   for batch in 8 32; do
-    ratio "batch $batch, speed with dependent launches" "$(figure step-$batch-graph-on "$step")" "$(figure step-$batch-dependent "$step")" 1.02
+    ratio "batch $batch, speed with dependent launches" "$(figure step-$batch-graph-on "$step")" "$(figure step-$batch-dependent_launch "$step")" 1.02
+    ratio "batch $batch, speed with persistent norms" "$(figure step-$batch-graph-on "$step")" "$(figure step-$batch-persistent_norm "$step")" 1.02
   done
   ratio "GPU busy, synthetic data, %" "$(figure busy-synthetic 'traced steps: busy \([0-9.]*\) %')" 1 99
   ratio "GPU busy, packed shards, %" "$(figure busy-shards 'traced steps: busy \([0-9.]*\) %')" 1 98
@@ -150,6 +151,7 @@ train() {
   train tuned-off 1 --cuda.autotune off
   train fp16 1 --run.precision fp16
   train dependent 1 --run.precision fp16 --cuda.dependent_launch on
+  train persistent 1 --run.precision fp16 --cuda.persistent_norm on
   train level2 1 --run.precision fp16 --model.fusion 2
   train bf16 1 --run.precision bf16
   train accumulated 1 --train.micro_batch 32
@@ -162,8 +164,8 @@ train() {
     near train-$run 1 1e-3
     near train-$run 20 1e-2
   done
-  for run in fp16 dependent level2 bf16 overflow; do near train-$run 1 1e-2; done
-  for run in fp16 dependent level2; do  # the effect of rounding grows with the steps: on the CPU it is 3 to 6 % at step 20
+  for run in fp16 dependent persistent level2 bf16 overflow; do near train-$run 1 1e-2; done
+  for run in fp16 dependent persistent level2; do  # the effect of rounding grows with the steps: on the CPU it is 3 to 6 % at step 20
     near train-$run 10 2e-2
     near train-$run 20 1e-1
   done
@@ -179,7 +181,9 @@ train() {
     for graph in on off; do
       try step-$batch-graph-$graph 30 $launch 1 "$millrace" bench step $large --train.global_batch $batch --cuda.autotune off --cuda.graph $graph
     done
-    try step-$batch-dependent 30 $launch 1 "$millrace" bench step $large --train.global_batch $batch --cuda.autotune off --cuda.dependent_launch on
+    for key in dependent_launch persistent_norm; do
+      try step-$batch-$key 30 $launch 1 "$millrace" bench step $large --train.global_batch $batch --cuda.autotune off --cuda.$key on
+    done
   done
   for level in 1 2; do
     try bench-mlp-level$level 60 $launch 1 "$millrace" bench step $mlp --train.global_batch 4096 --model.fusion $level

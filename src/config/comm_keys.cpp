@@ -53,6 +53,9 @@ void add_cuda_keys(Keys& k) {
   k.push_back(switch_key(MR_FIELD(cuda.dependent_launch),
                          "launch millrace's own kernels while the kernel before them still runs; they wait on the GPU "
                          "until it has ended. Needs compute capability 9.0. Not tried on a GPU yet"));
+  k.push_back(switch_key(MR_FIELD(cuda.persistent_norm),
+                         "batch norms whose tensors fit into the shared memory of the GPU read them once, not twice. "
+                         "With one rank only. Not tried on a GPU yet"));
   k.push_back(size_key(MR_FIELD(cuda.workspace), Range{.low = 0, .high = double(1ull << 40)},
                        "largest workspace that one convolution may use"));
   k.push_back(number_key(MR_FIELD(cuda.nccl_max_ctas), at_least(1),

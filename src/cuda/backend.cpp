@@ -48,6 +48,12 @@ class CudaBackend : public Backend {
       fail(Exit::config,
            "cuda.dependent_launch: needs a GPU of compute capability 9.0. switch it off for this one ({})",
            device.describe());
+    if (!options.cuda.persistent_norm) return;
+    if (world.size() > 1)
+      fail(
+          Exit::config,
+          "cuda.persistent_norm: its kernels could wait for ever beside those of NCCL. switch it off, or use one rank");
+    context_.shared_bytes = device.shared_bytes();
   }
 
   Device& device() override { return device_; }

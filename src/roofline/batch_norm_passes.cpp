@@ -8,21 +8,27 @@ double bits(const BatchNormSpec& s) { return double(s.src.count()) / 8; }
 // At level 2 the convolution behind applies the gradient of the ReLU, so no bits are stored.
 bool keeps_bits(const BatchNormSpec& s) { return s.activation == Activation::relu && !s.consumes_diff_sums; }
 
+batch_norm::Layout layout(const BatchNormSpec& s) { return batch_norm::layout_of(s.src.count(), s.src[-1]); }
+
 }  // namespace
 
 void forward_passes(const BatchNormSpec& s, OpPasses& out) {
   const double tensor = tensor_bytes(s.src, s.dtype);
-  out.add(PassKind::norm_statistics, s.consumes_sums ? 0 : tensor);
+  const bool one_kernel = !s.consumes_sums && s.mode == Mode::train &&
+                          plan_forward(layout(s), int(size_of(s.dtype)), s.residual, out.on_chip).fits;
+  if (!one_kernel) out.add(PassKind::norm_statistics, s.consumes_sums ? 0 : tensor);
   if (out.unbuilt.norm_in_next_conv && s.consumes_diff_sums) return;
   out.add(PassKind::norm_apply, (s.residual ? 3 : 2) * tensor + (keeps_bits(s) ? bits(s) : 0));
 }
 
 void backward_passes(const BatchNormSpec& s, OpPasses& out) {
-  const double tensor = tensor_bytes(s.src, s.dtype);
-  const double inputs = 2 * tensor + (keeps_bits(s) ? bits(s) : 0);
-  out.add(PassKind::norm_gradient_sums, s.consumes_diff_sums ? 0 : inputs);
+  const double tensor = tensor_bytes(s.src, s.dtype), mask = keeps_bits(s) ? bits(s) : 0;
   const int results = int(out.wants_gradient(0)) + int(s.residual && out.wants_gradient(1));
-  if (results > 0) out.add(PassKind::norm_gradient_apply, inputs + results * tensor);
+  const bool one_kernel =
+      !s.consumes_diff_sums && results > 0 && plan_backward(layout(s), int(size_of(s.dtype)), out.on_chip).fits;
+  if (one_kernel) return out.add(PassKind::norm_gradient_apply, (2 + results) * tensor + 2 * mask);
+  out.add(PassKind::norm_gradient_sums, s.consumes_diff_sums ? 0 : 2 * tensor + mask);
+  if (results > 0) out.add(PassKind::norm_gradient_apply, (2 + results) * tensor + mask);
 }
 
 }  // namespace millrace::roofline

@@ -15,7 +15,7 @@ namespace millrace::roofline {
 namespace {
 
 // Dense rates from NVIDIA's data sheets of the A100 (2021), H100 (2023), H200 (2024) and HGX B200 (2024).
-// NVLink: half of the stated sum of both directions.
+// NVLink: half of the stated sum of both directions. Multiprocessors and their memory: CUDA C++ programming guide.
 const std::vector<GpuModel>& table() {
   static const std::vector<GpuModel> gpus = {
       {.name = "a100",
@@ -24,28 +24,36 @@ const std::vector<GpuModel>& table() {
        .bf16 = 312e12,
        .tf32 = 156e12,
        .fp32 = 19.5e12,
-       .nvlink = 300e9},
+       .nvlink = 300e9,
+       .multiprocessors = 108,
+       .shared_memory = 164 << 10},
       {.name = "b200",
        .memory_bandwidth = 8e12,
        .fp16 = 2250e12,
        .bf16 = 2250e12,
        .tf32 = 1125e12,
        .fp32 = 75e12,
-       .nvlink = 900e9},
+       .nvlink = 900e9,
+       .multiprocessors = 148,
+       .shared_memory = 228 << 10},
       {.name = "h100",
        .memory_bandwidth = 3.35e12,
        .fp16 = 989e12,
        .bf16 = 989e12,
        .tf32 = 494e12,
        .fp32 = 67e12,
-       .nvlink = 450e9},
+       .nvlink = 450e9,
+       .multiprocessors = 132,
+       .shared_memory = 228 << 10},
       {.name = "h200",
        .memory_bandwidth = 4.8e12,
        .fp16 = 989e12,
        .bf16 = 989e12,
        .tf32 = 494e12,
        .fp32 = 67e12,
-       .nvlink = 450e9},
+       .nvlink = 450e9,
+       .multiprocessors = 132,
+       .shared_memory = 228 << 10},
   };
   return gpus;
 }
@@ -71,6 +79,7 @@ struct Field {
 };
 double rate(const std::string& text) { return parse_rate(text); }
 double seconds(const std::string& text) { return parse_seconds(text); }
+double bytes(const std::string& text) { return double(parse_bytes(text)); }
 constexpr Field fields[] = {{"memory_bandwidth", &GpuModel::memory_bandwidth, rate},
                             {"fp16", &GpuModel::fp16, number},
                             {"bf16", &GpuModel::bf16, number},
@@ -80,7 +89,9 @@ constexpr Field fields[] = {{"memory_bandwidth", &GpuModel::memory_bandwidth, ra
                             {"launch_gap", &GpuModel::launch_gap, seconds},
                             {"memory_efficiency", &GpuModel::memory_efficiency, share},
                             {"tensor_efficiency", &GpuModel::tensor_efficiency, share},
-                            {"link_efficiency", &GpuModel::link_efficiency, share}};
+                            {"link_efficiency", &GpuModel::link_efficiency, share},
+                            {"multiprocessors", &GpuModel::multiprocessors, number},
+                            {"shared_memory", &GpuModel::shared_memory, bytes}};
 
 std::string trimmed(const std::string& text) {
   const auto first = text.find_first_not_of(" \t\r"), last = text.find_last_not_of(" \t\r");

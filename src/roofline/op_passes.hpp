@@ -6,12 +6,17 @@ namespace millrace::roofline {
 
 class OpPasses {
  public:
-  OpPasses(const Graph& graph, const Node& node, bool first, const UnbuiltFusions& unbuilt, std::vector<Pass>& out)
-      : first(first), unbuilt(unbuilt), graph_(graph), node_(node), out_(out) {}
+  struct Options {
+    UnbuiltFusions unbuilt = {};
+    batch_norm::OnChipMemory on_chip = {};
+  };
+  OpPasses(const Graph& graph, const Node& node, bool first, const Options& options, std::vector<Pass>& out)
+      : first(first), unbuilt(options.unbuilt), on_chip(options.on_chip), graph_(graph), node_(node), out_(out) {}
 
   Phase phase = Phase::forward;
   const bool first;  // weight gradients are written, not added to
   const UnbuiltFusions unbuilt;
+  const batch_norm::OnChipMemory on_chip;
 
   void add(PassKind kind, double bytes, int launches = 1) {
     out_.push_back({kind, phase, node_.name, bytes, 0, DType::f32, launches});

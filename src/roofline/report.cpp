@@ -175,7 +175,9 @@ json to_json(const GpuModel& gpu) {
           {"launch_gap", gpu.launch_gap},
           {"memory_efficiency", gpu.memory_efficiency},
           {"tensor_efficiency", gpu.tensor_efficiency},
-          {"link_efficiency", gpu.link_efficiency}};
+          {"link_efficiency", gpu.link_efficiency},
+          {"multiprocessors", gpu.multiprocessors},
+          {"shared_memory", gpu.shared_memory}};
 }
 
 json to_json(const Column& column, double samples) {

@@ -73,7 +73,7 @@ std::vector<Pass> passes_of(const TrainingStep& step, const FusionLevel& fusion)
     append(out, repack);
     labels += int(repack.size()) + m.count * labels_of(graph);
     for (int k = 0; k < m.count; ++k) {
-      append(out, micro_batch_passes(graph, first, fusion.unbuilt));
+      append(out, micro_batch_passes(graph, first, fusion.unbuilt, step.on_chip));
       first = false;
     }
   }

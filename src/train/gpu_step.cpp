@@ -118,6 +118,14 @@ roofline::StepDescription description(const RunConfig& config, int ranks) {
   return out;
 }
 
+batch_norm::OnChipMemory on_chip_memory(const roofline::GpuModel& gpu, int ranks) {
+  if (ranks > 1) fail(Exit::config, "cuda.persistent_norm: works with one rank only. switch it off");
+  if (gpu.multiprocessors <= 0 || gpu.shared_memory <= 0)
+    fail(Exit::config, "cuda.persistent_norm: the description of {} gives no multiprocessors and shared_memory",
+         gpu.name);
+  return {int(gpu.multiprocessors), std::int64_t(gpu.shared_memory)};
+}
+
 }  // namespace
 
 std::string describe_gpu_step(World& world, const RunConfig& config, const roofline::GpuModel& gpu, bool json) {
@@ -138,6 +146,7 @@ std::string describe_gpu_step(World& world, const RunConfig& config, const roofl
   step.breadcrumb_interval = breadcrumb_interval(config.cuda.breadcrumbs);
   step.global_batch = batching.global_batch;
   step.tf32 = config.cuda.tf32;
+  if (config.cuda.persistent_norm) step.on_chip = on_chip_memory(gpu, ranks);
   const roofline::StepDescription about = description(config, ranks);
   return json ? roofline::report_json(step, about, gpu) : roofline::report(step, about, gpu);
 }

@@ -16,7 +16,7 @@ nvcc, source, names = sys.argv[1], sys.argv[2], sys.argv[3:]
 WIDE = {
     "activation": {r"VectorizedLoopILi8ENS.*Forward": (1, 1), r"VectorizedLoopILi8ENS.*Backward": (2, 1)},
     "add": {"AddElements": (2, 1), "CopyTwice": (1, 2)},
-    "batch_norm": {"Normalise[IN]": (1, 1), "8Gradient[IN]": (1, 1)},
+    "batch_norm": {"Normalise[IN]": (1, 1), "8Gradient[IN]": (1, 1), "ResidentForward": (1, 1), "ResidentBackward": (2, 1)},
     "bias": {r"AddBias.*Li8E": (1, 1)},
     "channels": {r"CopyChannels.*Li4E": (0, 0)},
     "column_sums": {r"SumColumns.*3f16ELi8E": (1, 0)},
@@ -32,7 +32,7 @@ WIDE = {
              r"8Backward.*Li8E": (1, 1)},
 }
 # By file, a pattern for the name of a kernel, and what its code must contain: the last block sees what all have written.
-CONTAINS = {"batch_norm": {p: (r"membar\.gl|fence\.\S*gpu", r"atom\S*\.inc\.u32") for p in ("10Statistics", "12GradientSums")}}
+CONTAINS = {"batch_norm": {p: (r"membar\.gl|fence\.\S*gpu", r"atom\S*\.inc\.u32") for p in ("10Statistics", "12GradientSums", "Resident(?:For|Back)ward")}}
 # Instructions of PTX, for kernels whose loops are limited by arithmetic rather than memory otherwise.
 INSTRUCTIONS = {r"NormalizeAugmented.*StoredValuesIh.*CropFlipELi4E": 2500, r"NormalizeAugmented.*StoredValuesIh.*ELi8E": 2500,
                 r"VectorizedLoopILi8E.*NormalizeContiguous": 700}

@@ -22,15 +22,18 @@ TEST(Gpu, EveryNameHasAllRates) {
 }
 
 TEST(Gpu, AFileDescribesOne) {
-  const GpuModel gpu = parse_gpu("l4.txt",
-                                 "# an L4\nname = NVIDIA L4\nmemory_bandwidth = 300GB/s\n\n fp16 = 121e12 # dense\n"
-                                 "launch_gap = 2us\nmemory_efficiency = 0.9\n");
+  const GpuModel gpu =
+      parse_gpu("l4.txt",
+                "# an L4\nname = NVIDIA L4\nmemory_bandwidth = 300GB/s\n\n fp16 = 121e12 # dense\n"
+                "launch_gap = 2us\nmemory_efficiency = 0.9\nmultiprocessors = 58\nshared_memory = 100KiB\n");
   EXPECT_EQ(gpu.name, "NVIDIA L4");
   EXPECT_DOUBLE_EQ(gpu.memory_bandwidth, 300e9);
   EXPECT_DOUBLE_EQ(gpu.fp16, 121e12);
   EXPECT_DOUBLE_EQ(gpu.bf16, 121e12);
   EXPECT_DOUBLE_EQ(gpu.tf32, 60.5e12);
   EXPECT_DOUBLE_EQ(gpu.launch_gap, 2e-6);
+  EXPECT_DOUBLE_EQ(gpu.multiprocessors, 58);
+  EXPECT_DOUBLE_EQ(gpu.shared_memory, 102400);
   EXPECT_DOUBLE_EQ(gpu.memory_efficiency, 0.9);
   EXPECT_DOUBLE_EQ(gpu.tensor_efficiency, default_tensor_efficiency);
   EXPECT_EQ(gpu.nvlink, 0);

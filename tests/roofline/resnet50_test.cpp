@@ -111,6 +111,18 @@ TEST(ResNet50, IdealTimesAreThoseCountedByHand) {
   EXPECT_NEAR(predicted({2, {}}), 10010, 200);
 }
 
+// 11 norms of 14x14x256 (25.7 MB) and 5 of 7x7x512 (12.8 MB) fit on the chip, the latter also with their gradient.
+TEST(ResNet50, NormsThatFitOnTheChipReadTheirTensorsOnce) {
+  TrainingStep step = step_of(resnet50(DType::f16, batch));
+  const StepTime usual = predict(passes_of(step, {1, {}}), step, *find_gpu("h200"));
+  step.on_chip = {132, 228 << 10};
+  const StepTime time = predict(passes_of(step, {1, {}}), step, *find_gpu("h200"));
+  const double large = 256 * 14 * 14 * 256 * 2, small = 256 * 7 * 7 * 512 * 2;
+  const double saved = 11 * large + 5 * small + 5 * 2 * small;
+  EXPECT_NEAR(usual.passes.bytes - time.passes.bytes, saved, 0.001 * saved);
+  EXPECT_EQ(usual.passes.launches - time.passes.launches, 16 + 5);
+}
+
 // 158 products of convolutions and 53 copies of their weight gradients, 212 kernels of norms, 4 of pools, and some for
 // input, head, loss, optimizer and state.
 TEST(ResNet50, LevelOneLaunchesAboutFourHundredAndFiftyKernels) {

@@ -32,6 +32,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int device) {
   std::snprintf(out->name, sizeof out->name, "simulated H200");
   out->totalGlobalMem = settings().memory_bytes;
   out->major = 9;
+  out->sharedMemPerMultiprocessor = 228 << 10;
   out->multiProcessorCount = 4;  // few, because each launches up to 32 blocks
   out->pciBusID = device + 1;
   std::memset(out->uuid.bytes, device + 1, sizeof out->uuid.bytes);

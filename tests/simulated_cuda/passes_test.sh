@@ -56,6 +56,8 @@ case_levels() {
   local level
   for level in 0 1 2; do expect_passes $level 1 level$level; done
   expect_passes 1 1 fp32 --run.precision fp32
+  expect_passes 1 1 persistent --cuda.persistent_norm on
+  expect_passes 2 1 persistent2 --cuda.persistent_norm on
   expect_passes 2 1 bf16 --run.precision bf16 --cuda.breadcrumbs off
 }
 case_modes() {

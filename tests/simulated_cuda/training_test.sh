@@ -1,6 +1,6 @@
 #!/bin/bash
 # Whole trainings on the simulated CUDA: the results of every mode, and the endings of failures.
-# Usage: training_test.sh MILLRACE_SIMULATED MPIEXEC results|autotune|networks|dependent|resnet|ranks|profile|diagnose|tune|failures|lost_ranks|stopped|captures|slots|seeds
+# Usage: training_test.sh MILLRACE_SIMULATED MPIEXEC results|autotune|networks|dependent|persistent|resnet|ranks|profile|diagnose|tune|failures|lost_ranks|stopped|captures|slots|seeds
 set -euo pipefail
 source "$(dirname "$0")/../app/lib.sh" "$1" "$2"
 unset MILLRACE_SIMULATED_SEED
@@ -97,6 +97,18 @@ case_networks() {
   expect_equal "the validation of one" "$(top1 cpu)" "$(top1 one)"
   expect_exit 0 train 1 fp16 "${few[@]}" "${on_gpu[@]}"
   expect_close fp16 one 0.05
+}
+# Norms that keep their tensors on the chip.
+case_persistent() {
+  small_config
+  local few=(--run.device cuda --cuda.autotune off --train.steps 8 --checkpoint.every none) on=(--cuda.persistent_norm on)
+  expect_exit 0 train 1 usual "${few[@]}" --run.precision fp32
+  expect_exit 0 train 1 persistent "${few[@]}" --run.precision fp32 "${on[@]}"
+  expect_close persistent usual 1e-5
+  expect_exit 0 train 1 eager "${few[@]}" --run.precision fp32 "${on[@]}" --cuda.graph off --cuda.dependent_launch on
+  expect_bits eager persistent
+  expect_exit 2 train 2 refused "${few[@]}" "${on[@]}"
+  expect_line 'cuda.persistent_norm: .* use one rank'
 }
 # Kernels that may start before the one before them has ended.
 case_dependent() {

@@ -37,6 +37,9 @@ struct CudaOptions {
   // Kernels of millrace may be launched before the kernel before them has ended (cuda/block/block.hpp). Needs compute
   // capability 9.0. Off until it has run on a GPU.
   bool dependent_launch = false;
+  // Norms whose tensors fit into the shared memory of all multiprocessors read them once, in a kernel whose blocks wait
+  // for each other (cuda/kernels/batch_norm_resident.hpp). For one rank. Off until it has run on a GPU.
+  bool persistent_norm = false;
   std::size_t workspace = std::size_t(512) << 20;  // bytes; the largest workspace of one convolution
   enum class CollectiveBackend { automatic, nccl, mpi };
   CollectiveBackend collective_backend = CollectiveBackend::automatic;  // automatic: NCCL if no ranks share a GPU

@@ -28,6 +28,8 @@ struct GpuModel {
   double memory_efficiency = default_memory_efficiency, tensor_efficiency = default_tensor_efficiency;
   double link_efficiency = default_link_efficiency;
   double launch_gap = default_launch_gap;  // seconds
+  double multiprocessors = 0;              // with cuda.persistent_norm; 0: unknown
+  double shared_memory = 0;                // bytes of a multiprocessor, likewise
 
   double product_rate(DType factors, bool use_tf32) const;  // FLOP/s by the data sheet
 };
@@ -38,7 +40,7 @@ std::string gpu_names();  // "a100, b200, h100, h200"
 
 // A GPU from text, one `key = value` a line; # begins a comment. Error(config) names `path`, the line and the key.
 //   name, memory_bandwidth (4.8TB/s), fp16 (989e12, in FLOP/s), bf16, tf32, fp32, nvlink (450GB/s), launch_gap (1.5us),
-//   memory_efficiency, tensor_efficiency, link_efficiency (0 to 1)
+//   memory_efficiency, tensor_efficiency, link_efficiency (0 to 1), multiprocessors, shared_memory (228KiB)
 // memory_bandwidth and fp16 are required. bf16 defaults to fp16, tf32 to half of fp16, fp32 to tf32 / 8.
 GpuModel parse_gpu(const std::string& path, const std::string& text);
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "millrace/model/graph.hpp"
+#include "millrace/ops/batch_norm_layout.hpp"
 
 namespace millrace::roofline {
 
@@ -63,8 +64,10 @@ struct UnbuiltFusions {
 };
 
 // A forward and a backward pass over one micro-batch. `first`: the first micro-batch of a step, whose weight gradients
-// overwrite the flat gradient; later ones add to it. The graph is rewritten for its fusion level.
-std::vector<Pass> micro_batch_passes(const Graph&, bool first, const UnbuiltFusions& = {});
+// overwrite the flat gradient; later ones add to it. The graph is rewritten for its fusion level. Norms that fit into
+// the memory of the multiprocessors read their tensors once.
+std::vector<Pass> micro_batch_passes(const Graph&, bool first, const UnbuiltFusions& = {},
+                                     const batch_norm::OnChipMemory& = {});
 // The backend's copies of the weights, made again after each change of them.
 std::vector<Pass> repack_passes(const Graph&);
 // OptimizerSpec: complete, with the shards of this rank.

@@ -37,6 +37,7 @@ struct TrainingStep {
   int breadcrumb_interval = 1;  // labelled operations for each breadcrumb; 0: none
   std::int64_t global_batch = 0;
   bool tf32 = false;
+  batch_norm::OnChipMemory on_chip;  // of the GPU, with cuda.persistent_norm
 
   int micro_batch_count() const;
 };

@@ -25,7 +25,11 @@
 //   is_last(counter, n)   true, for all threads of the block, in the last of n blocks that call it with this counter.
 //                         That block sees what the others wrote before their calls. The counter is zero before the
 //                         first call and after the last one (LaunchContext::counters)
-// All threads of a block must call sync(), sum(), max() and is_last() equally often.
+//   gate(g), open(g), pass(g, before)
+//                         a barrier between blocks: all read the gate, one opens it later, and the others pass when
+//                         they find that it differs from what they read. They see what that block saw and wrote before.
+//                         For kernels launched by launch_together(), whose blocks are all resident
+// All threads of a block must call these functions equally often.
 //
 // With LaunchContext::dependent ("programmatic dependent launch", from compute capability 9.0), the blocks of a kernel
 // may become resident when the last blocks of the kernel before it have begun. Each kernel begins with a wait: until
@@ -51,14 +55,17 @@ constexpr int launch_threads = 256, launch_blocks = 4;  // defaults of launch<ma
 struct LaunchContext {
   StreamHandle stream = nullptr;  // the compute stream
   int multiprocessors = 4;        // of the device
-  // Counters for Block::is_last(). The owner of the context has set all to zero, and each kernel leaves them zero. The
-  // kernels of the stream share them, because they run one after another.
+  // Counters for Block::is_last(), and gates behind them. The owner of the context has set all to zero, and each kernel
+  // leaves the counters zero. The kernels of the stream share them, because they run one after another.
   unsigned* counters = nullptr;
+  // For kernels that keep tensors in the memory of the multiprocessors; 0: there are none.
+  std::int64_t shared_bytes = 0;  // of a multiprocessor
   bool dependent = false;  // kernels of this stream may be launched before those before them have ended: see above
-  static constexpr int counters_per_multiprocessor = 4;
+  static constexpr int counters_per_multiprocessor = 4, gates_per_multiprocessor = 2;
   std::size_t counter_bytes() const {
-    return std::size_t(multiprocessors) * counters_per_multiprocessor * sizeof(unsigned);
+    return std::size_t(multiprocessors) * (counters_per_multiprocessor + gates_per_multiprocessor) * sizeof(unsigned);
   }
+  unsigned* gates() const { return counters ? counters + multiprocessors * counters_per_multiprocessor : nullptr; }
 };
 
 #ifdef __CUDACC__
@@ -73,6 +80,10 @@ struct LaunchContext {
 
 }  // namespace millrace::cuda
 
+// Both headers define
+//   launch(context, blocks, threads, shared_bytes, body)
+//   launch_together(...)      the same, but all blocks are resident at once, or the launch fails
+//   resident_blocks(...)      blocks of a kernel that a multiprocessor can hold at once
 #ifdef __CUDACC__
 #include "cuda/block/device_block.cuh"
 #else

@@ -15,7 +15,7 @@ struct DeviceBlock {
 
   template <class T>
   MR_DEVICE_INLINE T* shared() const {
-    extern __shared__ __align__(16) unsigned char mr_shared[];
+    extern __shared__ __align__(32) unsigned char mr_shared[];
     return reinterpret_cast<T*>(mr_shared);
   }
 
@@ -30,6 +30,21 @@ struct DeviceBlock {
     }
     __syncthreads();
     return last;
+  }
+
+  MR_DEVICE_INLINE unsigned gate(const unsigned* g) const { return *const_cast<const volatile unsigned*>(g); }
+  MR_DEVICE_INLINE void open(unsigned* g) const {
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    __threadfence();
+    atomicAdd(g, 1u);
+  }
+  MR_DEVICE_INLINE void pass(const unsigned* g, unsigned before) const {
+    if (threadIdx.x == 0) {
+      while (gate(g) == before) __nanosleep(100);
+      __threadfence();
+    }
+    __syncthreads();
   }
 
   template <class T>
@@ -68,26 +83,56 @@ __global__ void __launch_bounds__(max_threads, min_blocks) block_kernel(const __
   body(block);
 }
 
-template <int max_threads = launch_threads, int min_blocks = launch_blocks, class Body>
-void launch(const LaunchContext& context, std::int64_t blocks, int threads, std::size_t shared_bytes,
-            const Body& body) {
+template <class Kernel>
+void allow_shared_bytes(Kernel kernel, std::size_t bytes) {
+  if (bytes > 48u << 10) MR_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)));
+}
+
+template <int max_threads, int min_blocks, class Body>
+void launch_with(const LaunchContext& context, std::int64_t blocks, int threads, std::size_t shared_bytes,
+                 const Body& body, cudaLaunchAttribute* attribute) {
   if (blocks <= 0) return;
   MR_CHECK(threads <= max_threads, "a kernel for at most {} threads is launched with {}", max_threads, threads);
   const auto kernel = block_kernel<max_threads, min_blocks, Body>;
-  if (shared_bytes > 48u << 10)
-    MR_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared_bytes)));
+  allow_shared_bytes(kernel, shared_bytes);
   void* arguments[] = {const_cast<Body*>(&body)};
-  cudaLaunchAttribute dependent{};
-  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  dependent.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(unsigned(blocks));
   config.blockDim = dim3(unsigned(threads));
   config.dynamicSmemBytes = shared_bytes;
   config.stream = context.stream;
-  config.attrs = &dependent;
-  config.numAttrs = context.dependent ? 1 : 0;
+  config.attrs = attribute;
+  config.numAttrs = attribute ? 1 : 0;
   check(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), arguments), "launch of a kernel");
+}
+
+template <int max_threads = launch_threads, int min_blocks = launch_blocks, class Body>
+void launch(const LaunchContext& context, std::int64_t blocks, int threads, std::size_t shared_bytes,
+            const Body& body) {
+  cudaLaunchAttribute dependent{};
+  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  dependent.val.programmaticStreamSerializationAllowed = 1;
+  launch_with<max_threads, min_blocks>(context, blocks, threads, shared_bytes, body,
+                                       context.dependent ? &dependent : nullptr);
+}
+
+// A cooperative launch. It is not dependent: then its blocks might have to share the GPU with those of another kernel.
+template <int max_threads = launch_threads, int min_blocks = launch_blocks, class Body>
+void launch_together(const LaunchContext& context, std::int64_t blocks, int threads, std::size_t shared_bytes,
+                     const Body& body) {
+  cudaLaunchAttribute together{};
+  together.id = cudaLaunchAttributeCooperative;
+  together.val.cooperative = 1;
+  launch_with<max_threads, min_blocks>(context, blocks, threads, shared_bytes, body, &together);
+}
+
+template <int max_threads, int min_blocks, class Body>
+int resident_blocks(int threads, std::size_t shared_bytes, const Body*) {
+  const auto kernel = block_kernel<max_threads, min_blocks, Body>;
+  allow_shared_bytes(kernel, shared_bytes);
+  int blocks = 0;
+  MR_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes));
+  return blocks;
 }
 
 }  // namespace millrace::cuda

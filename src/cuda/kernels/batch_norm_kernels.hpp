@@ -35,6 +35,12 @@ struct Statistics {
 
   template <class Block>
   MR_DEVICE_INLINE void operator()(Block& block) const {
+    sum_up<at_once<T, 1>, true>(block, [](const Raw<T>&) {});
+  }
+
+  // Calls keep(raw) for each pack of the thread. Returns what add_up() returns.
+  template <int lines, bool descending, class Block, class Keep>
+  MR_DEVICE_INLINE bool sum_up(Block& block, const Keep& keep) const {
     const Place p = place_of(block, l);
     float sum[pack] = {}, square[pack] = {};
     if (!p.idle) {
@@ -43,9 +49,10 @@ struct Statistics {
       if (p.first == 0 && p.lane == 0)
         for (int i = 0; i < pack; ++i)
           if (p.column + i < l.channels) shift[p.column + i] = s[i];
-      for_each_line<at_once<T, 1>, true>(
+      for_each_line<lines, descending>(
           l, p, [&](std::int64_t e, int n) { return load_raw(x + e, n); },
           [&](const Raw<T>& raw, std::int64_t, int n) {
+            keep(raw);
             for (int i = 0; i < pack; ++i) {
               if (i >= n) continue;
               const float d = widen(raw.v[i]) - s[i];
@@ -55,7 +62,7 @@ struct Statistics {
           });
     }
     reduce_block(block, l, p, sum, square, tree.partial);
-    add_up(block, l, p, tree, [&](std::int64_t c, double total, double total_square) {
+    return add_up(block, l, p, tree, [&](std::int64_t c, double total, double total_square) {
       moments(c, double(shift[c]), total, total_square);
     });
   }
@@ -88,12 +95,19 @@ struct GradientSums {
 
   template <class Block>
   MR_DEVICE_INLINE void operator()(Block& block) const {
+    sum_up<true>(block, [](const Gradients<T>&) {});
+  }
+
+  // As in Statistics.
+  template <bool descending, class Block, class Keep>
+  MR_DEVICE_INLINE bool sum_up(Block& block, const Keep& keep) const {
     const Place p = place_of(block, l);
     float sum[pack] = {}, product[pack] = {};
     if (!p.idle) {
       float m[pack];
       load_channel_values(m, mean, l, p);
-      for_each_line<at_once<T, 2>, true>(l, p, inputs, [&](const Gradients<T>& in, std::int64_t, int n) {
+      for_each_line<at_once<T, 2>, descending>(l, p, inputs, [&](const Gradients<T>& in, std::int64_t, int n) {
+        keep(in);
         for (int i = 0; i < pack; ++i) {
           if (i >= n) continue;
           const float g = in.bits >> i & 1 ? widen(in.dy.v[i]) : 0.0f;
@@ -103,7 +117,7 @@ struct GradientSums {
       });
     }
     reduce_block(block, l, p, sum, product, tree.partial);
-    add_up(block, l, p, tree, [&](std::int64_t c, double total, double total_product) {
+    return add_up(block, l, p, tree, [&](std::int64_t c, double total, double total_product) {
       coefficients(c, total_product * double(coefficients.inverse[c]), total);
     });
   }
@@ -126,6 +140,12 @@ struct Normalise {
 
   template <class Block>
   MR_DEVICE_INLINE void operator()(Block& block) const {
+    write(block, [&](std::int64_t e, int n) { return load_raw(x + e, n); });
+  }
+
+  // load_x(e, n): n elements of x from e on.
+  template <class Block, class Load>
+  MR_DEVICE_INLINE void write(const Block& block, const Load& load_x) const {
     const Place p = place_of(block, l);
     if (p.idle) return;
     float m[pack], factor[pack], b[pack];
@@ -136,7 +156,7 @@ struct Normalise {
     load_channel_values(b, beta, l, p);
     const auto load = [&](std::int64_t e, int n) {
       Sources<T> in;
-      in.x = load_raw(x + e, n);
+      in.x = load_x(e, n);
       if (has_residual) in.residual = load_raw(residual + e, n);
       return in;
     };
@@ -165,6 +185,11 @@ struct Gradient {
 
   template <class Block>
   MR_DEVICE_INLINE void operator()(Block& block) const {
+    write(block, inputs);
+  }
+
+  template <class Block, class Load>
+  MR_DEVICE_INLINE void write(const Block& block, const Load& load) const {
     const Place p = place_of(block, l);
     if (p.idle) return;
     // factor * (g - mean_g - (x - mean) * slope) = a * g + b * (x - m) + c. For 16-bit types, m is 0 and c contains
@@ -181,7 +206,7 @@ struct Gradient {
       c[i] = a[i] * ((centered ? 0.0f : m[i] * b[i]) - c[i]);
       b[i] *= -a[i];
     }
-    for_each_line<at_once<T, 2>, false>(l, p, inputs, [&](const Gradients<T>& in, std::int64_t e, int n) {
+    for_each_line<at_once<T, 2>, false>(l, p, load, [&](const Gradients<T>& in, std::int64_t e, int n) {
       float g[pack], d[pack];
       for (int i = 0; i < pack; ++i) {
         g[i] = in.bits >> i & 1 ? widen(in.dy.v[i]) : 0.0f;

@@ -16,44 +16,44 @@ struct SumTree {
   float* partial;            // [slabs][2][width]: the two sums of each column
   double* grouped;           // [groups][2][width]
   unsigned* counters;        // one for each tile, or one if channels extend over several tiles; then [tiles][groups]
+  unsigned* gates;           // one for each tile, or one
 };
 
 constexpr std::size_t reduce_block_bytes(const Layout& l) {
-  return std::size_t(l.lanes) * l.tile * pack * 2 * sizeof(float);
+  return std::size_t(l.lanes) * l.tile * pack * sizeof(float);
 }
 
 // Adds up the two sums of each column over the lanes of the block, in their order, into partial[p.first][2][width].
 template <class Block>
 MR_DEVICE_INLINE void reduce_block(Block& block, const Layout& l, const Place& p, const float (&a)[pack],
                                    const float (&b)[pack], float* partial) {
-  float* shared = block.template shared<float>();  // [2][lanes][columns]
-  const int columns = l.tile * pack, half = l.lanes * columns;
-  const int mine = p.lane * columns + block.thread() % l.tile * pack;
-  if (!p.idle)
-    for (int i = 0; i < pack; ++i) {
-      shared[mine + i] = a[i];
-      shared[half + mine + i] = b[i];
-    }
-  block.sync();
+  float* shared = block.template shared<float>();  // [lanes][columns]
+  const int columns = l.tile * pack, mine = p.lane * columns + block.thread() % l.tile * pack;
   const std::int64_t tile_column = p.column - block.thread() % l.tile * pack;
-  for (int at = block.thread(); at < 2 * columns; at += block.threads()) {
-    const int k = at >= columns, column = at - k * columns;
-    if (tile_column + column >= l.width) continue;
-    double sum = 0;
-    for (int lane = 0; lane < l.lanes; ++lane) sum += double(shared[k * half + lane * columns + column]);
-    partial[(p.first * 2 + k) * l.width + tile_column + column] = float(sum);
+  for (int k = 0; k < 2; ++k) {
+    if (!p.idle)
+      for (int i = 0; i < pack; ++i) shared[mine + i] = k ? b[i] : a[i];
+    block.sync();
+    for (int column = block.thread(); column < columns; column += block.threads()) {
+      if (tile_column + column >= l.width) continue;
+      double sum = 0;
+      for (int lane = 0; lane < l.lanes; ++lane) sum += double(shared[lane * columns + column]);
+      partial[(p.first * 2 + k) * l.width + tile_column + column] = float(sum);
+    }
+    if (k == 0) block.sync();
   }
 }
 
 // Calls use(channel, a, b) once for each channel, with its two sums over all blocks of the launch and all columns of
-// the channel. All blocks call this after reduce_block().
+// the channel. All blocks call this after reduce_block(). Returns true in the block that called `use` for the channels
+// of its tile: there is one for each gate.
 template <class Block, class Use>
-MR_DEVICE_INLINE void add_up(Block& block, const Layout& l, const Place& p, const SumTree& t, const Use& use) {
+MR_DEVICE_INLINE bool add_up(Block& block, const Layout& l, const Place& p, const SumTree& t, const Use& use) {
   const int tile = int(unsigned(block.index()) % unsigned(l.tiles)), group = int(unsigned(p.first) / unsigned(t.group));
   const int begin = group * t.group, end = begin + t.group < t.slabs ? begin + t.group : t.slabs;
   const bool alone = l.width == l.channels;  // the tile has all columns of its channels, because a line is one row
   unsigned* of_groups = t.counters + (alone ? l.tiles : 1);
-  if (!block.is_last(of_groups + tile * t.groups + group, unsigned(end - begin))) return;
+  if (!block.is_last(of_groups + tile * t.groups + group, unsigned(end - begin))) return false;
   const int columns = l.tile * pack;
   for (int at = block.thread(); at < 2 * columns; at += block.threads()) {
     const int k = at >= columns;
@@ -64,7 +64,7 @@ MR_DEVICE_INLINE void add_up(Block& block, const Layout& l, const Place& p, cons
     MR_UNROLL_8 for (int slab = begin; slab < end; ++slab) sum += double(from[slab * 2 * l.width]);
     t.grouped[(group * 2 + k) * l.width + column] = sum;
   }
-  if (!block.is_last(t.counters + (alone ? tile : 0), unsigned(alone ? t.groups : t.groups * l.tiles))) return;
+  if (!block.is_last(t.counters + (alone ? tile : 0), unsigned(alone ? t.groups : t.groups * l.tiles))) return false;
   const std::int64_t first = alone ? std::int64_t(tile) * columns : 0;
   const std::int64_t last = alone && first + columns < l.channels ? first + columns : l.channels;
   for (std::int64_t c = first + block.thread(); c < last; c += block.threads()) {
@@ -77,6 +77,7 @@ MR_DEVICE_INLINE void add_up(Block& block, const Layout& l, const Place& p, cons
       }
     use(c, a, b);
   }
+  return true;
 }
 
 MR_DEVICE_INLINE void put(float* to, float value, bool add) { *to = add ? *to + value : value; }

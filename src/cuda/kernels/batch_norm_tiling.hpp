@@ -7,17 +7,11 @@
 // goes in the opposite direction, so that it finds the last lines of the first pass in the L2 cache.
 #pragma once
 #include "cuda/block/half.hpp"
+#include "millrace/ops/batch_norm_layout.hpp"
 
 namespace millrace::cuda::batch_norm {
 
-constexpr int pack = 8;  // elements of a pack; their ReLU bits fill one byte
-
-struct Layout {
-  std::int64_t count, width;    // elements of the tensor, and of a line
-  int whole_lines, lines;       // complete lines, and all of them: the last line may be shorter
-  std::int64_t channels, rows;  // of the tensor as the caller describes it
-  int tile, tiles, lanes;       // packs of a tile; tiles of a line; lines that a block handles at a time
-};
+using millrace::batch_norm::Layout, millrace::batch_norm::pack;
 
 struct Place {
   std::int64_t column;    // the first of the thread's eight columns
@@ -36,9 +30,8 @@ MR_DEVICE_INLINE Place place_of(const Block& block, const Layout& l) {
 template <class T>
 using Raw = Pack<T, pack>;
 
-// The number of lines that a thread loads at once, so that 64 bytes are in flight.
 template <class T, int inputs>
-constexpr int at_once = 8 / inputs / int(sizeof(T)) < 1 ? 1 : 8 / inputs / int(sizeof(T));
+constexpr int at_once = millrace::batch_norm::lines_at_once(inputs, int(sizeof(T)));
 
 template <class T>
 MR_DEVICE_INLINE Raw<T> load_raw(const T* from, int n) {

@@ -86,6 +86,7 @@ CudaDevice::CudaDevice(int ordinal, const DeviceOptions& options)
   name_ = properties.name;
   mig_instance_ = mig_instance_of(name_, properties.uuid.bytes, std::getenv("CUDA_VISIBLE_DEVICES"));
   capability_ = properties.major * 10 + properties.minor;
+  shared_bytes_ = std::int64_t(properties.sharedMemPerMultiprocessor);
   multiprocessors_ = properties.multiProcessorCount;
   const std::string too_old = explain_old_gpu(name_, properties.major, properties.minor);
   if (!too_old.empty()) fail(Exit::config, "{}", too_old);

@@ -50,9 +50,10 @@ class CudaDevice : public Device {
   StreamHandle stream(Stream s) const { return streams_[std::size_t(s)]; }
   int ordinal() const { return ordinal_; }
   int multiprocessors() const { return multiprocessors_; }
-  int compute_capability() const { return capability_; }  // 90 for 9.0
-  bool capturing(Stream = Stream::compute) const;         // whether the stream is in a capture now
-  std::string bus_id() const;                             // "0000:1b:00.0": the same for ranks that share the GPU
+  std::int64_t shared_bytes() const { return shared_bytes_; }  // of a multiprocessor
+  int compute_capability() const { return capability_; }       // 90 for 9.0
+  bool capturing(Stream = Stream::compute) const;              // whether the stream is in a capture now
+  std::string bus_id() const;                                  // "0000:1b:00.0": the same for ranks that share the GPU
   const std::string& mig_instance() const { return mig_instance_; }  // see mig_instance_of()
   // Sets memory_bytes() to this rank's part of the memory that is free now, after the libraries have allocated theirs.
   // ranks: how many ranks share the GPU. A reserve stays free for code that is loaded at a kernel's first launch, and
@@ -97,6 +98,7 @@ class CudaDevice : public Device {
   int ordinal_ = 0, multiprocessors_ = 0, capability_ = 0;
   std::string name_, mig_instance_;
   std::size_t memory_bytes_ = 0, total_bytes_ = 0;
+  std::int64_t shared_bytes_ = 0;
   std::array<StreamHandle, 3> streams_{};
   BreadcrumbWriter breadcrumbs_;
   FlightRecorder flight_recorder_;

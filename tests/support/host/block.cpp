@@ -72,20 +72,27 @@ std::unique_ptr<Fiber> make_fiber() {
   return fiber;
 }
 
+void prepare(int threads) {
+  Fibers& f = fibers;
+  while (int(f.all.size()) < threads) f.all.push_back(make_fiber());
+  for (int t = 0; t < threads; ++t) f.all[std::size_t(t)]->done = false;
+}
+
 }  // namespace
 
-HostBlock::HostBlock(std::int64_t index, std::int64_t blocks, int threads, std::size_t shared_bytes)
+HostBlock::HostBlock(std::int64_t index, std::int64_t blocks, int threads, std::size_t shared_bytes, int first_fiber)
     : index_(index),
       blocks_(blocks),
       threads_(threads),
-      shared_((shared_bytes + 7) / 8),
+      first_fiber_(first_fiber),
+      shared_(shared_bytes > 0 ? (shared_bytes + 7) / 8 + 4 : 0),
       exchange_(std::size_t(threads)) {
   if (!shared_.empty()) std::memset(static_cast<void*>(shared_.data()), 0xff, shared_.size() * sizeof(double));
 }
 
 void HostBlock::sync() {
   Fibers& f = fibers;
-  leave(f, *f.all[std::size_t(thread_)]);
+  leave(f, *f.all[std::size_t(first_fiber_ + thread_)]);
 }
 
 bool HostBlock::is_last(unsigned* counter, unsigned count) {
@@ -108,22 +115,43 @@ std::vector<std::int64_t> shuffled_blocks(std::int64_t blocks) {
   return order;
 }
 
+bool HostBlock::run_to_barrier(const std::function<void()>& body) {
+  Fibers& f = fibers;
+  f.body = &body;
+  int done = 0;
+  for (int t = 0; t < threads_; ++t) {
+    Fiber& fiber = *f.all[std::size_t(first_fiber_ + t)];
+    f.current = first_fiber_ + t;
+    thread_ = t;
+    enter(f, fiber);
+    done += fiber.done;
+  }
+  if (done > 0 && done < threads_) f.all.clear();  // the other fibers are in the middle of a block
+  MR_CHECK(done == 0 || done == threads_, "{} of {} threads did not reach a barrier of the others", done, threads_);
+  return done > 0;
+}
+
 // In each round, every fiber runs to its next barrier or to the end. All threads of a block must reach the same
 // barriers.
 void HostBlock::run(const std::function<void()>& body) {
-  Fibers& f = fibers;
-  f.body = &body;
-  while (int(f.all.size()) < threads_) f.all.push_back(make_fiber());
-  for (int t = 0; t < threads_; ++t) f.all[std::size_t(t)]->done = false;
-  for (int done = 0; done == 0;) {
-    for (int t = 0; t < threads_; ++t) {
-      Fiber& fiber = *f.all[std::size_t(t)];
-      f.current = thread_ = t;
-      enter(f, fiber);
-      done += fiber.done;
-    }
-    if (done > 0 && done < threads_) f.all.clear();  // the other fibers are in the middle of a block
-    MR_CHECK(done == 0 || done == threads_, "{} of {} threads did not reach a barrier of the others", done, threads_);
+  prepare(first_fiber_ + threads_);
+  while (!run_to_barrier(body)) continue;
+}
+
+void run_together(std::vector<HostBlock>& blocks, const std::function<void(HostBlock&)>& body) {
+  constexpr int most_rounds = 1000000;
+  std::vector<std::function<void()>> bodies;
+  for (HostBlock& block : blocks) bodies.push_back([&body, &block] { body(block); });
+  prepare(int(blocks.size()) * blocks.front().threads());
+  std::vector<bool> done(blocks.size());
+  std::size_t open = blocks.size();
+  for (int round = 0; open > 0; ++round) {
+    MR_CHECK(round < most_rounds, "blocks that are launched together wait for each other");
+    for (std::size_t b = 0; b < blocks.size(); ++b)
+      if (!done[b] && blocks[b].run_to_barrier(bodies[b])) {
+        done[b] = true;
+        --open;
+      }
   }
 }
 

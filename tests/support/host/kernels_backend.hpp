@@ -8,8 +8,12 @@ namespace millrace::test {
 
 class HostKernelsBackend : public Backend {
  public:
-  explicit HostKernelsBackend(Device& device) : device_(device), cpu_(make_cpu_backend(device)) {
+  // The context of an H200 has 132 multiprocessors of 228 KiB. With few, each thread handles several elements.
+  explicit HostKernelsBackend(Device& device, int multiprocessors = 2, std::int64_t shared_bytes = 0)
+      : device_(device), cpu_(make_cpu_backend(device)), context_{nullptr, multiprocessors} {
+    counters_.resize(context_.counter_bytes() / sizeof(unsigned));
     context_.counters = counters_.data();
+    context_.shared_bytes = shared_bytes;
   }
   Device& device() override { return device_; }
   std::unique_ptr<Op> make(const Spec& spec) override { return std::visit(Make{{context_, device_}, *this}, spec); }
@@ -33,8 +37,8 @@ class HostKernelsBackend : public Backend {
   };
   Device& device_;
   std::unique_ptr<Backend> cpu_;
-  cuda::LaunchContext context_{nullptr, 2};  // few blocks, so that each thread handles several elements
-  std::vector<unsigned> counters_ = std::vector<unsigned>(context_.counter_bytes() / sizeof(unsigned), 0u);
+  cuda::LaunchContext context_;
+  std::vector<unsigned> counters_;  // zero
 };
 
 // One object for the whole test program, for the definitions of device() and backend() in op_harness.hpp.
