@@ -35,6 +35,7 @@ void add_comm_keys(Keys& k) {
 
 void add_cuda_keys(Keys& k) {
   using Breadcrumbs = CudaOptions::Breadcrumbs;
+  using Policy = CudaOptions::NcclCtaPolicy;
   k.push_back(switch_key(MR_FIELD(cuda.graph),
                          "capture a step once as a CUDA graph and replay it with one launch; off: launch each kernel, "
                          "for debugging"));
@@ -58,8 +59,18 @@ void add_cuda_keys(Keys& k) {
                          "With one rank only. Not tried on a GPU yet"));
   k.push_back(size_key(MR_FIELD(cuda.workspace), Range{.low = 0, .high = double(1ull << 40)},
                        "largest workspace that one convolution may use"));
-  k.push_back(number_key(MR_FIELD(cuda.nccl_max_ctas), at_least(1),
-                         "most thread blocks that NCCL may occupy; auto: 8 on one host, 16 on several", auto_is_zero));
+  k.push_back(
+      number_key(MR_FIELD(cuda.nccl_max_ctas), between(1, 32),
+                 "most thread blocks that NCCL may occupy; auto: NCCL chooses. Fewer disturb computing less, but "
+                 "take longer",
+                 auto_is_zero));
+  k.push_back(choice_key(MR_FIELD(cuda.nccl_cta_policy),
+                         Choices<Policy>{{"default", Policy::automatic}, {"efficiency", Policy::efficiency}},
+                         "how NCCL (2.27 or newer) chooses its number of thread blocks. default: for the highest "
+                         "bandwidth; efficiency: as few as give a decent one"));
+  k.push_back(switch_key(MR_FIELD(cuda.nccl_windows),
+                         "let GPUs access each other's gradients as symmetric windows, if NCCL (2.27 or newer) can on "
+                         "all ranks; off: registered memory"));
 }
 
 }  // namespace millrace

@@ -137,7 +137,7 @@ ExecutionContext make_cuda_context(World& world, const ExecutionOptions& options
     gpu.disable_graphs();  // the host takes part in every all-reduce, which a graph cannot contain
     compute.collective = cuda::make_staged_collective(world, gpu, options.collective);
   } else {
-    compute.collective = make_nccl_collective(world, gpu, options.collective, options.cuda.nccl_max_ctas);
+    compute.collective = make_nccl_collective(world, gpu, options.collective, options.cuda);
   }
   gpu.set_memory_share(topology.ranks_per_gpu);
   return compute;

@@ -15,7 +15,7 @@ namespace {
 TEST(NcclOnOneGpu, CapturedAllReducesReportTheirTimesAtEveryReplay) {
   auto& device = dynamic_cast<cuda::CudaDevice&>(test::device());
   const auto world = solo_world();
-  const auto collective = cuda::make_nccl_collective(*world, device, {}, 0, true);
+  const auto collective = cuda::make_nccl_collective(*world, device, {}, {}, true);
   std::vector<float> values(100000), seen(values.size());
   std::iota(values.begin(), values.end(), 1.0f);
   const std::size_t half = values.size() / 2, bytes = values.size() * sizeof(float);

@@ -133,13 +133,13 @@ void check_accessible_range(const char* call, cudaStream_t stream, const void* p
     violation(call, stream, fmt::format("{} bytes at {} are not in one allocation that the GPU can access", bytes, p));
 }
 
-void* allocate_device(std::size_t bytes) {
+void* allocate_device(std::size_t bytes, bool at_page) {
   install_handler();
   {
     const std::lock_guard hold(memory_mutex);
     if (device_bytes + bytes > settings().memory_bytes) return nullptr;
   }
-  return map_range(Place::device, bytes, device_offset);
+  return map_range(Place::device, bytes, at_page ? 0 : device_offset);
 }
 
 void free_device(const char* call, void* p) {

@@ -61,9 +61,10 @@ bool is_capturing(cudaStream_t);
 // True once for a stream in a capture, if this call shall fail: the capture is then invalid.
 bool invalidate_capture(cudaStream_t);
 
-// Device memory, filled with 0xff; null if the GPU has no room. free_device waits for all work of the GPU, as cudaFree
+// Device memory, filled with 0xff; null if the GPU has no room. It begins like memory of cudaMalloc, or at a page like
+// that of ncclMemAlloc. free_device waits for all work of the GPU, as cudaFree
 // does.
-void* allocate_device(std::size_t bytes);
+void* allocate_device(std::size_t bytes, bool at_page = false);
 void free_device(const char* call, void*);
 // Ends the process unless [p, p + bytes) lies in one live allocation of device memory. For the arguments of libraries.
 void check_device_range(const char* call, cudaStream_t, const void* p, std::size_t bytes);

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Whole trainings on the simulated CUDA: the results of every mode, and the endings of failures.
-# Usage: training_test.sh MILLRACE_SIMULATED MPIEXEC results|autotune|networks|dependent|persistent|resnet|ranks|profile|diagnose|tune|failures|lost_ranks|stopped|captures|slots|seeds
+# Usage: training_test.sh MILLRACE_SIMULATED MPIEXEC results|autotune|networks|dependent|persistent|resnet|ranks|profile|diagnose|tune|failures|windows|lost_ranks|stopped|captures|slots|seeds
 set -euo pipefail
 source "$(dirname "$0")/../app/lib.sh" "$1" "$2"
 unset MILLRACE_SIMULATED_SEED
@@ -213,6 +213,9 @@ case_tune() {
   expect_exit 0 run_on 2 tune -c net.cfg --seconds 0.05 --budget 8s --out tuned.cfg
   expect_line '^  train\.micro_batch .* -> '
   expect_exit 0 train 2 tuned -c tuned.cfg
+  expect_exit 0 run_on 2 tune -c net.cfg --seconds 0.05 --budget 8s \
+    --keep data.workers data.prefetch data.reader comm.bucket_size train.micro_batch model.fusion
+  expect_line '^  cuda\.nccl_max_ctas +auto -> 16 '
 }
 
 # ends CODE PATTERN RANKS FAULT OPTION...: a run with this fault ends with the code, and with one line that matches.
@@ -231,8 +234,32 @@ case_failures() {
   MILLRACE_SIMULATED_GPUS=0 expect_exit 2 train 1 none
   expect_lines 1 'run\.device: no GPU'
 }
+# NCCL's windows: on all ranks or on none. Without them memory is registered.
+case_windows() {
+  local -a few=(--train.steps 6 --optim.zero 1)
+  expect_exit 0 train 2 windows "${few[@]}"
+  expect_line 'NCCL [0-9.]+, 2 GPUs, symmetric windows'
+  expect_exit 0 train 2 registered "${few[@]}" --cuda.nccl_windows off
+  expect_line 'NCCL [0-9.]+, 2 GPUs, registered memory'
+  expect_bits registered windows
+  MILLRACE_SIMULATED_FAULT=nccl-old:1 expect_exit 0 train 2 old "${few[@]}"
+  expect_line 'NCCL [0-9.]+, 2 GPUs, registered memory'
+  MILLRACE_SIMULATED_FAULT=nccl-no-windows expect_exit 0 train 2 none "${few[@]}"
+  expect_line 'NCCL [0-9.]+, 2 GPUs, registered memory'
+  expect_bits none windows
+  ends 5 'rank 1 .*NCCL did not register a window: unhandled cuda error. set cuda\.nccl_windows = off' 2 nccl-window:1:2
+  ends 5 'NCCL did not register a window within 3 s' 2 nccl-no-windows:1
+  # The number of thread blocks.
+  expect_exit 0 train 2 few_blocks "${few[@]}" --cuda.nccl_max_ctas 4 --cuda.nccl_cta_policy efficiency
+  expect_bits few_blocks windows
+  expect_exit 0 run_on 2 bench comm --repeats 2 --run.device cuda --cuda.nccl_max_ctas 4
+  expect_line 'NCCL [0-9.]+, 2 GPUs, symmetric windows'
+  expect_exit 0 run_on 2 bench comm --repeats 2
+  expect_no_line NCCL
+  ends 2 'rank 1 .*cuda\.nccl_cta_policy: NCCL 2\.26\.2 has no policies' 2 nccl-old:1 --cuda.nccl_cta_policy efficiency
+}
 case_lost_ranks() {
-  ends 5 'rank 1 .*NCCL did not start: unhandled cuda error' 2 nccl-init:1
+  ends 5 'rank 1 .*NCCL did not connect all ranks: unhandled cuda error' 2 nccl-init:1
   ends 5 'waited 3 s for all-reduce 0 .* on the GPU' 2 nccl-late:1:2:100
   ends 5 'NCCL failed: remote process exited' 2 nccl-error:1:2
   # A rank that is killed in mid-run.

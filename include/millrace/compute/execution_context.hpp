@@ -43,7 +43,13 @@ struct CudaOptions {
   std::size_t workspace = std::size_t(512) << 20;  // bytes; the largest workspace of one convolution
   enum class CollectiveBackend { automatic, nccl, mpi };
   CollectiveBackend collective_backend = CollectiveBackend::automatic;  // automatic: NCCL if no ranks share a GPU
-  int nccl_max_ctas = 0;  // the largest number of thread blocks of an NCCL kernel; 0: 8 on one host, 16 on several
+  // The largest number of thread blocks of an NCCL kernel; 0: NCCL chooses it from the links between the GPUs. A limit
+  // leaves more multiprocessors to the kernels beside it, but each operation takes longer, and the last one of a step
+  // is beside nothing. `millrace tune` measures which wins.
+  int nccl_max_ctas = 0;
+  enum class NcclCtaPolicy { automatic, efficiency };  // efficiency: few thread blocks where the bandwidth allows it
+  NcclCtaPolicy nccl_cta_policy = NcclCtaPolicy::automatic;
+  bool nccl_windows = true;  // register gradients and weights as symmetric windows, if NCCL can on all ranks
 };
 
 struct ExecutionOptions {

@@ -27,10 +27,6 @@ namespace {
 
 using Kind = Watchdog::Kind;
 
-// Thread blocks of NCCL's kernels take multiprocessors from the step, so there are few. Links between hosts need more.
-// These numbers are not measured yet.
-int default_max_ctas(const World& world) { return world.node_count() == 1 ? 8 : 16; }
-
 // A stream without work, to ask whether CUDA has failed.
 struct OwnStream {
   cudaStream_t stream = nullptr;
@@ -41,7 +37,8 @@ struct OwnStream {
 
 class NcclCollective : public Collective {
  public:
-  NcclCollective(World& world, CudaDevice& device, const CollectiveOptions& options, int max_ctas, bool even_alone)
+  NcclCollective(World& world, CudaDevice& device, const CollectiveOptions& options, const CudaOptions& cuda,
+                 bool even_alone)
       : world_(world), device_(device), timeout_(options.timeout_seconds), alone_(world.size() == 1 && !even_alone) {
     MR_CUDA(cudaSetDevice(device.ordinal()));
     CollectiveOptions host = options;
@@ -49,7 +46,7 @@ class NcclCollective : public Collective {
     small_ = make_host_collective(world, host);
     if (alone_) return;
     board_ = make_progress_board(world);
-    comm_ = std::make_unique<NcclComm>(world, max_ctas > 0 ? max_ctas : default_max_ctas(world), timeout_);
+    comm_ = std::make_unique<NcclComm>(world, cuda, timeout_);
     tracker_ = std::make_unique<CollectiveTracker>(timeout_);
     MR_CUDA(cudaEventCreateWithFlags(&filled_, cudaEventDisableTiming));
     MR_CUDA(cudaEventCreateWithFlags(&joined_, cudaEventDisableTiming));
@@ -86,9 +83,11 @@ class NcclCollective : public Collective {
 
   std::string describe() const override {
     if (alone_) return "one rank";
-    const bool zero_copy = !regions_.empty() && regions_.front().registration;
+    const NcclRegion first = regions_.empty() ? NcclRegion{} : regions_.front();
     return fmt::format("NCCL {}, {} GPUs, {}", NcclComm::version(), world_.size(),
-                       zero_copy ? "registered memory" : "plain device memory");
+                       first.window         ? "symmetric windows"
+                       : first.registration ? "registered memory"
+                                            : "plain device memory");
   }
 
   SharedRegion allocate(std::size_t bytes) override {
@@ -290,8 +289,8 @@ class NcclCollective : public Collective {
 }  // namespace
 
 std::unique_ptr<Collective> make_nccl_collective(World& world, CudaDevice& device, const CollectiveOptions& options,
-                                                 int max_ctas, bool even_alone) {
-  return std::make_unique<NcclCollective>(world, device, options, max_ctas, even_alone);
+                                                 const CudaOptions& cuda, bool even_alone) {
+  return std::make_unique<NcclCollective>(world, device, options, cuda, even_alone);
 }
 
 }  // namespace millrace::cuda

@@ -4,6 +4,7 @@
 
 #include "cuda/runtime/device.hpp"
 #include "millrace/comm/collective.hpp"
+#include "millrace/compute/execution_context.hpp"
 
 namespace millrace::cuda {
 
@@ -20,9 +21,8 @@ namespace millrace::cuda {
 // Watchdog: if an operation takes longer than timeout_seconds, replayed or not, or if NCCL fails, the watchdog thread
 // ends all ranks with World::abort. Its message names the operation and, for this host, the rank that is late.
 //
-// max_ctas: the largest number of thread blocks of an NCCL kernel; 0: the default. even_alone: a single rank uses NCCL
-// too, for tests.
-std::unique_ptr<Collective> make_nccl_collective(World&, CudaDevice&, const CollectiveOptions&, int max_ctas,
+// even_alone: a single rank uses NCCL too, for tests.
+std::unique_ptr<Collective> make_nccl_collective(World&, CudaDevice&, const CollectiveOptions&, const CudaOptions&,
                                                  bool even_alone = false);
 
 // Collectives through page-locked host memory (millrace/comm/staged.hpp), for several ranks on one GPU, or without

@@ -25,6 +25,11 @@ bool all_agree(World& world, bool mine) {
   return value != 0;
 }
 
+int version_code() {  // 0: unknown
+  int code = 0;
+  return ncclGetVersion(&code) == ncclSuccess ? code : 0;
+}
+
 }  // namespace
 
 ncclDataType_t type_of(DType dtype) {
@@ -34,7 +39,19 @@ ncclDataType_t type_of(DType dtype) {
   fail(Exit::internal, "internal error: all-reduce of {}", name_of(dtype));
 }
 
-NcclComm::NcclComm(World& world, int max_ctas, double timeout_seconds) : timeout_(timeout_seconds) {
+NcclComm::NcclComm(World& world, const CudaOptions& options, double timeout_seconds) : timeout_(timeout_seconds) {
+  const bool new_enough = version_code() >= NCCL_VERSION(2, 27, 0);
+  const bool needs_new = options.nccl_cta_policy != CudaOptions::NcclCtaPolicy::automatic;
+  world.agree(Exit::config, needs_new && !new_enough
+                                ? fmt::format("cuda.nccl_cta_policy: NCCL {} has no policies. install NCCL 2.27 or "
+                                              "newer, or remove the key",
+                                              version())
+                                : std::string());
+  windows_ = all_agree(world, options.nccl_windows && new_enough);
+  connect(world, options);
+}
+
+void NcclComm::connect(World& world, const CudaOptions& options) {
   ncclUniqueId id{};
   std::string trouble;
   if (world.rank() == 0)
@@ -46,35 +63,40 @@ NcclComm::NcclComm(World& world, int max_ctas, double timeout_seconds) : timeout
 
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  if (max_ctas > 0) config.maxCTAs = max_ctas;
-  ncclResult_t status = ncclCommInitRankConfig(&comm_, world.size(), id, world.rank(), &config);
-  // The ranks tell each other how far they are. NCCL itself does not tell a rank that another one has failed.
+  if (options.nccl_max_ctas > 0) config.maxCTAs = options.nccl_max_ctas;
+  if (options.nccl_cta_policy == CudaOptions::NcclCtaPolicy::efficiency) config.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
+  finish_together(world, ncclCommInitRankConfig(&comm_, world.size(), id, world.rank(), &config), "connect all ranks",
+                  "for several ranks on one GPU set comm.backend = mpi");
+}
+
+// Waits until all ranks have completed a call that all of them made. They tell each other how far they are, because
+// NCCL does not tell a rank that another one has failed. Error(comm) on all ranks, with the communicator aborted.
+void NcclComm::finish_together(World& world, ncclResult_t status, const std::string& what, const std::string& advice) {
+  const std::lock_guard lock(mutex_);  // the watchdog thread would report a failure without the advice
   const auto deadline = after(timeout_);
   for (;;) {
     for (int i = 0; i < 20 && status == ncclInProgress; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (const auto asked = ncclCommGetAsyncError(comm_, &status); asked != ncclSuccess) status = asked;
     }
-    enum : std::int64_t { connected, connecting, failed };
-    std::int64_t slowest = status == ncclSuccess                                 ? connected
-                           : status == ncclInProgress && Clock::now() < deadline ? connecting
+    enum : std::int64_t { done, working, failed };
+    std::int64_t slowest = status == ncclSuccess                                 ? done
+                           : status == ncclInProgress && Clock::now() < deadline ? working
                                                                                  : failed;
     world.all_reduce(std::span<std::int64_t>(&slowest, 1), World::Reduce::max);
-    if (slowest != connecting) {
-      if (slowest == connected) return;
-      break;
-    }
+    if (slowest == done) return;
+    if (slowest == failed) break;
   }
+  std::string trouble;
   if (status == ncclInProgress && Clock::now() >= deadline)
-    trouble = fmt::format("NCCL did not connect all ranks within {:g} s. NCCL_DEBUG=INFO shows why", timeout_);
+    trouble = fmt::format("NCCL did not {} within {:g} s. {}; NCCL_DEBUG=INFO shows more", what, timeout_, advice);
   else if (status != ncclSuccess && status != ncclInProgress)
-    trouble = fmt::format(
-        "NCCL did not start: {}. for several ranks on one GPU set comm.backend = mpi; NCCL_DEBUG=INFO shows more",
-        words(status));
+    trouble = fmt::format("NCCL did not {}: {}. {}; NCCL_DEBUG=INFO shows more", what, words(status), advice);
   try {
     world.agree(Exit::comm, trouble);
   } catch (...) {
-    abort();
+    if (comm_) ncclCommAbort(comm_);
+    comm_ = nullptr;
     throw;
   }
 }
@@ -95,22 +117,43 @@ NcclComm::~NcclComm() {
 NcclRegion NcclComm::allocate(World& world, std::size_t bytes) {
   NcclRegion region;
   region.bytes = (bytes + 4095) / 4096 * 4096;
-  region.from_nccl = ncclMemAlloc(&region.data, region.bytes) == ncclSuccess;
-  if (!all_agree(world, region.from_nccl)) {
-    if (region.from_nccl) ncclMemFree(region.data);
-    (void)cudaGetLastError();
-    region.data = nullptr;
-    region.from_nccl = false;
-    const cudaError_t status = cudaMalloc(&region.data, region.bytes);
-    if (status != cudaSuccess) (void)cudaGetLastError();
-    world.agree(Exit::config, status == cudaSuccess
-                                  ? std::string()
-                                  : fmt::format("cannot allocate {} for gradients on the GPU ({}). use a smaller model",
-                                                format_bytes(region.bytes), cudaGetErrorString(status)));
-  }
+  allocate_memory(world, region);
   MR_CUDA(cudaMemset(region.data, 0, region.bytes));
   MR_CUDA(cudaDeviceSynchronize());
-  if (!region.from_nccl) return region;  // NCCL documents the registration of other memory as unsafe
+  // NCCL cannot make a window of other memory, and documents its registration as unsafe.
+  if (region.from_nccl && !make_window(world, region)) register_memory(world, region);
+  return region;
+}
+
+void NcclComm::allocate_memory(World& world, NcclRegion& region) const {
+  region.from_nccl = ncclMemAlloc(&region.data, region.bytes) == ncclSuccess;
+  if (all_agree(world, region.from_nccl)) return;
+  if (region.from_nccl) ncclMemFree(region.data);
+  (void)cudaGetLastError();
+  region.data = nullptr;
+  region.from_nccl = false;
+  const cudaError_t status = cudaMalloc(&region.data, region.bytes);
+  if (status != cudaSuccess) (void)cudaGetLastError();
+  world.agree(Exit::config, status == cudaSuccess
+                                ? std::string()
+                                : fmt::format("cannot allocate {} for gradients on the GPU ({}). use a smaller model",
+                                              format_bytes(region.bytes), cudaGetErrorString(status)));
+}
+
+// False: not all ranks have the window, so none has it. NCCL returns success and null where it cannot make windows: the
+// GPUs do not reach each other's memory, or NCCL_WIN_ENABLE=0 is set.
+bool NcclComm::make_window(World& world, NcclRegion& region) {
+  if (!windows_) return false;
+  check_alive();
+  finish_together(world,
+                  ncclCommWindowRegister(comm_, region.data, region.bytes, &region.window, NCCL_WIN_COLL_SYMMETRIC),
+                  "register a window", "set cuda.nccl_windows = off");
+  windows_ = all_agree(world, region.window != nullptr);
+  if (!windows_) deregister(region);
+  return windows_;
+}
+
+void NcclComm::register_memory(World& world, NcclRegion& region) {
   bool registered = true;
   try {
     enqueue("ncclCommRegister",
@@ -119,19 +162,22 @@ NcclRegion NcclComm::allocate(World& world, std::size_t bytes) {
     registered = false;
     region.registration = nullptr;
   }
-  if (!all_agree(world, registered) && region.registration) deregister(region);  // registered on all ranks or on none
-  return region;
+  if (!all_agree(world, registered)) deregister(region);  // registered on all ranks or on none
 }
 
 // Waits until NCCL has given up the memory; only then may it be freed.
 void NcclComm::deregister(NcclRegion& region) {
-  enqueue("ncclCommDeregister", [&](ncclComm_t c) { return ncclCommDeregister(c, region.registration); });
+  if (region.window)
+    enqueue("ncclCommWindowDeregister", [&](ncclComm_t c) { return ncclCommWindowDeregister(c, region.window); });
+  region.window = nullptr;
+  if (region.registration)
+    enqueue("ncclCommDeregister", [&](ncclComm_t c) { return ncclCommDeregister(c, region.registration); });
   region.registration = nullptr;
 }
 
 void NcclComm::release(NcclRegion& region) noexcept {
   try {
-    if (region.registration) deregister(region);
+    deregister(region);
   } catch (const Error&) {  // the communicator was aborted, which ended its registrations
   }
   if (region.from_nccl)
@@ -156,8 +202,8 @@ void NcclComm::abort() noexcept {
 }
 
 std::string NcclComm::version() {
-  int code = 0;
-  if (ncclGetVersion(&code) != ncclSuccess) return "?";
+  const int code = version_code();
+  if (code == 0) return "?";
   return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
 }
 

@@ -18,6 +18,8 @@ MR_LAZY_FUNCTION(nccl_library, ncclCommFinalize);
 MR_LAZY_FUNCTION(nccl_library, ncclCommGetAsyncError);
 MR_LAZY_FUNCTION(nccl_library, ncclCommInitRankConfig);
 MR_LAZY_FUNCTION(nccl_library, ncclCommRegister);
+MR_LAZY_FUNCTION(nccl_library, ncclCommWindowDeregister);  // since NCCL 2.27, as the next
+MR_LAZY_FUNCTION(nccl_library, ncclCommWindowRegister);
 MR_LAZY_FUNCTION(nccl_library, ncclGetErrorString);
 MR_LAZY_FUNCTION(nccl_library, ncclGetLastError);
 MR_LAZY_FUNCTION(nccl_library, ncclGetUniqueId);

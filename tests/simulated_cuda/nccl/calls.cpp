@@ -3,23 +3,16 @@
 #include <fmt/core.h>
 #include <nccl.h>
 
+#include <algorithm>
+
 #include "simulated_cuda/nccl/arithmetic.hpp"
 #include "simulated_cuda/nccl/communicator.hpp"
+#include "simulated_cuda/nccl/memory.hpp"
 #include "simulated_cuda/runtime.hpp"
 
 using namespace millrace::simulated;
 
 namespace {
-
-// Guarded by ncclComm::registrations_mutex(). Never destroyed, because threads may outlive main().
-std::map<char*, std::size_t>& allocations() {  // live ones of ncclMemAlloc, by first byte
-  static auto* const all = new std::map<char*, std::size_t>;
-  return *all;
-}
-std::set<ncclComm*>& communicators() {
-  static auto* const all = new std::set<ncclComm*>;
-  return *all;
-}
 
 // The arguments of a collective.
 struct Collective {
@@ -33,15 +26,15 @@ struct Collective {
   int root = 0;
 };
 
-// Ends the process unless the buffers are as NCCL needs them. Returns whether both are registered.
-bool check_buffers(const Collective& c, ncclComm& comm, cudaStream_t stream) {
+// Ends the process unless the buffers are as NCCL needs them. Returns the memory that they are in.
+std::vector<void*> check_buffers(const Collective& c, ncclComm& comm, cudaStream_t stream) {
   const std::size_t slice = c.count * size_of(c.type), all = slice * std::size_t(comm.size());
   const std::size_t own = slice * std::size_t(comm.rank());
   // ncclBroadcast: the send buffer matters on the root only.
   const bool sends = c.kind != NcclOperation::broadcast || c.root == comm.rank();
   const std::size_t from_bytes = !sends ? 0 : c.kind == NcclOperation::reduce_scatter ? all : slice;
   const std::size_t to_bytes = c.kind == NcclOperation::all_gather ? all : slice;
-  if (slice == 0) return false;
+  if (slice == 0) return {};
   // nccl.h: buffers are memory of the GPU.
   if (sends) check_device_range(c.call, stream, c.from, from_bytes);
   check_device_range(c.call, stream, c.to, to_bytes);
@@ -53,7 +46,25 @@ bool check_buffers(const Collective& c, ncclComm& comm, cudaStream_t stream) {
                                                                   : to == from;
   if (sends && !in_place && from < to + to_bytes && to < from + from_bytes)
     violation(c.call, stream, "the buffers overlap, but not as an operation in place does");
-  return comm.covers(to, to_bytes) && (!sends || comm.covers(from, from_bytes));
+  void* const at_to = comm.memory_of(to, to_bytes);
+  void* const at_from = sends ? comm.memory_of(from, from_bytes) : at_to;
+  if (!at_to || !at_from) return {};
+  return {at_from, at_to};
+}
+
+// Fills in what the operation is told about its memory.
+void describe_memory(const Collective& c, ncclComm& comm, const std::vector<void*>& memory, NcclOperation& operation) {
+  if (memory.empty()) return;
+  const std::lock_guard hold(ncclComm::registrations_mutex());
+  const NcclMemory &from = comm.registrations.at(memory[0]), &to = comm.registrations.at(memory[1]);
+  operation.memory = std::min(from.kind, to.kind);
+  if (!(from.window_flags & to.window_flags & NCCL_WIN_COLL_SYMMETRIC)) return;
+  // A rank of an operation in place takes its own part of the buffer (NCCL documentation, "In-place operations"). Other
+  // ranks do not access that part by itself: what an all-gather sends, and where a reduce-scatter puts its sum.
+  if (c.kind == NcclOperation::all_reduce || c.kind == NcclOperation::reduce_scatter)
+    operation.from_offset = std::uint64_t(static_cast<const char*>(c.from) - from.begin);
+  if (c.kind != NcclOperation::reduce_scatter)
+    operation.to_offset = std::uint64_t(static_cast<const char*>(c.to) - to.begin);
 }
 
 ncclResult_t start(const Collective& c, ncclComm_t comm, cudaStream_t stream) {
@@ -71,8 +82,9 @@ ncclResult_t start(const Collective& c, ncclComm_t comm, cudaStream_t stream) {
   operation.reduction = c.reduction;
   operation.root = c.root;
   operation.count = c.count;
-  operation.registered = check_buffers(c, *comm, stream);
-  return comm->launch(c.call, operation, {static_cast<const char*>(c.from), static_cast<char*>(c.to)}, stream);
+  const std::vector<void*> memory = check_buffers(c, *comm, stream);
+  describe_memory(c, *comm, memory, operation);
+  return comm->launch(c.call, operation, {static_cast<const char*>(c.from), static_cast<char*>(c.to), memory}, stream);
 }
 
 }  // namespace
@@ -80,7 +92,7 @@ ncclResult_t start(const Collective& c, ncclComm_t comm, cudaStream_t stream) {
 extern "C" {
 
 ncclResult_t ncclGetVersion(int* version) {
-  *version = NCCL_VERSION_CODE;
+  *version = is_old_nccl() ? NCCL_VERSION(2, 26, 2) : NCCL_VERSION_CODE;
   return ncclSuccess;
 }
 
@@ -123,12 +135,15 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int size, ncclUniqueId id, 
     violation("ncclCommInitRankConfig", fmt::format("more than {} ranks are not simulated", max_nccl_ranks));
   // nccl.h: a configuration that NCCL_CONFIG_INITIALIZER did not initialise is an error.
   if (config && (config->magic != 0xcafebeef || config->size != sizeof *config)) return ncclInvalidArgument;
+  // NCCL documentation, ncclConfig_t: maxCTAs is a positive integer up to 32. init.cc: a policy is a set of flags.
+  const auto is_set = [](int value) { return value != NCCL_CONFIG_UNDEF_INT; };
+  if (config && is_set(config->maxCTAs) && (config->maxCTAs < 1 || config->maxCTAs > 32)) return ncclInvalidArgument;
+  if (config && is_set(config->CTAPolicy) &&
+      (config->CTAPolicy < 0 || config->CTAPolicy > (NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO)))
+    return ncclInvalidArgument;
   const bool blocking = !config || config->blocking != 0;
   auto* const comm = new ncclComm(size, rank, this_thread().device, blocking);
-  {
-    const std::lock_guard hold(ncclComm::registrations_mutex());
-    communicators().insert(comm);
-  }
+  know(*comm);
   *out = comm;
   return comm->connect(id);
 }
@@ -146,74 +161,6 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   return comm->finalize();
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) { return comm ? comm->destroy() : ncclSuccess; }
-
-ncclResult_t ncclMemAlloc(void** out, std::size_t bytes) {
-  check_call("ncclMemAlloc", Safety::unsafe_in_capture);
-  if (!out || bytes == 0) return ncclInvalidArgument;
-  *out = allocate_device(bytes);
-  if (!*out) return ncclUnhandledCudaError;
-  const std::lock_guard hold(ncclComm::registrations_mutex());
-  allocations()[static_cast<char*>(*out)] = bytes;
-  return ncclSuccess;
-}
-
-// NCCL documentation, "User buffer registration": a buffer is deregistered before it is freed.
-ncclResult_t ncclMemFree(void* p) {
-  const char* call = "ncclMemFree";
-  check_call(call, Safety::unsafe_in_capture);
-  if (!p) return ncclSuccess;
-  {
-    const std::lock_guard hold(ncclComm::registrations_mutex());
-    const auto found = allocations().find(static_cast<char*>(p));
-    if (found == allocations().end()) violation(call, fmt::format("{} is no allocation of ncclMemAlloc", p));
-    for (const ncclComm* comm : communicators())
-      for (const auto& [handle, range] : comm->registrations)
-        if (range.first >= found->first && range.first < found->first + found->second)
-          violation(call, fmt::format("{} is registered with the communicator of rank {}", p, comm->rank()));
-    allocations().erase(found);
-  }
-  free_device(call, p);
-  return ncclSuccess;
-}
-
-// NCCL documentation, "User buffer registration": the buffer comes from ncclMemAlloc; other memory is not safe.
-ncclResult_t ncclCommRegister(const ncclComm_t comm, void* p, std::size_t bytes, void** handle) {
-  const char* call = "ncclCommRegister";
-  if (!comm || !handle) return ncclInvalidArgument;
-  if (const auto status = comm->enter(call); status != ncclSuccess) return status;
-  check_call(call, Safety::unsafe_in_capture);
-  char* const begin = static_cast<char*>(p);
-  {
-    const std::lock_guard hold(ncclComm::registrations_mutex());
-    const auto after = allocations().upper_bound(begin);
-    const bool known =
-        after != allocations().begin() && begin + bytes <= std::prev(after)->first + std::prev(after)->second;
-    if (!known) violation(call, fmt::format("{} bytes at {} are not in one allocation of ncclMemAlloc", bytes, p));
-  }
-  return comm->perform(call, [=] {
-    static std::uintptr_t made = 0;
-    const std::lock_guard hold(ncclComm::registrations_mutex());
-    *handle = reinterpret_cast<void*>(++made);
-    comm->registrations[*handle] = {begin, bytes};
-    return ncclSuccess;
-  });
-}
-
-ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
-  const char* call = "ncclCommDeregister";
-  if (!comm) return ncclInvalidArgument;
-  if (const auto status = comm->enter(call); status != ncclSuccess) return status;
-  check_call(call, Safety::unsafe_in_capture);
-  {
-    const std::lock_guard hold(ncclComm::registrations_mutex());
-    if (!comm->registrations.contains(handle)) violation(call, "the handle is not a registration of this communicator");
-  }
-  return comm->perform(call, [=] {
-    const std::lock_guard hold(ncclComm::registrations_mutex());
-    comm->registrations.erase(handle);
-    return ncclSuccess;
-  });
-}
 
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t reduction,
                            ncclComm_t comm, cudaStream_t stream) {

@@ -13,7 +13,16 @@ using namespace millrace::simulated;
 
 namespace {
 
-NcclFault planned_fault() {
+// As NCCL's kernels are called: "ncclDevKernel_AllReduce_RING_LL(ncclDevKernelArgsStorage<4096ul>)".
+std::string kernel_of(const NcclOperation& operation) {
+  static constexpr const char* kinds[] = {"AllReduce", "ReduceScatter", "AllGather", "Broadcast"};
+  const std::string function = fmt::format("ncclDevKernel_{}_RING_LL", kinds[operation.kind]);
+  return fmt::format("_Z{}{}24ncclDevKernelArgsStorageILm4096EE", function.size(), function);
+}
+
+}  // namespace
+
+NcclFault millrace::simulated::planned_fault() {
   NcclFault fault;
   std::istringstream in(settings().fault);
   std::string rank, number, seconds;
@@ -24,23 +33,9 @@ NcclFault planned_fault() {
   return fault;
 }
 
-// As NCCL's kernels are called: "ncclDevKernel_AllReduce_RING_LL(ncclDevKernelArgsStorage<4096ul>)".
-std::string kernel_of(const NcclOperation& operation) {
-  static constexpr const char* kinds[] = {"AllReduce", "ReduceScatter", "AllGather", "Broadcast"};
-  const std::string function = fmt::format("ncclDevKernel_{}_RING_LL", kinds[operation.kind]);
-  return fmt::format("_Z{}{}24ncclDevKernelArgsStorageILm4096EE", function.size(), function);
-}
-
-}  // namespace
-
 ncclComm::ncclComm(int size, int rank, int device, bool blocking)
     : size_(size), rank_(rank), device_(device), blocking_(blocking), fault_(planned_fault()) {
   thread_ = std::thread([this] { serve(); });
-}
-
-std::mutex& ncclComm::registrations_mutex() {
-  static std::mutex mutex;
-  return mutex;
 }
 
 void ncclComm::serve() {
@@ -103,7 +98,7 @@ void ncclComm::fail(ncclResult_t error) {
 }
 
 bool ncclComm::fault(const char* kind, std::uint64_t number) const {
-  return fault_.kind == kind && fault_.rank == rank_ && fault_.number == number;
+  return fault_.kind == kind && (fault_.rank < 0 || fault_.rank == rank_) && fault_.number == number;
 }
 
 bool ncclComm::wait(const std::function<bool()>& done, bool in_stream) {
@@ -157,11 +152,16 @@ ncclResult_t ncclComm::launch(const char* call, Operation operation, NcclBuffers
     if (is_capturing(stream) != captured)
       violation(call, stream, "the capture of the stream began or ended while the call was in progress");
     check_enqueue(call, stream);
-    if (!captured) ++pending_;
+    if (!captured) {
+      ++pending_;
+      begin_use(buffers.memory);
+    }
     enqueue(stream, call,
             [=, this] {
               run(operation, buffers);
-              if (!captured) --pending_;
+              if (captured) return;
+              end_use(buffers.memory);
+              --pending_;
             },
             {Activity::Kind::kernel, kernel_of(operation), 0});
     return ncclSuccess;
@@ -227,12 +227,4 @@ ncclResult_t ncclComm::abort() {
   const std::lock_guard hold(registrations_mutex());
   registrations.clear();
   return ncclSuccess;
-}
-
-bool ncclComm::covers(const void* p, std::size_t bytes) {
-  const std::lock_guard hold(registrations_mutex());
-  const char* const begin = static_cast<const char*>(p);
-  for (const auto& [handle, range] : registrations)
-    if (begin >= range.first && begin + bytes <= range.first + range.second) return true;
-  return false;
 }

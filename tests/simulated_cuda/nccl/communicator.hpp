@@ -10,17 +10,21 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "simulated_cuda/nccl/link.hpp"
 
 namespace millrace::simulated {
 
-// A fault of MILLRACE_SIMULATED_FAULT. The rank is that of the communicator, and the collectives count from 1 as they
-// run.
+// A fault of MILLRACE_SIMULATED_FAULT. The rank is that of the communicator; without it, all ranks have the fault. The
+// collectives count from 1 as they run.
 //   nccl-init:RANK            the rank does not connect (ncclUnhandledCudaError); the others stay in progress
 //   nccl-late:RANK:N:SECONDS  the rank's N-th collective begins late
 //   nccl-stop:RANK:N          the rank's process is stopped (SIGSTOP) inside its N-th collective
 //   nccl-error:RANK:N         the rank's N-th collective fails (ncclRemoteError) and waits for an abort
+//   nccl-old:RANK             the rank of mpirun has NCCL 2.26, which knows neither windows nor policies
+//   nccl-no-windows:RANK      the rank gets no window (null), as with NCCL_WIN_ENABLE=0
+//   nccl-window:RANK:N        the rank's N-th registration of a window fails (ncclUnhandledCudaError)
 struct NcclFault {
   std::string kind;
   int rank = -1;
@@ -28,9 +32,21 @@ struct NcclFault {
   double seconds = 0;
 };
 
+NcclFault planned_fault();
+
 struct NcclBuffers {
   const char* from = nullptr;
   char* to = nullptr;
+  std::vector<void*> memory = {};  // handles of the memory that they are in, if both are in such memory
+};
+
+// Memory that was registered with a communicator, or as a window.
+struct NcclMemory {
+  char* begin = nullptr;
+  std::size_t bytes = 0;
+  NcclOperation::Memory kind = NcclOperation::registered;
+  int window_flags = 0;
+  int uses = 0;  // by operations that were begun and have not ended
 };
 
 }  // namespace millrace::simulated
@@ -56,14 +72,17 @@ struct ncclComm {
   ncclResult_t destroy();
   ncclResult_t abort();
 
-  bool covers(const void* p, std::size_t bytes);  // by registered memory
+  ncclResult_t make_window(char* p, std::size_t bytes, ncclWindow_t* out, int flags);
+  // The handle of the memory that the range is in; null: it is in none.
+  void* memory_of(const void* p, std::size_t bytes);
   int device() const { return device_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  // Registered ranges, by handle. Guarded by registrations_mutex().
-  std::map<void*, std::pair<char*, std::size_t>> registrations;
+  std::map<void*, millrace::simulated::NcclMemory> registrations;  // by handle. Guarded by registrations_mutex()
   static std::mutex& registrations_mutex();
+
+  bool fault(const char* kind, std::uint64_t number) const;
 
  private:
   void serve();
@@ -72,7 +91,8 @@ struct ncclComm {
   void run(const Operation&, const millrace::simulated::NcclBuffers&);
   void transfer(const Operation&, const millrace::simulated::NcclBuffers&);
   void check_same(const Operation&) const;
-  bool fault(const char* kind, std::uint64_t number) const;
+  void begin_use(const std::vector<void*>& memory);
+  void end_use(const std::vector<void*>& memory);
   void fail(ncclResult_t);
   // Waits until it is true; false: it was aborted, or the GPU's context is lost. In the stream: the wait of a kernel.
   bool wait(const std::function<bool()>&, bool in_stream);
@@ -95,4 +115,5 @@ struct ncclComm {
   std::atomic<std::uint64_t> pending_{0};
   millrace::simulated::NcclLink link_;
   std::uint64_t runs_ = 0, step_ = 0;
+  std::uint64_t windows_ = 0;  // registrations so far, in the thread
 };

@@ -16,9 +16,10 @@ namespace millrace::simulated {
 
 struct alignas(64) NcclLink::Slot {
   std::atomic<int> claimed, joined, finalized;
-  std::atomic<std::uint64_t> ready, taken;
+  std::atomic<std::uint64_t> ready, taken, window_posted, window_confirmed;
   int device;
   NcclOperation operation;
+  NcclWindowCall window_call;
 };
 struct NcclLink::Area {
   std::uint64_t nonce;
@@ -61,7 +62,9 @@ std::string NcclOperation::describe() const {
   std::string text = fmt::format("{} of {} {}", name_in(kinds, kind), count, name_in(types, type));
   if (kind == all_reduce || kind == reduce_scatter) text += ", " + name_in(reductions, reduction);
   if (kind == broadcast) text += fmt::format(", root {}", root);
-  text += registered ? ", registered memory" : ", plain memory";
+  static constexpr const char* memories[] = {", plain memory", ", registered memory", ", windows"};
+  text += memories[memory];
+  if (memory == window) text += fmt::format(" from byte {} to byte {}", from_offset, to_offset);
   return text + fmt::format(", {} number {}", captured ? "captured" : "not captured,", ordinal);
 }
 
@@ -160,6 +163,19 @@ const NcclOperation& NcclLink::operation_of(int rank) const { return area_->slot
 void NcclLink::take(std::uint64_t step) { area_->slots[rank_].taken = step; }
 bool NcclLink::all_taken(std::uint64_t step) const {
   return all([&](const Slot& s) { return s.taken >= step; });
+}
+
+void NcclLink::post_window(const NcclWindowCall& call, std::uint64_t number) {
+  area_->slots[rank_].window_call = call;
+  area_->slots[rank_].window_posted = number;
+}
+bool NcclLink::all_post_window(std::uint64_t number) const {
+  return all([&](const Slot& s) { return s.window_posted >= number; });
+}
+const NcclWindowCall& NcclLink::window_call_of(int rank) const { return area_->slots[rank].window_call; }
+void NcclLink::confirm_window(std::uint64_t number) { area_->slots[rank_].window_confirmed = number; }
+bool NcclLink::all_confirm_window(std::uint64_t number) const {
+  return all([&](const Slot& s) { return s.window_confirmed >= number; });
 }
 
 void NcclLink::post_finalize() { area_->slots[rank_].finalized = 1; }

@@ -20,11 +20,21 @@ struct NcclOperation {
   ncclRedOp_t reduction = ncclSum;
   int root = 0;
   std::uint64_t count = 0;
-  int captured = 0;           // recorded into a graph
-  int registered = 0;         // both buffers are registered with the communicator
+  int captured = 0;  // recorded into a graph
+  // What both buffers are at least.
+  enum Memory : int { plain, registered, window } memory = plain;
+  // In windows: of the buffers that other ranks access, from the beginning of the window. Otherwise 0.
+  std::uint64_t from_offset = 0, to_offset = 0;
   std::uint64_t ordinal = 0;  // among those of the communicator that are (not) captured
   bool operator==(const NcclOperation&) const = default;
   std::string describe() const;
+};
+
+// The registration of a window as a rank asks for it. All ranks must ask for the same.
+struct NcclWindowCall {
+  std::uint64_t bytes = 0;
+  int flags = 0;
+  bool operator==(const NcclWindowCall&) const = default;
 };
 
 // Data moves in steps: each rank posts its operation and a piece of data; when all are ready, each reads those of the
@@ -50,6 +60,13 @@ class NcclLink {
   const NcclOperation& operation_of(int rank) const;
   void take(std::uint64_t step);
   bool all_taken(std::uint64_t step) const;
+
+  // Windows count from 1.
+  void post_window(const NcclWindowCall&, std::uint64_t number);
+  bool all_post_window(std::uint64_t number) const;
+  const NcclWindowCall& window_call_of(int rank) const;
+  void confirm_window(std::uint64_t number);  // this rank has compared the calls
+  bool all_confirm_window(std::uint64_t number) const;
 
   void post_finalize();
   bool all_finalized() const;

@@ -40,13 +40,15 @@ void ncclComm::run(const Operation& operation, const NcclBuffers& buffers) {
     wait([] { return false; }, true);
     return;
   }
+  if (operation.captured) begin_use(buffers.memory);
   transfer(operation, buffers);
+  if (operation.captured) end_use(buffers.memory);
 }
 
 // NCCL documentation, "Collective operations": each rank must call with the same count and type, or the behaviour is
 // undefined. "Using NCCL with CUDA graphs": whether an operation is captured must be uniform over all ranks, and each
 // rank launches the graph of the same capture. "User buffer registration": either all ranks pass registered buffers, or
-// none.
+// none. NCCL_WIN_COLL_SYMMETRIC: the offsets of a buffer in its window are equal on all ranks.
 void ncclComm::check_same(const Operation& mine) const {
   for (int r = 0; r < size_; ++r)
     if (const Operation& other = link_.operation_of(r); !(other == mine))

@@ -51,6 +51,10 @@ struct Rank {
     cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream);
     cudaStreamSynchronize(stream);
   }
+  ncclResult_t make_window(std::size_t bytes, ncclWindow_t* out, int flags = NCCL_WIN_COLL_SYMMETRIC) {
+    return settle(ncclCommWindowRegister(comm, device, bytes, out, flags));
+  }
+  ncclResult_t end_window(ncclWindow_t window) { return settle(ncclCommWindowDeregister(comm, window)); }
   bool end() {
     return settle(ncclCommFinalize(comm)) == ncclSuccess && ncclCommDestroy(comm) == ncclSuccess &&
            ncclMemFree(device) == ncclSuccess;
