@@ -72,19 +72,20 @@ Exit gpu_bench(World& world, const Arguments& arguments) {
 }
 
 Exit comm_bench(World& world, const Arguments& arguments) {
-  const ParsedArguments parsed = parse_arguments(arguments, comm_flags(), false);
+  ParsedArguments parsed = parse_arguments(arguments, comm_flags(), true);
   reject_positional(parsed);
-  RunConfig config;
-  config.run.device = DeviceChoice::cpu;
-  ExecutionContext compute = make_execution_context(world, config);
-  const auto rates =
-      bench_all_reduce(world, *compute.collective, {64u << 10, 1u << 20, 16u << 20, 45u << 20}, repeats_of(parsed));
+  add_defaults(parsed, {{"run.device", {"cpu"}}});
+  ExecutionContext compute = make_execution_context(world, resolve_config({}, parsed.keys));
+  Device* const gpu = compute.device->shares_host_memory() ? nullptr : compute.device.get();
+  const auto rates = bench_all_reduce(world, *compute.collective, {64u << 10, 1u << 20, 16u << 20, 45u << 20},
+                                      repeats_of(parsed), true, gpu);
   print(world, compute.collective->describe() + "\n" + str(rates));
   return Exit::ok;
 }
 
 const Bench benches[] = {
-    {"comm", "all-reduces of several sizes, compared with MPI_Allreduce", comm_flags, comm_bench},
+    {"comm", "all-reduces of several sizes, compared with MPI_Allreduce; on the CPU unless run.device is given",
+     comm_flags, comm_bench},
     {"gpu", "a ResNet-50 step on GPUs in fp16 with batches of 256 and 512, compared with its rooflines", gpu_flags,
      gpu_bench},
     {"loader",
@@ -104,7 +105,7 @@ std::string bench_help() {
   std::string out = "usage: millrace bench NAME [options]\n\n";
   for (const Bench& bench : benches)
     out += fmt::format("{}: {}\n{}\n", bench.name, bench.summary, flags_help(bench.flags()));
-  return out + "bench step, gpu and loader also accept keys. Keys of checkpoint and log have no effect.\n\n" +
+  return out + "bench comm, step, gpu and loader also accept keys. Keys of checkpoint and log have no effect.\n\n" +
          keys_help({"checkpoint", "log", "account"});
 }
 

@@ -165,9 +165,9 @@ std::string tune_help() {
          "       millrace tune -c FILE --lr-range\n\n" +
          flags_help(flags()) +
          "\nSearches data.reader, data.workers, data.prefetch, comm.bucket_size, train.micro_batch, run.threads and\n"
-         "model.fusion, one after the other, by short trials against the best values so far. It starts with the keys "
-         "that\n"
-         "act on what limits the step most. At the end it measures all changes together against the configuration, "
+         "model.fusion, on GPUs also cuda.nccl_max_ctas, cuda.nccl_cta_policy and cuda.nccl_windows, one after the\n"
+         "other, by short trials against the best values so far. It starts with the keys that act on what limits the\n"
+         "step most. At the end it measures all changes together against the configuration, "
          "and\n"
          "prints them as lines for a configuration file. No training is saved. Start it like the training: same "
          "ranks,\n"

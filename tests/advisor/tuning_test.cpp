@@ -63,6 +63,17 @@ TEST(Tuning, AxesContainThePresentValueAndOnlyValuesThatFit) {
   const auto buckets = tune_axes(tiny, room());
   EXPECT_EQ(of(buckets, "comm.bucket_size"), (Values{"16000", "64KiB", "256KiB", "1MiB", "4MiB"}));
   EXPECT_EQ(find(buckets, "comm.bucket_size")->first, std::vector<int>{4}) << "the present size is far from it";
+  EXPECT_EQ(find(axes, "cuda.nccl_max_ctas"), nullptr) << "not NCCL";
+  BottleneckMetrics gpus = e;
+  gpus.config.communication.nccl = true;
+  gpus.config.communication.nccl_max_ctas = "6";
+  gpus.config.communication.nccl_cta_policy = "default";
+  gpus.config.communication.nccl_windows = "on";
+  const auto of_nccl = tune_axes(gpus, room());
+  EXPECT_EQ(of(of_nccl, "cuda.nccl_max_ctas"), (Values{"auto", "16", "8", "4", "6"}));
+  EXPECT_EQ(find(of_nccl, "cuda.nccl_max_ctas")->first, (std::vector<int>{0, 1, 2, 3})) << "all are tried";
+  EXPECT_EQ(find(of_nccl, "cuda.nccl_cta_policy")->bound, Bound::communication);
+  EXPECT_EQ(of(of_nccl, "cuda.nccl_windows"), (Values{"on", "off"}));
   // A rank has 128 samples, of which at most 100 fit at once. So the values are powers of two up to 64.
   EXPECT_EQ(of(axes, "train.micro_batch"), (Values{"1", "2", "4", "8", "16", "32", "64"}));
   EXPECT_EQ(of(axes, "model.fusion"), (Values{"0", "1", "2"}));

@@ -90,6 +90,11 @@ SearchAxis buckets(const BottleneckMetrics& e, const TuneLimits& limits) {
   return axis;
 }
 
+// How NCCL's kernels share the multiprocessors with those beside them. NCCL's own choice is made for all-reduces alone.
+SearchAxis of_nccl(const BottleneckMetrics& e, const char* key, const Values& values, const std::string& now) {
+  return choice(Bound::communication, key, e.config.communication.nccl ? values : Values{}, now);
+}
+
 // The largest part, of equal parts of a rank's share of a step, that has at most `most` rows.
 std::int64_t largest_part(std::int64_t share, std::int64_t most) { return divide_up(share, divide_up(share, most)); }
 // Equal parts of a rank's share of a step, the largest that fits first.
@@ -140,10 +145,14 @@ SearchAxis fusion(const TuneLimits& limits) {
 }  // namespace
 
 std::vector<SearchAxis> tune_axes(const BottleneckMetrics& e, const TuneLimits& limits) {
+  const ResolvedConfig::Communication& c = e.config.communication;
   std::vector<SearchAxis> axes{readers(e),
                                workers(e),
                                prefetch(e, limits),
                                buckets(e, limits),
+                               of_nccl(e, "cuda.nccl_max_ctas", {"auto", "16", "8", "4"}, c.nccl_max_ctas),
+                               of_nccl(e, "cuda.nccl_cta_policy", {"default", "efficiency"}, c.nccl_cta_policy),
+                               of_nccl(e, "cuda.nccl_windows", {"on", "off"}, c.nccl_windows),
                                global_batches(e, limits),
                                micro_batches(e, limits),
                                threads(e),

@@ -188,6 +188,7 @@ class Tuning {
       const auto axis = std::find_if(left.begin(), left.end(), [&](const SearchAxis& a) { return a.key == key; });
       std::string why = "no other value applies here";
       if (options_.keep.count(key)) why = "it keeps its value (--keep)";
+      if (key.starts_with("cuda.nccl") && !e.config.communication.nccl) continue;
       if (key == "comm.bucket_size" && e.config.machine.ranks == 1) why = "a single rank does not communicate";
       if (axis != left.end())
         why = e.share(axis->bound) < min_tuned_share
@@ -230,9 +231,10 @@ class Tuning {
 }  // namespace
 
 const std::vector<std::string>& tuned_keys() {
-  static const std::vector<std::string> keys{"data.reader",      "data.workers",       "data.prefetch",
-                                             "comm.bucket_size", "train.global_batch", "train.micro_batch",
-                                             "run.threads",      "model.fusion"};
+  static const std::vector<std::string> keys{"data.reader",       "data.workers",       "data.prefetch",
+                                             "comm.bucket_size",  "cuda.nccl_max_ctas", "cuda.nccl_cta_policy",
+                                             "cuda.nccl_windows", "train.global_batch", "train.micro_batch",
+                                             "run.threads",       "model.fusion"};
   return keys;
 }
 

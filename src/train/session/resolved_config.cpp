@@ -67,7 +67,11 @@ ResolvedConfig resolved_config_of(const Session& s) {
   set_training(out.training, s);
   out.communication = {.overlap = s.config.comm.overlap,
                        .grad_dtype = value_text(s.config, "comm.grad_dtype"),
-                       .bucket_size = s.config.comm.bucket_size};
+                       .bucket_size = s.config.comm.bucket_size,
+                       .nccl = s.compute.collective->describe().starts_with("NCCL"),
+                       .nccl_max_ctas = value_text(s.config, "cuda.nccl_max_ctas"),
+                       .nccl_cta_policy = value_text(s.config, "cuda.nccl_cta_policy"),
+                       .nccl_windows = value_text(s.config, "cuda.nccl_windows")};
   return out;
 }
 

@@ -31,9 +31,11 @@ struct ResolvedConfig {
   };
 
   struct Communication {
-    bool overlap = true;            // all-reduces start during the backward pass
-    std::string grad_dtype;         // "none": gradients are sent as float32
-    std::uint64_t bucket_size = 0;  // bytes
+    bool overlap = true;                                       // all-reduces start during the backward pass
+    std::string grad_dtype;                                    // "none": gradients are sent as float32
+    std::uint64_t bucket_size = 0;                             // bytes
+    bool nccl = false;                                         // NCCL reduces the gradients
+    std::string nccl_max_ctas, nccl_cta_policy, nccl_windows;  // the keys
   };
 
   struct Training {
