@@ -16,6 +16,7 @@
 #include "comm/shared_memory.hpp"
 #include "comm/shm_capacity.hpp"
 #include "millrace/comm/mpi_check.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace {
 namespace {
@@ -23,8 +24,11 @@ namespace {
 // Ranks that see each other's numbers. The first of them answers for all.
 using Group = std::vector<int>;
 
+bool contains(const std::vector<int>& all, int rank) { return std::find(all.begin(), all.end(), rank) != all.end(); }
+
 // Sends questions and answers between groups, over a separate communicator. A question consists of its sequence number;
-// an answer consists of this sequence number and the numbers of the group's ranks.
+// an answer consists of this sequence number, the numbers of the group's ranks, and the ranks of the host that are
+// stopped.
 class QueryChannel {
  public:
   using Numbers = std::vector<std::uint64_t>;
@@ -87,6 +91,7 @@ class SharedBoard : public ProgressBoard {
     for (const std::string& text : world.gather(fmt::format("{} {}", world.node(), world.host()))) {
       std::istringstream in(text);
       in >> node >> hosts_.emplace_back();
+      nodes_.push_back(node);
       const int first = shared ? first_of_node.try_emplace(node, rank).first->second : rank;
       groups[first].push_back(rank++);
     }
@@ -125,7 +130,7 @@ class SharedBoard : public ProgressBoard {
 
   RankStatus query_ranks(std::uint64_t number, double timeout_seconds) override {
     const std::lock_guard lock(asking_);
-    RankStatus out{late(number), {}};
+    RankStatus out{watchdog::stopped_ranks_of_host(), late(number), {}};
     auto waiting = far_;
     ++questions_;
     for (const auto& [first, group] : waiting) channel_->send(first, QueryChannel::question, {questions_});
@@ -137,20 +142,35 @@ class SharedBoard : public ProgressBoard {
       if (group == waiting.end() || numbers.at(0) != questions_) continue;  // a late answer to an earlier question
       for (std::size_t i = 0; i < group->second.size(); ++i)
         if (numbers.at(i + 1) < number) out.late.push_back(group->second[i]);
+      out.stopped.insert(out.stopped.end(), numbers.begin() + 1 + std::ptrdiff_t(group->second.size()), numbers.end());
       waiting.erase(group);
     }
     for (const auto& [first, group] : waiting)
       out.unresponsive.insert(out.unresponsive.end(), group.begin(), group.end());
-    std::sort(out.late.begin(), out.late.end());
-    std::sort(out.unresponsive.begin(), out.unresponsive.end());
+    for (std::vector<int>* ranks : {&out.stopped, &out.late, &out.unresponsive}) {
+      std::sort(ranks->begin(), ranks->end());
+      ranks->erase(std::unique(ranks->begin(), ranks->end()), ranks->end());
+      if (ranks != &out.stopped) std::erase_if(*ranks, [&](int rank) { return contains(out.stopped, rank); });
+    }
     return out;
   }
 
+  bool is_first_host(const RankStatus& s) const override {
+    for (int rank = 0; rank < int(nodes_.size()); ++rank)
+      if (!contains(s.stopped, rank) && !contains(s.late, rank) && !contains(s.unresponsive, rank))
+        return nodes_[std::size_t(rank)] == nodes_[std::size_t(near_.front())];
+    return true;
+  }
+
   std::string describe(const RankStatus& s) const override {
-    if (s.late.empty() && s.unresponsive.empty()) return "no rank is known to be late; the network may be the cause";
-    std::string text = s.late.empty() ? "" : "late: " + list(s.late);
-    if (!s.unresponsive.empty()) text += fmt::format("{}no answer: {}", text.empty() ? "" : "; ", list(s.unresponsive));
-    return text;
+    std::string text;
+    const auto add = [&](const char* what, const std::vector<int>& ranks) {
+      if (!ranks.empty()) text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", what, list(ranks));
+    };
+    add("stopped or dead", s.stopped);
+    add("late", s.late);
+    add("no answer", s.unresponsive);
+    return text.empty() ? "no rank is known to be late; the network may be the cause" : text;
   }
 
  private:
@@ -178,6 +198,7 @@ class SharedBoard : public ProgressBoard {
         int from = 0;
         for (QueryChannel::Numbers numbers; channel_->receive(QueryChannel::question, from, numbers);) {
           for (std::size_t i = 0; i < boards_.size(); ++i) numbers.push_back(posted(i));
+          for (const int rank : watchdog::stopped_ranks_of_host()) numbers.push_back(std::uint64_t(rank));
           channel_->send(from, QueryChannel::answer, std::move(numbers));
         }
       } catch (const Error&) {  // MPI has failed; other ranks will see this host as unresponsive
@@ -191,6 +212,7 @@ class SharedBoard : public ProgressBoard {
   std::vector<RankCounters*> boards_;  // counters of near_
   RankCounters* mine_ = nullptr;
   std::vector<std::string> hosts_;  // by rank
+  std::vector<int> nodes_;          // by rank
   Group near_;                      // the group of this rank
   std::map<int, Group> far_;        // the other groups, by their first rank
   bool is_responder_ = false;

@@ -196,6 +196,14 @@ std::vector<Position> positions_of_host() {
   return state->ranks.of_host();
 }
 
+std::vector<int> stopped_ranks_of_host() {
+  if (!state) return {};
+  std::vector<int> out;
+  for (const Position& p : positions_of_host())
+    if (p.silent >= still_runs()) out.push_back(p.rank);
+  return out;
+}
+
 bool leads_host() {
   if (!state) return false;
   const std::lock_guard lock(state->mutex);

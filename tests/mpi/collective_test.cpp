@@ -2,11 +2,20 @@
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <thread>
 
 #include "millrace/base/error.hpp"
 #include "millrace/comm/node_memory.hpp"
+#include "millrace/comm/position_exchange.hpp"
 #include "millrace/comm/progress_board.hpp"
 #include "millrace/comm/staged.hpp"
+#include "millrace/watchdog/watchdog.hpp"
 #include "mpi/world.hpp"
 #include "support/collective_checks.hpp"
 #include "support/expect_error.hpp"
@@ -114,6 +123,38 @@ TEST(Collective, RanksOfOtherHostsThatAreBehindAreNamed) {
     }
     world.barrier();
   }
+}
+
+// The last rank is stopped for some seconds after it has posted its number.
+TEST(Collective, AStoppedRankIsNamedWhateverItHasPosted) {
+  World& world = test_world();
+  if (world.size() == 1) GTEST_SKIP() << "needs another rank";
+  const int last = world.size() - 1;
+  const auto nodes = world.gather(std::to_string(world.node()));
+  const bool alone = std::count(nodes.begin(), nodes.end(), nodes.back()) == 1;  // then nobody answers for its host
+  watchdog::start(600);
+  {
+    const PositionExchange exchange(world);
+    const auto board = make_progress_board(world);
+    board->post(7);
+    world.barrier();
+    if (world.rank() == last) {
+      ASSERT_EQ(std::system(fmt::format("(sleep 5; kill -CONT {}) &", ::getpid()).c_str()), 0);
+      ::kill(::getpid(), SIGSTOP);
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(3200));
+      const auto status = board->query_ranks(7, 1);
+      EXPECT_EQ(status.stopped, alone ? std::vector<int>{} : std::vector<int>{last});
+      EXPECT_EQ(status.unresponsive, alone ? std::vector<int>{last} : std::vector<int>{});
+      EXPECT_TRUE(status.late.empty());
+      EXPECT_EQ(board->describe(status),
+                fmt::format("{}: rank {} on {}", alone ? "no answer" : "stopped or dead", last, world.host()));
+      EXPECT_EQ(board->is_first_host(status), world.node() == 0);
+      EXPECT_EQ(board->is_first_host({{0}, {1}, {}}), world.size() < 3 || std::to_string(world.node()) == nodes[2]);
+    }
+    world.barrier();
+  }
+  watchdog::stop();
 }
 
 TEST(Collective, AHostThatDoesNotAnswerIsNamed) {

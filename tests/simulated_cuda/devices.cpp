@@ -33,14 +33,15 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* out, int device) {
   out->totalGlobalMem = settings().memory_bytes;
   out->major = 9;
   out->sharedMemPerMultiprocessor = 228 << 10;
-  out->multiProcessorCount = 4;  // few, because each launches up to 32 blocks
+  out->multiProcessorCount = 4;          // few, because each launches up to 32 blocks
+  out->pciDomainID = host_of_process();  // GPUs of different hosts are not taken for one
   out->pciBusID = device + 1;
   std::memset(out->uuid.bytes, device + 1, sizeof out->uuid.bytes);
   return done(cudaSuccess);
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
-  std::snprintf(text, std::size_t(bytes), "0000:%02x:00.0", device + 1);
+  std::snprintf(text, std::size_t(bytes), "%04x:%02x:00.0", unsigned(host_of_process()), device + 1);
   return done(cudaSuccess);
 }
 

@@ -68,6 +68,11 @@ int rank_of_process() {
   return rank;
 }
 
+int host_of_process() {
+  static const int ranks = int(number_of("MILLRACE_TEST_RANKS_PER_HOST", 0));
+  return ranks > 0 ? rank_of_process() / ranks : 0;
+}
+
 void violation(const std::string& call, const std::string& rule) {
   const std::string line = fmt::format("simulated CUDA: rank {}: {}: {}\n", rank_of_process(), call, rule);
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());

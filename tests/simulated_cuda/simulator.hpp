@@ -93,5 +93,6 @@ struct Settings {
 };
 const Settings& settings();
 int rank_of_process();  // of mpirun; 0 without it. For messages, and to give ranks different delays
+int host_of_process();  // its number, if millrace simulates hosts (MILLRACE_TEST_RANKS_PER_HOST); else 0
 
 }  // namespace millrace::simulated

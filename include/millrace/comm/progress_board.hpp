@@ -21,14 +21,19 @@ class ProgressBoard {
   virtual std::vector<int> late(std::uint64_t number) const = 0;
 
   struct RankStatus {
-    std::vector<int> late;          // have posted less than the number
+    std::vector<int> stopped;       // their processes do not run, whatever they have posted
+    std::vector<int> late;          // have posted less than the number, but are not stopped
     std::vector<int> unresponsive;  // no answer arrived from their host
   };
   // The status of all ranks. Waits at most timeout_seconds for the answers of other hosts; calls of several threads run
   // one after the other. Not collective.
   virtual RankStatus query_ranks(std::uint64_t number, double timeout_seconds) = 0;
-  // "late: rank 1, 3 on node7, rank 9 on node8; no answer: rank 4 on node9", or that no rank is known to be late.
+  // "stopped or dead: rank 4 on node7; late: rank 1, 3 on node7, rank 9 on node8; no answer: rank 12 on node9", or that
+  // no rank is known to be late.
   virtual std::string describe(const RankStatus&) const = 0;
+  // Whether this host has the first rank that is none of these. If the ranks that wait for others are ended by the
+  // first host that reports, the other hosts let that one report.
+  virtual bool is_first_host(const RankStatus&) const = 0;
 };
 
 std::unique_ptr<ProgressBoard> make_progress_board(World&);  // collective

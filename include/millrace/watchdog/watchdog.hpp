@@ -78,6 +78,9 @@ Position unheard(const Peer&);                           // before its first new
 // Returns false if the position of one cannot be mapped.
 bool set_peers(const std::vector<Peer>& of_this_host);
 
+// The ranks of this host whose processes do not run: stopped or dead for some seconds.
+std::vector<int> stopped_ranks_of_host();
+
 // For the exchange between hosts.
 std::vector<Position> positions_of_host();
 bool leads_host();  // this is the lowest rank of its host that runs

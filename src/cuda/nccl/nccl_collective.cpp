@@ -1,39 +1,25 @@
 // An operation is enqueued as follows. An event in the compute stream marks that its input is complete. The comm stream
 // waits for that event, runs NCCL's kernel, and records another event after it. finish() makes the compute stream wait
-// for the comm stream. A watchdog thread asks the CollectiveTracker for stalled operations.
+// for the comm stream.
 #include "cuda/nccl/nccl_collective.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <map>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include "cuda/errors/check.hpp"
 #include "cuda/nccl/collective_tracker.hpp"
 #include "cuda/nccl/nccl_comm.hpp"
+#include "cuda/nccl/watchdog_thread.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/comm/progress_board.hpp"
-#include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace::cuda {
 namespace {
 
 using Kind = Watchdog::Kind;
-
-// A stream without work, to ask whether CUDA has failed.
-struct OwnStream {
-  cudaStream_t stream = nullptr;
-  OwnStream() { MR_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); }
-  ~OwnStream() { cudaStreamDestroy(stream); }
-  OwnStream(const OwnStream&) = delete;
-};
 
 class NcclCollective : public Collective {
  public:
@@ -45,12 +31,11 @@ class NcclCollective : public Collective {
     host.progress = CollectiveOptions::Progress::inline_;
     small_ = make_host_collective(world, host);
     if (alone_) return;
-    board_ = make_progress_board(world);
     comm_ = std::make_unique<NcclComm>(world, cuda, timeout_);
     tracker_ = std::make_unique<CollectiveTracker>(timeout_);
     MR_CUDA(cudaEventCreateWithFlags(&filled_, cudaEventDisableTiming));
     MR_CUDA(cudaEventCreateWithFlags(&joined_, cudaEventDisableTiming));
-    watchdog_thread_ = std::thread([this] { watch(); });
+    watchdog_ = std::make_unique<WatchdogThread>(world, device, *tracker_, comm_);
     device.flight_recorder().set_concurrent_work([this] { return tracker_->running_operation(); });
     device.set_captured_collectives({[this] { return started_; }, [this](bool worked) { return agree(worked); }});
   }
@@ -58,13 +43,7 @@ class NcclCollective : public Collective {
   ~NcclCollective() override {
     device_.flight_recorder().set_concurrent_work(nullptr);
     device_.set_captured_collectives({});
-    {
-      const std::lock_guard lock(mutex_);
-      ending_ = true;
-    }
-    wake_.notify_all();
-    if (watchdog_thread_.joinable()) watchdog_thread_.join();
-    if (comm_ && failure_.empty()) try {
+    if (watchdog_ && watchdog_->end()) try {
         device_.synchronize();
       } catch (const Error& error) {  // another rank failed at the very end
         log::error(error.what());
@@ -133,7 +112,7 @@ class NcclCollective : public Collective {
 
   void wait(int tag) override {
     if (alone_) return;
-    throw_failure();
+    watchdog_->throw_failure();
     const auto passed = passed_.find(tag);
     MR_CHECK(passed != passed_.end(), "no operation was begun with tag {}", tag);
     MR_CUDA(cudaStreamWaitEvent(device_.stream(Stream::compute), passed->second, 0));
@@ -156,7 +135,7 @@ class NcclCollective : public Collective {
   }
 
   void all_reduce_scalars(std::span<double> values) override {
-    throw_failure();
+    if (watchdog_) watchdog_->throw_failure();
     small_->all_reduce_scalars(values);
   }
 
@@ -188,15 +167,10 @@ class NcclCollective : public Collective {
     return {first == failed.end(), first - failed.begin() == world_.rank()};
   }
 
-  void throw_failure() {
-    const std::lock_guard lock(mutex_);
-    if (!failure_.empty()) fail(Exit::comm, "{}", failure_);
-  }
-
   template <class Call>
   void start(Kind kind, int tag, std::size_t bytes, const char* name, const Call& call) {
     if (alone_) return;
-    throw_failure();
+    watchdog_->throw_failure();
     ++started_;
     const bool capturing = device_.capturing();
     const StreamHandle comm = device_.stream(Stream::comm);
@@ -213,64 +187,11 @@ class NcclCollective : public Collective {
     capturing ? tracker_->end_captured_operation(op, comm) : tracker_->end(op, comm);
   }
 
-  void watch() {
-    try {
-      error_context::set_rank(world_.rank());
-      error_context::set_flight_recorder(&device_.flight_recorder());
-      MR_CUDA(cudaSetDevice(device_.ordinal()));
-      const OwnStream own;
-      for (;;) {
-        std::string trouble;
-        {
-          std::unique_lock lock(mutex_);
-          if (wake_.wait_for(lock, std::chrono::milliseconds(100), [&] { return ending_; })) return;
-        }
-        const auto late = tracker_->late();
-        const std::uint64_t begun = tracker_->begun();
-        board_->post(begun);
-        if (late) trouble = tracker_->explain(*late, board_->describe(board_->query_ranks(begun, 2)));
-        if (trouble.empty()) trouble = comm_->error();
-        // NCCL only reports that CUDA has failed; CUDA's own error says what failed. It is known to every stream. The
-        // streams of the device may be in a capture, which a query would invalidate.
-        const cudaError_t status = trouble.empty() || late ? cudaSuccess : cudaStreamQuery(own.stream);
-        if (status != cudaSuccess && status != cudaErrorNotReady)
-          trouble = error_context::describe_failure("the watchdog of collectives", status);
-        if (!trouble.empty()) return give_up(trouble);
-      }
-    } catch (const std::exception& error) {
-      give_up(error.what());
-    }
-  }
-
-  // Aborts NCCL's kernels, so that threads that wait for the GPU can go on, and then ends all ranks.
-  void give_up(const std::string& message) {
-    const bool reports = watchdog::claim_end();
-    if (reports) log::error(message);
-    {
-      const std::lock_guard lock(mutex_);
-      failure_ = message;
-    }
-    auto aborted = std::make_shared<std::atomic<bool>>(false);
-    std::thread([comm = comm_, aborted] {  // in a separate thread, because the abort may block as well
-      comm->abort();
-      *aborted = true;
-    })
-        .detach();
-    for (int i = 0; i < 500 && !*aborted; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    // Otherwise a thread of this rank, or another rank, reports and ends the run.
-    if (!reports) std::this_thread::sleep_for(std::chrono::seconds(5));
-    try {
-      world_.abort(int(Exit::comm));
-    } catch (const std::exception&) {  // in tests, ranks are threads: the others end by their own watchdogs
-    }
-  }
-
   World& world_;
   CudaDevice& device_;
   const double timeout_;
   const bool alone_;
   std::unique_ptr<Collective> small_;  // for all_reduce_scalars()
-  std::unique_ptr<ProgressBoard> board_;
   std::shared_ptr<NcclComm> comm_;
   std::unique_ptr<CollectiveTracker> tracker_;
   std::deque<NcclRegion> regions_;
@@ -279,11 +200,7 @@ class NcclCollective : public Collective {
   std::map<int, cudaEvent_t> passed_;  // in the comm stream: the last operation with this tag is complete
   std::uint64_t started_ = 0;          // operations so far
   bool captured_ = false;              // the capture in progress has operations, and no finish() since
-  std::thread watchdog_thread_;
-  std::mutex mutex_;  // guards the members below
-  std::condition_variable wake_;
-  std::string failure_;
-  bool ending_ = false;
+  std::unique_ptr<WatchdogThread> watchdog_;
 };
 
 }  // namespace

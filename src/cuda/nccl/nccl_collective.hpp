@@ -19,7 +19,8 @@ namespace millrace::cuda {
 // the watchdog thread of the collective queries events at the same time.
 //
 // Watchdog: if an operation takes longer than timeout_seconds, replayed or not, or if NCCL fails, the watchdog thread
-// ends all ranks with World::abort. Its message names the operation and, for this host, the rank that is late.
+// ends all ranks with World::abort. Its message names the operation and the ranks that are stopped, that have not begun
+// it, or whose host does not answer. The first host whose ranks wait prints it.
 //
 // even_alone: a single rank uses NCCL too, for tests.
 std::unique_ptr<Collective> make_nccl_collective(World&, CudaDevice&, const CollectiveOptions&, const CudaOptions&,

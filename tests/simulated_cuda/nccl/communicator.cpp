@@ -120,7 +120,7 @@ ncclResult_t ncclComm::connect(const ncclUniqueId& id) {
 
 ncclResult_t ncclComm::meet(const ncclUniqueId& id) {
   if (fault("nccl-init", 1)) return ncclUnhandledCudaError;
-  if (!link_.join(id, size_, rank_, device_)) return ncclRemoteError;
+  if (!link_.join(id, size_, rank_, device_ + 1000 * host_of_process())) return ncclRemoteError;
   if (!wait([&] { return link_.all_joined(); }, false)) return ncclInternalError;
   link_.release_id(id);
   // NCCL documentation, "Creating a communicator": the same GPU as several ranks is not supported. NCCL fails with

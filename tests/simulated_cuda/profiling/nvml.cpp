@@ -110,7 +110,8 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char* id, Device* out) {
   if (users == 0) return uninitialized;
   unsigned domain = 0, bus = 0, slot = 0;
   if (!id || !out || std::sscanf(id, "%x:%x:%x", &domain, &bus, &slot) != 3) return invalid_argument;
-  if (domain != 0 || bus < 1 || bus > devices().size() || slot != 0) return not_found;  // cudaDeviceGetPCIBusId
+  if (domain != unsigned(host_of_process()) || bus < 1 || bus > devices().size() || slot != 0)
+    return not_found;  // cudaDeviceGetPCIBusId
   *out = &devices()[bus - 1];
   return success;
 }
