@@ -134,7 +134,7 @@ ExecutionContext make_cuda_context(World& world, const ExecutionOptions& options
   compute.device = std::move(device);
   compute.backend = make_cuda_backend(world, gpu, options);
   if (through_host) {
-    gpu.disable_graphs();  // the host takes part in every all-reduce, which a graph cannot contain
+    gpu.disable_graphs("gradients are reduced through host memory, which a graph cannot contain");
     compute.collective = cuda::make_staged_collective(world, gpu, options.collective);
   } else {
     compute.collective = make_nccl_collective(world, gpu, options.collective, options.cuda);

@@ -107,6 +107,7 @@ std::string settings_of(const Run& run) {
   if (run.record.resumed_at_step > 0) row("resumed at step", std::to_string(run.record.resumed_at_step));
   row("device", run.record.device);
   row("all-reduce", run.record.collective);
+  if (run.summary && !run.summary->cuda_graph.empty()) row("CUDA graphs", run.summary->cuda_graph);
   for (const auto& [name, value] : run.record.facts) row(name, value);
   for (std::size_t r = 0; r < std::min<std::size_t>(run.record.ranks.size(), 64); ++r)
     row(fmt::format("rank {}", (long long)r),

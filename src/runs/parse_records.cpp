@@ -119,6 +119,7 @@ RunSummary parse_summary(const json& j, FieldMode mode) {
   out.valid_loss = fields.optional("valid_loss");
   out.valid_accuracy = fields.optional("valid_accuracy");
   out.valid_top5 = fields.optional("valid_top5");
+  out.cuda_graph = optional.text("cuda_graph");
   out.verdict = optional.text("verdict");
   out.findings = advice_of(fields.objects("findings"), true);
   if (fields.has("hints")) out.hints = advice_of(fields.objects("hints"), false);

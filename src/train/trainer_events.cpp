@@ -2,6 +2,7 @@
 // end of the run.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "millrace/advisor/rules/straggler.hpp"
@@ -142,11 +143,14 @@ void Trainer::Impl::finish(const std::string& status, Exit code) {
   if (tracer) tracer->end();
   const Account all = account();
   metrics = bottleneck_metrics_of(all, resolved_config_of(s));
+  const auto graphs = s.world.gather_to_root(s.compute.device->graphs());
   if (s.world.rank() != 0) return;
   Summary summary{start, status, run, validation, trained_steps, trained_samples};
   if (train_seconds > 0) summary.samples_per_second = double(trained_samples) / train_seconds;
   summary.seconds = timeline.wall_seconds();
   summary.final_loss = last.loss;
+  const auto other = std::find_if(graphs.begin(), graphs.end(), [](const std::string& g) { return g != "on"; });
+  summary.cuda_graph = other == graphs.end() ? graphs.front() : *other;
   if (run_logger) run_logger->ended(code);
   try {
     write_summary(dir, summary, all, metrics);
@@ -158,6 +162,7 @@ void Trainer::Impl::finish(const std::string& status, Exit code) {
   if (trained_steps > 0)
     progress.line(fmt::format("{} at step {}: {} samples/s while training", status, run.step,
                               format_count(summary.samples_per_second)));
+  if (summary.cuda_graph.size() > 3) progress.line("CUDA graphs: " + summary.cuda_graph);
   if (validation) progress.line(fmt::format("validation {}", validation->str()));
 }
 

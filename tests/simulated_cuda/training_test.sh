@@ -269,13 +269,15 @@ case_lost_ranks() {
   expect_end 137
 }
 
-# A rank that is stopped inside an all-reduce. The message names it, or no rank if all had begun the same operations when
-# it stopped.
+# A rank that is stopped inside an all-reduce that all ranks have begun: it is named, once, also on other hosts.
 case_stopped() {
-  local unknown='no rank is known to be late'
-  ends 5 ".*(rank 1 on |$unknown)" 2 nccl-stop:1:3
-  ends 5 ".*(rank 2 on |$unknown)" 4 nccl-stop:2:5 --cuda.graph off
-  ends 5 ".*(rank 0 on |$unknown)" 3 nccl-stop:0:4
+  ends 5 '.*rank 1 on ' 2 nccl-stop:1:3
+  ends 5 '.*rank 2 on ' 4 nccl-stop:2:5 --cuda.graph off
+  ends 5 '.*rank 0 on ' 3 nccl-stop:0:4
+  export MILLRACE_TEST_RANKS_PER_HOST=2
+  ends 5 '.*rank 3 on ' 4 nccl-stop:3:4
+  ends 5 '.*rank 0 on ' 4 nccl-stop:0:4 --cuda.graph off
+  unset MILLRACE_TEST_RANKS_PER_HOST
 }
 
 # Calls of a capture take long, so that the threads beside it have time to disturb it.
@@ -293,7 +295,21 @@ case_captures() {
     expect_lines 1 'warning: .*cannot be captured as a CUDA graph'
     expect_line "rank $(cut -d: -f2 <<<"$fault") .*warning: .*cannot be captured"
     expect_bits without two
+    # The run says what was used.
+    local reason="off: capture of .* failed on rank $(cut -d: -f2 <<<"$fault"): .*(cudaError|capture)"
+    expect_line "CUDA graphs: $reason"
+    expect_line "\"cuda_graph\": \"$reason" without/summary.json
+    expect_exit 0 run_on 1 report without --overwrite
+    expect_line "<th>CUDA graphs</th><td>$reason" without/report.html
   done
+  expect_line '"cuda_graph": "on"' two/summary.json
+  # Of two graphs, one without communication fails on one rank: that rank alone launches its operations one by one.
+  expect_exit 0 train 2 parts --train.micro_batch 6 --cuda.graph_micro_batches 1
+  expect_line '"cuda_graph": "on"' parts/summary.json
+  MILLRACE_SIMULATED_FAULT=capture:1:1 expect_exit 0 train 2 part --train.micro_batch 6 --cuda.graph_micro_batches 1
+  expect_lines 1 'warning: .*cannot be captured as a CUDA graph'
+  expect_line '"cuda_graph": "on, but the capture of .* failed on rank 1: ' part/summary.json
+  expect_bits part parts
   MILLRACE_SIMULATED_FAULT=capture:0:1 expect_exit 0 train 1 alone
   expect_lines 1 'warning: .*cannot be captured as a CUDA graph'
 }

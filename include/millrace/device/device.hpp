@@ -164,6 +164,9 @@ class Device {
   virtual std::unique_ptr<CapturedStep> capture(const std::string& key, std::function<void()> step) = 0;
   // The largest number of micro-batches that one captured step should contain. 1: larger steps save no time.
   virtual int max_captured_micro_batches() const { return 1; }
+  // How captured steps are launched so far: "on" (as graphs), "off", or "off: " or "on, but " with the reason. "": the
+  // device has no graphs.
+  virtual std::string graphs() const { return ""; }
   virtual void synchronize() = 0;  // blocks the host until all streams are idle
   // Labels the work that this thread enqueues until pop_label(), for error messages and profilers. Labels nest. Both
   // may be part of a captured step. The text must live until pop_label(); for an Activity that refers to it, until that

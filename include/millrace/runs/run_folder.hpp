@@ -46,6 +46,7 @@ struct RunSummary {
   std::int64_t unread_samples = 0;  // skipped because they could not be read
   double samples_per_second = 0, seconds = 0;
   std::optional<double> loss, valid_loss, valid_accuracy, valid_top5;
+  std::string cuda_graph;               // "on", or "off" with the reason; "" without a GPU and in files of old versions
   std::string verdict;                  // one line; "" in files of old versions
   std::vector<Advice> findings, hints;  // hints have no predicted gain
   Account account;                      // empty when read leniently

@@ -37,7 +37,8 @@ class NcclCollective : public Collective {
     MR_CUDA(cudaEventCreateWithFlags(&joined_, cudaEventDisableTiming));
     watchdog_ = std::make_unique<WatchdogThread>(world, device, *tracker_, comm_);
     device.flight_recorder().set_concurrent_work([this] { return tracker_->running_operation(); });
-    device.set_captured_collectives({[this] { return started_; }, [this](bool worked) { return agree(worked); }});
+    device.set_captured_collectives(
+        {[this] { return started_; }, [this](const std::string& problem) { return agree(problem); }});
   }
 
   ~NcclCollective() override {
@@ -157,14 +158,14 @@ class NcclCollective : public Collective {
   }
   char* mine(char* data, std::size_t part_bytes) const { return data + part_bytes * std::size_t(world_.rank()); }
 
-  // The first rank whose capture failed reports it.
-  CapturedCollectives::Outcome agree(bool worked) {
+  CapturedCollectives::Outcome agree(const std::string& problem) {
     captured_ = false;  // also after a capture that ended before its finish()
     std::vector<double> failed(std::size_t(world_.size()));
-    failed[std::size_t(world_.rank())] = !worked;
+    failed[std::size_t(world_.rank())] = !problem.empty();
     all_reduce_scalars(failed);
-    const auto first = std::find(failed.begin(), failed.end(), 1.0);
-    return {first == failed.end(), first - failed.begin() == world_.rank()};
+    const int first = int(std::find(failed.begin(), failed.end(), 1.0) - failed.begin());
+    if (first == world_.size()) return {};
+    return {world_.broadcast_string(problem, first), first};
   }
 
   template <class Call>

@@ -28,7 +28,7 @@ class GraphStep : public CapturedStep {
     if (executable_) cudaGraphExecDestroy(executable_);
   }
   void run() override {
-    if (!warm_ || !device_.graphs_enabled()) {
+    if (!warm_ || failed_ || !device_.graphs_enabled()) {
       const std::uint64_t before = collectives_begun();
       run_eagerly();
       communicates_ = collectives_begun() != before;
@@ -36,7 +36,7 @@ class GraphStep : public CapturedStep {
       return;
     }
     if (!executable_ && !capture_everywhere()) {
-      device_.disable_graphs();
+      failed_ = true;
       return run_eagerly();
     }
     device_.flight_recorder().begin_run(error_context::outermost_label());
@@ -62,15 +62,22 @@ class GraphStep : public CapturedStep {
       problem = error.what();
       (void)cudaGetLastError();  // the next launch would report it otherwise
     }
-    CapturedCollectives::Outcome outcome{problem.empty(), !problem.empty()};
-    if (communicates_) outcome = device_.captured_collectives().agree(problem.empty());
-    if (outcome.reports)
+    CapturedCollectives::Outcome outcome{problem, device_.rank()};
+    const auto& agree = device_.captured_collectives().agree;
+    if (communicates_) outcome = agree(problem);
+    if (outcome.problem.empty()) return true;
+    if (outcome.rank == device_.rank())
       log::local(
           fmt::format("warning: '{}' cannot be captured as a CUDA graph ({}). Its operations are launched one by one, "
                       "which is slower. cuda.graph = off does so from the start",
                       key_, problem));
-    if (outcome.all_worked) return true;
     if (executable_) cudaGraphExecDestroy(std::exchange(executable_, nullptr));
+    const std::string what = fmt::format("capture of '{}' failed on rank {}: {}", key_, outcome.rank, outcome.problem);
+    // The ranks must go on alike where they communicate. A step without communication is this rank's own affair.
+    if (communicates_ || !agree)
+      device_.disable_graphs(what);
+    else
+      device_.note_failed_capture(what);
     return false;
   }
 
@@ -102,6 +109,7 @@ class GraphStep : public CapturedStep {
   cudaGraphExec_t executable_ = nullptr;
   bool warm_ = false;          // the first run is done
   bool communicates_ = false;  // the step contains collectives
+  bool failed_ = false;        // it cannot be captured
 };
 
 class EagerStep : public CapturedStep {

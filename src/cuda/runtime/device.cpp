@@ -73,6 +73,7 @@ std::string explain_old_gpu(const std::string& name, int major, int minor) {
 
 CudaDevice::CudaDevice(int ordinal, const DeviceOptions& options)
     : options_(options),
+      graphs_(options.graph ? "on" : "off"),
       ordinal_(ordinal),
       breadcrumbs_(ordinal, options.breadcrumbs != FlightRecorder::Detail::none),
       flight_recorder_(options.breadcrumbs, breadcrumbs_.breadcrumb(),
@@ -214,6 +215,15 @@ std::unique_ptr<Timestamps> CudaDevice::make_timestamps(int count) {
 }
 std::unique_ptr<CapturedStep> CudaDevice::capture(const std::string& key, std::function<void()> step) {
   return options_.graph ? make_graph_step(*this, key, std::move(step)) : make_eager_step(*this, key, std::move(step));
+}
+
+void CudaDevice::disable_graphs(const std::string& why) {
+  if (options_.graph) graphs_ = "off: " + why;
+  options_.graph = false;
+}
+
+void CudaDevice::note_failed_capture(const std::string& what) {
+  if (graphs_ == "on") graphs_ = "on, but the " + what;
 }
 
 void CudaDevice::synchronize() {

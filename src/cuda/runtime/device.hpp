@@ -29,12 +29,12 @@ struct DeviceOptions {
 // For captures that contain collectives: set by the collective.
 struct CapturedCollectives {
   std::function<std::uint64_t()> begun;  // number of operations so far
-  // Whether the capture worked on all ranks; each tells whether it did on its own. After a failure, one of the ranks
-  // where it failed gets `reports`.
+  // The first rank whose capture failed, and why; the same on all ranks. Each gives why its own failed, or "".
   struct Outcome {
-    bool all_worked = false, reports = false;
+    std::string problem = {};  // "": it worked on all ranks
+    int rank = -1;
   };
-  std::function<Outcome(bool worked)> agree;
+  std::function<Outcome(const std::string& problem)> agree;
 };
 
 // Explains why a process has no GPU, and what to do. Versions are in CUDA's form, 12040 for 12.4; driver 0: no driver
@@ -60,8 +60,12 @@ class CudaDevice : public Device {
   // for the memory of graphs.
   void set_memory_share(int ranks);
   // For a collective that needs the host in the middle of a step, and after a failed capture.
-  void disable_graphs() { options_.graph = false; }
+  void disable_graphs(const std::string& why);
+  // After the failed capture of one step that no other rank takes part in.
+  void note_failed_capture(const std::string& what);
   bool graphs_enabled() const { return options_.graph; }
+  std::string graphs() const override { return graphs_; }
+  int rank() const { return options_.rank; }
   void set_captured_collectives(CapturedCollectives collectives) { captured_collectives_ = std::move(collectives); }
   const CapturedCollectives& captured_collectives() const { return captured_collectives_; }
   FlightRecorder& flight_recorder() { return flight_recorder_; }
@@ -95,6 +99,7 @@ class CudaDevice : public Device {
  private:
   void* aligned(void* allocation);  // notes the allocation for release()
   DeviceOptions options_;
+  std::string graphs_;
   int ordinal_ = 0, multiprocessors_ = 0, capability_ = 0;
   std::string name_, mig_instance_;
   std::size_t memory_bytes_ = 0, total_bytes_ = 0;

@@ -234,6 +234,7 @@ void write_summary(const std::filesystem::path& dir, const Summary& s, const Acc
            {"samples_per_second", s.samples_per_second},
            {"seconds", s.seconds},
            {"loss", s.session_steps > 0 ? json(s.final_loss) : json()},
+           {"cuda_graph", s.cuda_graph.empty() ? json() : json(s.cuda_graph)},
            {"account", json::parse(account.json())}};
   put_verdict(out, evidence, {});
   const bool labels = s.validation && s.validation->labels;
