@@ -65,14 +65,18 @@ void NcclComm::connect(World& world, const CudaOptions& options) {
   config.blocking = 0;
   if (options.nccl_max_ctas > 0) config.maxCTAs = options.nccl_max_ctas;
   if (options.nccl_cta_policy == CudaOptions::NcclCtaPolicy::efficiency) config.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
-  finish_together(world, ncclCommInitRankConfig(&comm_, world.size(), id, world.rank(), &config), "connect all ranks",
-                  "for several ranks on one GPU set comm.backend = mpi");
+  finish_together(
+      world, [&] { return ncclCommInitRankConfig(&comm_, world.size(), id, world.rank(), &config); },
+      "connect all ranks", "for several ranks on one GPU set comm.backend = mpi");
 }
 
-// Waits until all ranks have completed a call that all of them made. They tell each other how far they are, because
-// NCCL does not tell a rank that another one has failed. Error(comm) on all ranks, with the communicator aborted.
-void NcclComm::finish_together(World& world, ncclResult_t status, const std::string& what, const std::string& advice) {
+// Makes a call that all ranks make, and waits until all have completed it. They tell each other how far they are,
+// because NCCL does not tell a rank that another one has failed. Error(comm) on all ranks, with the communicator
+// aborted.
+void NcclComm::finish_together(World& world, const std::function<ncclResult_t()>& call, const std::string& what,
+                               const std::string& advice) {
   const std::lock_guard lock(mutex_);  // the watchdog thread would report a failure without the advice
+  ncclResult_t status = call();
   const auto deadline = after(timeout_);
   for (;;) {
     for (int i = 0; i < 20 && status == ncclInProgress; ++i) {
@@ -144,10 +148,13 @@ void NcclComm::allocate_memory(World& world, NcclRegion& region) const {
 // GPUs do not reach each other's memory, or NCCL_WIN_ENABLE=0 is set.
 bool NcclComm::make_window(World& world, NcclRegion& region) {
   if (!windows_) return false;
-  check_alive();
-  finish_together(world,
-                  ncclCommWindowRegister(comm_, region.data, region.bytes, &region.window, NCCL_WIN_COLL_SYMMETRIC),
-                  "register a window", "set cuda.nccl_windows = off");
+  finish_together(
+      world,
+      [&] {
+        check_alive();
+        return ncclCommWindowRegister(comm_, region.data, region.bytes, &region.window, NCCL_WIN_COLL_SYMMETRIC);
+      },
+      "register a window", "set cuda.nccl_windows = off");
   windows_ = all_agree(world, region.window != nullptr);
   if (!windows_) deregister(region);
   return windows_;

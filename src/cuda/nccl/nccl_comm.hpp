@@ -1,5 +1,6 @@
 // Owns an NCCL communicator. It is non-blocking: calls of NCCL return at once, so that another thread can abort them.
 #pragma once
+#include <functional>
 #include <mutex>
 #include <string>
 
@@ -56,7 +57,8 @@ class NcclComm {
   void register_memory(World&, NcclRegion&);
   void deregister(NcclRegion&);
   void check_alive() const;
-  void finish_together(World&, ncclResult_t, const std::string& what, const std::string& advice);
+  void finish_together(World&, const std::function<ncclResult_t()>& call, const std::string& what,
+                       const std::string& advice);
   void settle(std::unique_lock<std::mutex>&, const char* what, ncclResult_t);
   std::string words(ncclResult_t) const;
   ncclComm_t comm_ = nullptr;  // null after abort()
