@@ -17,7 +17,7 @@ namespace {
 // The copies of each round are enqueued before its launch, and overwrite slots that the previous round may still have
 // to read. They are large, so that a copy that does not wait for its event would be noticed.
 TEST(CapturedEvents, MakeAReplayWaitForTheCopiesEnqueuedBeforeIt) {
-  cuda::CudaDevice device(0, {});  // not the device of the other tests, which allocates host memory
+  cuda::CudaDevice device(0, {});
   constexpr std::size_t slots = 3, count = 1 << 20, bytes = count * sizeof(int);
   constexpr int rounds = 6;
   std::vector<Buffer> from, slot, seen;

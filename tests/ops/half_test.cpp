@@ -10,9 +10,11 @@ void expect_round_trip(DType dtype) {
   const DeviceVector<T> all(65536), back(65536);
   const DeviceVector<float> wide(65536);
   for (std::size_t i = 0; i < all.size(); ++i) all[i].bits = std::uint16_t(i);
+  all.to_device();
   backend().convert(wide.data(), DType::f32, all.data(), dtype, 65536);
   backend().convert(back.data(), dtype, wide.data(), DType::f32, 65536);
-  device().synchronize();
+  wide.to_host();
+  back.to_host();
   for (std::size_t i = 0; i < all.size(); ++i) {
     const float value = float(all[i]);
     if (std::isnan(value)) {
@@ -38,10 +40,13 @@ TEST(HalfConversion, BulkConversionRoundsLikeSingleConversions) {
   const auto count = std::int64_t(values.size());
   const DeviceVector<bf16> b(values.size());
   const DeviceVector<f16> h(values.size()), from_b(values.size());
+  values.to_device();
   backend().convert(b.data(), DType::bf16, values.data(), DType::f32, count);
   backend().convert(h.data(), DType::f16, values.data(), DType::f32, count);
   backend().convert(from_b.data(), DType::f16, b.data(), DType::bf16, count);
-  device().synchronize();
+  b.to_host();
+  h.to_host();
+  from_b.to_host();
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (std::isnan(values[i])) continue;
     ASSERT_EQ(b[i].bits, bf16(values[i]).bits) << values[i];
@@ -52,8 +57,9 @@ TEST(HalfConversion, BulkConversionRoundsLikeSingleConversions) {
 
 TEST(HalfConversion, CopiesWhenTypesAreEqual) {
   const DeviceVector<float> from({1, 2, 3}), to(3);
+  from.to_device();
   backend().convert(to.data(), DType::f32, from.data(), DType::f32, 3);
-  device().synchronize();
+  to.to_host();
   EXPECT_EQ(to.copy(), from.copy());
 }
 

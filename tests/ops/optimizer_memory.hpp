@@ -57,10 +57,22 @@ struct OptimizerMemory {
     o.loss_scale = state.loss_scale;
     return o;
   }
-  void step() {
-    op->step({master.data(), weights.data(), gradient.data(), moment1.data(), moment2.data(), running.data(),
-              stats.data(), &state});
+  OptimizerArgs args(double* sums = nullptr) const {
+    return {master.data(),  weights.data(), gradient.data(),
+            moment1.data(), moment2.data(), running.data(),
+            stats.data(),   state_.data(),  sums};
+  }
+  // Runs work of the device on this memory.
+  template <class Work>
+  void run(const Work& work) const {
+    const auto all = std::tie(master, gradient, moment1, moment2, running, stats, weights, state_);
+    std::apply([](const auto&... v) { (v.to_device(), ...); }, all);
+    work();
     device().synchronize();
+    std::apply([](const auto&... v) { (v.to_host(), ...); }, all);
+  }
+  void step() {
+    run([&] { op->step(args()); });
   }
   auto everything() const {
     return std::make_tuple(master.copy(), weights.copy(), moment1.copy(), moment2.copy(), running.copy());

@@ -1,48 +1,31 @@
-// Runs the test cases on the CUDA backend with the first GPU. All memory is page-locked host memory that the GPU can
-// access, so that the cases can read and write it as they do with the CPU. (Managed memory is not available
-// everywhere.) Kernels are not timed, and no choices are saved for the user's runs. Exits with 77 (skipped) if there is
-// no GPU.
-#include <cuda_runtime.h>
-
-#include <algorithm>
+// Runs the test cases on the CUDA backend with the first GPU, in its memory. Kernels are not timed, and no choices are
+// saved for the user's runs. Exits with 77 (skipped) if there is no GPU.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
 #include "cuda/backend.hpp"
-#include "cuda/errors/check.hpp"
+#include "cuda/runtime/device.hpp"
 #include "support/op_harness.hpp"
 
 namespace millrace::test {
 namespace {
 
-class MappedDevice : public cuda::CudaDevice {
- public:
-  using CudaDevice::CudaDevice;
-  void* allocate(MemoryKind, std::size_t bytes) override {
-    void* memory = nullptr;
-    MR_CUDA(cudaHostAlloc(&memory, std::max<std::size_t>(bytes, 1), cudaHostAllocMapped | cudaHostAllocPortable));
-    std::memset(memory, 0, bytes);
-    return memory;
-  }
-  void release(MemoryKind, void* memory, std::size_t) noexcept override { cudaFreeHost(memory); }
-};
-
 // Never destroyed, because CUDA may shut down before static objects are destroyed.
-MappedDevice& mapped() {
-  static auto* const device = new MappedDevice(0, {});
+cuda::CudaDevice& first_gpu() {
+  static auto* const device = new cuda::CudaDevice(0, {});
   return *device;
 }
 
 }  // namespace
 
-Device& device() { return mapped(); }
+Device& device() { return first_gpu(); }
 Backend& backend() {
   static Backend* const backend = [] {
     ExecutionOptions options;
     options.cuda.autotune = false;
     options.deterministic = true;  // some cases run twice and compare bits
-    return cuda::make_cuda_backend(*solo_world().release(), mapped(), options).release();
+    return cuda::make_cuda_backend(*solo_world().release(), first_gpu(), options).release();
   }();
   return *backend;
 }

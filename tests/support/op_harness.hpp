@@ -2,8 +2,8 @@
 //
 // The set_* functions round values to the dtype of the tensor and return the rounded values, so that the reference
 // computes from the same numbers. Results and the workspace are filled with NaNs before each call. That reveals results
-// that an operation does not write, and workspace that it reads before it writes. All memory belongs to the device, and
-// the host can access it when the device has finished.
+// that an operation does not write, and workspace that it reads before it writes. All tensors are in memory of the
+// device; get() and put() copy them.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -29,25 +29,40 @@ using Values = std::vector<double>;
 Device& device();
 Backend& backend();
 
-// A vector in memory that both the device under test and the host can access. The host sees the results of the device
-// after device().synchronize().
+// Memory of the device may be out of reach of the host. These copy and wait for the device.
+inline void copy_to_device(void* device_memory, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  device().copy_to_device(Stream::compute, device_memory, from, bytes);
+  device().synchronize();
+}
+inline void copy_to_host(void* to, const void* device_memory, std::size_t bytes) {
+  if (bytes == 0) return;
+  device().copy_to_host(Stream::compute, to, device_memory, bytes);
+  device().synchronize();
+}
+
+// A vector of the host, and room for it in memory of the device. to_device() and to_host() copy it.
 template <class T>
 class DeviceVector {
  public:
-  explicit DeviceVector(std::size_t size) : size_(size), buffer_(device(), MemoryKind::device, size * sizeof(T)) {}
+  explicit DeviceVector(std::size_t size)
+      : size_(size), host_(std::make_unique<T[]>(size)), device_(device(), MemoryKind::device, size * sizeof(T)) {}
   explicit DeviceVector(const std::vector<T>& values) : DeviceVector(values.size()) {
-    std::copy(values.begin(), values.end(), data());
+    std::copy(values.begin(), values.end(), begin());
   }
-  T* data() const { return buffer_.as<T>(); }
+  T* data() const { return device_.as<T>(); }  // in memory of the device
+  void to_device() const { copy_to_device(data(), host_.get(), size_ * sizeof(T)); }
+  void to_host() const { copy_to_host(host_.get(), data(), size_ * sizeof(T)); }
   std::size_t size() const { return size_; }
-  T& operator[](std::size_t i) const { return data()[i]; }
-  T* begin() const { return data(); }
-  T* end() const { return data() + size_; }
+  T& operator[](std::size_t i) const { return host_[i]; }
+  T* begin() const { return host_.get(); }
+  T* end() const { return host_.get() + size_; }
   std::vector<T> copy() const { return {begin(), end()}; }
 
  private:
   std::size_t size_;
-  Buffer buffer_;
+  std::unique_ptr<T[]> host_;
+  Buffer device_;
 };
 
 // Uniform random values in [-1, 1), times scale. They are the same for the same seed.
@@ -67,8 +82,12 @@ void get_as(Values& v, const void* from) {
   for (std::size_t i = 0; i < v.size(); ++i) v[i] = double(static_cast<const T*>(from)[i]);
 }
 
-inline Values get(const Tensor& t) {
-  Values v(static_cast<std::size_t>(t.count()));
+inline Values get(const Tensor& tensor) {
+  Values v(static_cast<std::size_t>(tensor.count()));
+  std::vector<char> values(tensor.bytes());
+  copy_to_host(values.data(), tensor.data, values.size());
+  Tensor t = tensor;
+  t.data = values.data();
   switch (t.dtype) {
     case DType::f32:
       get_as<float>(v, t.data);
@@ -104,8 +123,11 @@ inline Values get(const Tensor& t) {
   return v;
 }
 
-inline void put(const Tensor& t, const Values& v) {
-  MR_CHECK(std::int64_t(v.size()) == t.count());
+inline void put(const Tensor& tensor, const Values& v) {
+  MR_CHECK(std::int64_t(v.size()) == tensor.count());
+  std::vector<char> values(tensor.bytes());
+  Tensor t = tensor;
+  t.data = values.data();
   switch (t.dtype) {
     case DType::f32:
       put_as<float>(t.data, v);
@@ -138,6 +160,7 @@ inline void put(const Tensor& t, const Values& v) {
       for (std::size_t i = 0; i < v.size(); ++i) t.as<f16>()[i] = f16(float(v[i]));
       break;
   }
+  copy_to_device(tensor.data, values.data(), values.size());
 }
 
 // set_* functions set an input; want_* functions reserve a result.
@@ -151,7 +174,7 @@ class OpHarness {
     args.workspace = workspace_.data();
     args.saved = saved_.data();
     args.packed_weights = packed_weights_.data();
-    args.state = &state;
+    args.state = state_.data();
   }
   OpHarness(const OpHarness&) = delete;
   OpHarness& operator=(const OpHarness&) = delete;
@@ -185,19 +208,13 @@ class OpHarness {
   }
 
   void repack() {
-    dirty();
-    op_->repack(args);
-    device().synchronize();
+    run([&] { op_->repack(args); });
   }
   void forward() {
-    dirty();
-    op_->forward(args);
-    device().synchronize();
+    run([&] { op_->forward(args); });
   }
   void backward() {
-    dirty();
-    op_->backward(args);
-    device().synchronize();
+    run([&] { op_->backward(args); });
   }
   Op& op() { return *op_; }
 
@@ -210,13 +227,22 @@ class OpHarness {
   StepState& state = state_[0];
 
  private:
+  static void fill(const Buffer& buffer) {
+    const std::vector<char> nans(buffer.bytes(), char(0xff));
+    copy_to_device(buffer.data(), nans.data(), nans.size());
+  }
   static Buffer bytes(std::size_t count) {
     Buffer buffer(device(), MemoryKind::device, count);
-    if (count) std::memset(buffer.data(), 0xff, count);
+    fill(buffer);
     return buffer;
   }
-  void dirty() {
-    if (workspace_.bytes()) std::memset(workspace_.data(), 0xff, workspace_.bytes());
+  template <class Work>
+  void run(const Work& work) {
+    fill(workspace_);
+    state_.to_device();
+    work();
+    device().synchronize();
+    state_.to_host();
   }
   void reserve(Tensor& t, const Shape& shape, DType dtype) {
     t.shape = shape;
