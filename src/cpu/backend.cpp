@@ -30,6 +30,11 @@ struct Make {
   std::unique_ptr<Op> operator()(const ConvSpec& s) const {
     s.dst();  // checks the spec
     if (s.accumulates_diff_src) refuse_accumulation("conv", s.src);
+    if (s.normalises_src) {
+      ConvSpec stored = s;
+      stored.normalises_src = false;
+      return cpu::make_normalised_conv(s, (*this)(stored));
+    }
     if (s.produces_sums || s.produces_diff_sums) {
       ConvSpec plain = s;
       plain.produces_sums = plain.produces_diff_sums = false;
@@ -70,8 +75,8 @@ class CpuBackend : public Backend {
     cpu::convert(dst, dst_type, src, src_type, count);
   }
   std::string why_not_fused(const Spec& spec) override { return std::visit(WhyNotFused{}, spec); }
-  int max_fusion_level() const override { return 2; }
-  int default_fusion_level() const override { return 1; }  // on the CPU, level 2 adds passes over memory
+  int max_fusion_level() const override { return 3; }
+  int default_fusion_level() const override { return 1; }  // on the CPU, levels 2 and 3 add passes over memory
   std::string precision_note(DType dtype) const override {
     if (dtype == DType::bf16 && !cpu::onednn::has_bf16())
       return "bf16 is emulated in float32 and slower than float32 (this processor has neither AMX nor AVX-512)";

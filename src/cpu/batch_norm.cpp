@@ -19,6 +19,8 @@ class BatchNorm : public Op {
       fail(Exit::config, "batch norm: activation {} cannot be fused. use none or relu", name_of(spec_.activation));
     if (spec_.src.count() == 0) fail(Exit::config, "batch norm: input {} is empty", spec_.src.str());
     dispatch_dtype(spec_.dtype, [](auto) {});
+    if (spec_.produces_affine && (!spec_.consumes_diff_sums || !relu() || spec_.residual))
+      fail(Exit::config, "batch norm {}: the next convolution cannot apply it", spec_.src.str());
   }
 
   MemoryRequirements memory_requirements() const override {
@@ -36,6 +38,7 @@ class BatchNorm : public Op {
     float *mean = moments(args), *inverse = mean + grid_.channels;
     const bool train = spec_.mode == Mode::train;
     if (train) statistics(args, mean, inverse);
+    if (spec_.produces_affine) return write_affine(args, mean, inverse);
     parallel_ranges(grid_.block_count(), block_grain(), [&](std::int64_t begin, std::int64_t end) {
       alignas(64) float x_tile[ChannelGrid::max_block], r_tile[ChannelGrid::max_block], y_tile[ChannelGrid::max_block];
       Lanes m, factor, beta;
@@ -201,6 +204,18 @@ class BatchNorm : public Op {
           float& to = stats[k * grid_.channels + c];
           to = args.stats_mode == GradMode::add ? to + values[k] : values[k];
         }
+      }
+    });
+  }
+
+  // The bias is computed from the rounded scale.
+  void write_affine(const OpArgs& args, const float* mean, const float* inverse) const {
+    const float *gamma = args.weight[0].as<float>(), *beta = args.weight[1].as<float>();
+    dispatch_dtype(spec_.dtype, [&](auto zero) {
+      auto *scale = args.affine.as<decltype(zero)>(), *bias = scale + grid_.channels;
+      for (std::int64_t c = 0; c < grid_.channels; ++c) {
+        store(scale + c, gamma[c] * inverse[c]);
+        store(bias + c, float(double(beta[c]) - double(mean[c]) * double(load(scale + c))));
       }
     });
   }

@@ -64,8 +64,8 @@ class CudaBackend : public Backend {
   void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
     cuda::convert(context_, dst, dst_type, src, src_type, count);
   }
-  int max_fusion_level() const override { return 2; }
-  int default_fusion_level() const override { return 1; }  // level 2 has not been run on a GPU yet
+  int max_fusion_level() const override { return 3; }
+  int default_fusion_level() const override { return 1; }  // levels 2 and 3 have not been run on a GPU yet
   std::int64_t padded_channels(const ConvSpec& spec) override { return cuda::padded_channels(spec, cudnn_); }
   std::string why_not_fused(const Spec& spec) override {
     const auto* linear = std::get_if<LinearSpec>(&spec);

@@ -92,7 +92,8 @@ class Planner {
     }
     if (producer < 0) return plan_shared(v);
     const std::size_t bytes = std::size_t(value.shape.count()) * size_of(value.dtype);
-    out_.value_region[std::size_t(v)] = add(value.name, bytes, producer, last);
+    const auto* norm = std::get_if<BatchNormSpec>(&graph.nodes[std::size_t(producer)].spec);
+    if (!norm || !norm->produces_affine) out_.value_region[std::size_t(v)] = add(value.name, bytes, producer, last);
     if (!train_ || !value.needs_grad || users == 0) return;
     // A loss writes the gradient of its source in its forward pass.
     const int first = is_loss(graph.nodes[std::size_t(last_user)]) ? last_user : backward_time(last_user);
@@ -101,8 +102,8 @@ class Planner {
       out_.extra_region[std::size_t(v)] = add(value.name + ".diff2", bytes, first, backward_time(producer));
   }
 
-  // Values that fused nodes share (sums, moments and diff_sums of a norm, diff_bias of a linear layer) are in use from
-  // the first to the last of these nodes.
+  // Values that fused nodes share (sums, moments, diff_sums and affine of a norm, diff_bias of a linear layer) are in
+  // use from the first to the last of these nodes.
   void plan_shared(int v) {
     int first = 2 * n_, last = -1;
     const auto touch = [&](int time) {
@@ -111,8 +112,9 @@ class Planner {
     };
     for (int i = 0; i < n_; ++i) {
       const Node& node = out_.graph.nodes[std::size_t(i)];
-      if (node.sums == v || (node.moments == v && node.norm < 0)) touch(i);
-      if (node.moments == v || node.diff_sums == v || node.diff_bias == v || node.src_diff_bias == v)
+      if (node.sums == v || node.affine == v || (node.moments == v && node.norm < 0)) touch(i);
+      if (node.moments == v || (node.affine == v && node.norm >= 0) || node.diff_sums == v || node.diff_bias == v ||
+          node.src_diff_bias == v)
         touch(backward_time(i));
     }
     if (last < 0) return;  // fused away

@@ -66,6 +66,7 @@ Graph rewrite(Graph graph, FusionRules& rules, int level, std::vector<std::strin
   if (level >= 1) graph = pad_channels(std::move(graph), rules);
   if (level >= 2) {
     graph = fuse_norms(std::move(graph), rules, unfused);
+    if (level >= 3) graph = normalise_in_convs(std::move(graph), rules, unfused);
     graph = fuse_linears(std::move(graph), rules, unfused);
   }
   return level >= 1 ? accumulate_gradients(std::move(graph), rules, unfused) : graph;

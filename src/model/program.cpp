@@ -76,6 +76,7 @@ void Program::bind_values(std::size_t i, Binding& binding) {
   args.sums = shared(node.sums);
   args.moments = shared(node.moments);
   args.diff_sums = shared(node.diff_sums);
+  args.affine = shared(node.affine);
   args.diff_bias = shared(node.diff_bias);
   args.src_diff_bias = shared(node.src_diff_bias);
   if (node.previous_linear >= 0)
@@ -108,6 +109,7 @@ void Program::bind_norm(std::size_t i, const ProgramMemory& memory) {
   if (node.norm >= 0) {
     const Node& norm = graph.nodes[std::size_t(node.norm)];
     args.norm_src = values_[std::size_t(norm.src[0])];
+    if (node.affine >= 0) args.src[0] = args.norm_src;
     for (const std::size_t w : {0, 1}) {
       const std::size_t p = std::size_t(norm.weight[w]);
       args.weight[2 + w] = {memory.master + layout_.parameters[p].begin, DType::f32, graph.parameters[p].shape};

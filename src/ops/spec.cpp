@@ -67,8 +67,8 @@ struct Forward {
             size_of_tensor(s.src, s.dtype) + size_of_tensor(s.weight(), s.dtype) + size_of_tensor(s.dst(), s.dtype)};
   }
   Cost operator()(const BatchNormSpec& s) const {
-    const int passes = s.mode == Mode::train && !s.consumes_sums ? 3 : 2;
-    return {0, (passes + s.residual) * size_of_tensor(s.src, s.dtype)};
+    const int statistics = s.mode == Mode::train && !s.consumes_sums, apply = s.produces_affine ? 0 : 2 + s.residual;
+    return {0, (statistics + apply) * size_of_tensor(s.src, s.dtype)};
   }
   Cost operator()(const InputSpec& s) const {
     return {0, size_of_tensor(s.src, s.raw) + size_of_tensor(s.dst(), s.dtype)};

@@ -14,10 +14,10 @@ batch_norm::Layout layout(const BatchNormSpec& s) { return batch_norm::layout_of
 
 void forward_passes(const BatchNormSpec& s, OpPasses& out) {
   const double tensor = tensor_bytes(s.src, s.dtype);
-  const bool one_kernel = !s.consumes_sums && s.mode == Mode::train &&
+  const bool one_kernel = !s.consumes_sums && !s.produces_affine && s.mode == Mode::train &&
                           plan_forward(layout(s), int(size_of(s.dtype)), s.residual, out.on_chip).fits;
   if (!one_kernel) out.add(PassKind::norm_statistics, s.consumes_sums ? 0 : tensor);
-  if (out.unbuilt.norm_in_next_conv && s.consumes_diff_sums) return;
+  if (s.produces_affine) return;  // level 3: the convolution behind applies it
   out.add(PassKind::norm_apply, (s.residual ? 3 : 2) * tensor + (keeps_bits(s) ? bits(s) : 0));
 }
 

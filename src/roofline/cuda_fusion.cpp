@@ -24,13 +24,14 @@ bool kernel_fits(const ConvSpec& s) {
     moves = moves && w.stride[axis] > 1;
   }
   constexpr std::int64_t most = 25;
-  return taps <= most || (s.produces_diff_sums && moves);
+  return taps <= most || (s.produces_diff_sums && !s.normalises_src && moves);
 }
 
 // What the engines of cuDNN 9.19 take for the description of an H200. The tests compare this with the library.
 std::string why_not(const ConvSpec& s) {
   if (s.accumulates_diff_src) return "";
   if (s.produces_sums && s.bias) return "cuDNN cannot compute sums of a result with a bias";
+  if (s.normalises_src && !s.produces_sums) return "cuDNN 9.19 has no engine for it without sums";
   const bool channels = s.src[-1] % 8 == 0 && s.out_channels % 8 == 0 && s.groups == 1;
   if (s.dtype != DType::f16 || !channels || s.window.rank > 2 || !kernel_fits(s))
     return fmt::format("cuDNN 9.19 has no engine for it in {}", name_of(s.dtype));

@@ -6,16 +6,12 @@ namespace millrace::roofline {
 
 class OpPasses {
  public:
-  struct Options {
-    UnbuiltFusions unbuilt = {};
-    batch_norm::OnChipMemory on_chip = {};
-  };
-  OpPasses(const Graph& graph, const Node& node, bool first, const Options& options, std::vector<Pass>& out)
-      : first(first), unbuilt(options.unbuilt), on_chip(options.on_chip), graph_(graph), node_(node), out_(out) {}
+  OpPasses(const Graph& graph, const Node& node, bool first, const batch_norm::OnChipMemory& on_chip,
+           std::vector<Pass>& out)
+      : first(first), on_chip(on_chip), graph_(graph), node_(node), out_(out) {}
 
   Phase phase = Phase::forward;
   const bool first;  // weight gradients are written, not added to
-  const UnbuiltFusions unbuilt;
   const batch_norm::OnChipMemory on_chip;
 
   void add(PassKind kind, double bytes, int launches = 1) {

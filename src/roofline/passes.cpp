@@ -45,12 +45,12 @@ const Name& name(PassKind kind) {
 
 class Walk {
  public:
-  Walk(const Graph& graph, bool first, const OpPasses::Options& options)
-      : graph_(graph), first_(first), options_(options), stores_(gradient_stores(graph)) {}
+  Walk(const Graph& graph, bool first, const batch_norm::OnChipMemory& on_chip)
+      : graph_(graph), first_(first), on_chip_(on_chip), stores_(gradient_stores(graph)) {}
 
   std::vector<Pass> run() {
     for (const Node& node : graph_.nodes) {
-      OpPasses of(graph_, node, first_, options_, out_);
+      OpPasses of(graph_, node, first_, on_chip_, out_);
       std::visit([&](const auto& spec) { forward_passes(spec, of); }, node.spec);
     }
     for (std::size_t i = graph_.nodes.size(); i-- > 0;) backward(i);
@@ -61,7 +61,7 @@ class Walk {
   void backward(std::size_t index) {
     const Node& node = graph_.nodes[index];
     if (node.dst >= 0 && !graph_.values[std::size_t(node.dst)].needs_grad) return;
-    OpPasses of(graph_, node, first_, options_, out_);
+    OpPasses of(graph_, node, first_, on_chip_, out_);
     of.phase = Phase::backward;
     std::visit([&](const auto& spec) { backward_passes(spec, of); }, node.spec);
     for (std::size_t s = 0; s < node.src.size(); ++s) {
@@ -73,7 +73,7 @@ class Walk {
 
   const Graph& graph_;
   const bool first_;
-  const OpPasses::Options options_;
+  const batch_norm::OnChipMemory on_chip_;
   const std::vector<GradientStores> stores_;
   std::vector<Pass> out_;
 };
@@ -83,15 +83,14 @@ class Walk {
 const char* name_of(PassKind kind) { return name(kind).text; }
 const char* json_key(PassKind kind) { return name(kind).key; }
 
-std::vector<Pass> micro_batch_passes(const Graph& graph, bool first, const UnbuiltFusions& unbuilt,
-                                     const batch_norm::OnChipMemory& on_chip) {
-  return Walk(graph, first, {unbuilt, on_chip}).run();
+std::vector<Pass> micro_batch_passes(const Graph& graph, bool first, const batch_norm::OnChipMemory& on_chip) {
+  return Walk(graph, first, on_chip).run();
 }
 
 std::vector<Pass> repack_passes(const Graph& graph) {
   std::vector<Pass> out;
   for (const Node& node : graph.nodes) {
-    OpPasses of(graph, node, true, {}, out);
+    OpPasses of(graph, node, true, out);
     std::visit([&](const auto& spec) { weight_copies(spec, of); }, node.spec);
   }
   return out;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "millrace/base/units.hpp"
+#include "millrace/roofline/cuda_fusion.hpp"
 #include "millrace/roofline/step_time.hpp"
 
 namespace millrace::roofline {
@@ -12,21 +13,14 @@ namespace {
 using nlohmann::json;
 
 struct Column {
-  const char* title;
-  FusionLevel fusion;
+  int fusion;
   StepTime time;
 };
 
-// All fusion levels, and level 2 with the fusions that are not built.
 std::vector<Column> columns_of(const TrainingStep& step, const GpuModel& gpu) {
   std::vector<Column> out;
-  const auto add = [&](const char* title, const FusionLevel& fusion) {
-    out.push_back({title, fusion, predict(passes_of(step, fusion), step, gpu)});
-  };
-  add("level 0", {0, {}});
-  add("level 1", {1, {}});
-  add("level 2", {2, {}});
-  add("not built", {2, {.norm_in_next_conv = true}});
+  for (int level = 0; level <= CudaFusionRules().max_fusion_level(); ++level)
+    out.push_back({level, predict(passes_of(step, level), step, gpu)});
   return out;
 }
 
@@ -76,7 +70,7 @@ std::string pass_table(const StepTime& time, const Units& units) {
 
 std::string level_table(const std::vector<Column>& columns, double samples, const Units& units) {
   std::string out = fmt::format("  {:<26}", units.bytes.name);
-  for (const Column& c : columns) out += fmt::format(" {:>10}", c.title);
+  for (const Column& c : columns) out += fmt::format("    level {}", c.fusion);
   out += "\n";
   const auto line = [&](const std::string& name, int digits, const auto& value) {
     out += fmt::format("  {:<26}", name);
@@ -122,8 +116,7 @@ std::string assumptions(const StepDescription& about, const GpuModel& gpu) {
   std::string out = fmt::format(
       "ideal: data-sheet rates, no gaps, no collectives. predicted: {:.0f} % of the memory bandwidth, {:.0f} % of the "
       "product rate, {:.1f} us before each launch.\nassumed: each call of cuDNN is one kernel, and tensors come from "
-      "memory, not from caches. level 2 follows a rule; cuDNN and cuda.autotune may fuse less.\nnot built: level 2, "
-      "norms applied by the next convolution.\n",
+      "memory, not from caches. levels 2 and 3 follow rules; cuDNN and cuda.autotune may fuse less.\n",
       100 * gpu.memory_efficiency, 100 * gpu.tensor_efficiency, gpu.launch_gap * 1e6);
   for (const std::string& note : about.notes) out += note + "\n";
   return out;
@@ -134,7 +127,7 @@ std::string assumptions(const StepDescription& about, const GpuModel& gpu) {
 std::string report(const TrainingStep& step, const StepDescription& about, const GpuModel& gpu) {
   const DType factors = step.micro_batches.front().graph.dtype;
   const auto columns = columns_of(step, gpu);
-  const StepTime time = predict(passes_of(step, {about.level, {}}), step, gpu);
+  const StepTime time = predict(passes_of(step, about.level), step, gpu);
   const double samples = double(step.global_batch);
   const Units units = units_of(time);
   return fmt::format(
@@ -185,8 +178,7 @@ json to_json(const Column& column, double samples) {
   json passes = json::object();
   for (int k = 0; k < pass_kinds; ++k)
     if (const PassTotal& t = time.kinds[std::size_t(k)]; t.launches > 0) passes[json_key(PassKind(k))] = to_json(t);
-  return {{"fusion", column.fusion.level},
-          {"built", !column.fusion.unbuilt.norm_in_next_conv},
+  return {{"fusion", column.fusion},
           {"passes", passes},
           {"sum", to_json(time.passes)},
           {"link_seconds", time.link_seconds},

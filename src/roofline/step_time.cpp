@@ -61,19 +61,19 @@ int TrainingStep::micro_batch_count() const {
   return count;
 }
 
-std::vector<Pass> passes_of(const TrainingStep& step, const FusionLevel& fusion) {
+std::vector<Pass> passes_of(const TrainingStep& step, int fusion_level) {
   CudaFusionRules rules;
   std::vector<std::string> unfused;
   std::vector<Pass> out;
   int labels = 2;  // the end of the all-reduce and the optimizer
   bool first = true;
   for (const MicroBatches& m : step.micro_batches) {
-    const Graph graph = rewrite(m.graph, rules, fusion.level, unfused);
+    const Graph graph = rewrite(m.graph, rules, fusion_level, unfused);
     const std::vector<Pass> repack = repack_passes(graph);
     append(out, repack);
     labels += int(repack.size()) + m.count * labels_of(graph);
     for (int k = 0; k < m.count; ++k) {
-      append(out, micro_batch_passes(graph, first, fusion.unbuilt, step.on_chip));
+      append(out, micro_batch_passes(graph, first, step.on_chip));
       first = false;
     }
   }

@@ -108,7 +108,8 @@ roofline::StepDescription description(const RunConfig& config, int ranks) {
   const roofline::CudaFusionRules rules;
   out.level = config.model.fusion < 0 ? rules.default_fusion_level() : config.model.fusion;
   if (out.level > rules.max_fusion_level()) {
-    out.notes.push_back("fusion level " + std::to_string(out.level) + " is not supported. level 2 is used");
+    out.notes.push_back("fusion level " + std::to_string(out.level) + " is not supported. level " +
+                        std::to_string(rules.max_fusion_level()) + " is used");
     out.level = rules.max_fusion_level();
   }
   if (!config.cuda.graph)

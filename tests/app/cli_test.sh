@@ -230,7 +230,7 @@ CFG
   expect_says 0 '^a training step on h200 \(4\.8 TB/s, 989 TFLOP/s in fp16\)' "$millrace" plan -c net.cfg --gpu h200
   expect_lines 2 '^  convolution wgrad '
   expect_line 'predicted: .* samples/s; ideal: '
-  expect_line 'level 0 +level 1 +level 2 +not built'
+  expect_line 'level 0 +level 1 +level 2 +level 3'
   for words in a100 b200 h100; do expect_says 0 "on $words " "$millrace" plan -c net.cfg --gpu $words; done
   expect_says 2 "^error: .*--gpu: 'h20' .*a100, b200, h100, h200" "$millrace" plan -c net.cfg --gpu h20
   expect_lines 1 error: err
@@ -249,7 +249,7 @@ CFG
   python3 - <<'PY' || complain "expected JSON with a level for each fusion level"
 import json
 plan = json.load(open("out"))
-assert [level["fusion"] for level in plan["levels"]] == [0, 1, 2, 2], plan["levels"]
+assert [level["fusion"] for level in plan["levels"]] == [0, 1, 2, 3], plan["levels"]
 assert plan["gpu"]["nvlink"] == 5e9 and plan["samples"] == 64
 level = plan["levels"][1]
 assert abs(sum(p["seconds"] for p in level["passes"].values()) - level["step_seconds"]) < 1e-12

@@ -14,7 +14,7 @@ namespace {
 
 class CudnnRules : public FusionRules {
  public:
-  int max_fusion_level() const override { return 2; }
+  int max_fusion_level() const override { return 3; }
   std::int64_t padded_channels(const ConvSpec& spec) override { return cuda::padded_channels(spec, library_); }
   std::string why_not_fused(const Spec& spec) override {
     const auto* conv = std::get_if<ConvSpec>(&spec);
@@ -29,7 +29,7 @@ struct FusionRulesOfH200 : testing::Test {
   void expect_as_predicted(const ModelSpec& model, const Shape& sample, DType dtype, std::int64_t rows, bool stem) {
     const Graph graph = build_model(model, {rows, sample, DType::u8, {}, true}, dtype, Mode::train);
     std::vector<std::string> unfused;
-    const Graph real = rewrite(graph, cudnn, 2, unfused), predicted = rewrite(graph, model_of_cudnn, 2, unfused);
+    const Graph real = rewrite(graph, cudnn, 3, unfused), predicted = rewrite(graph, model_of_cudnn, 3, unfused);
     ASSERT_EQ(real.nodes.size(), predicted.nodes.size());
     for (std::size_t i = 0; i < real.nodes.size(); ++i) {
       const auto* conv = std::get_if<ConvSpec>(&real.nodes[i].spec);
@@ -39,6 +39,7 @@ struct FusionRulesOfH200 : testing::Test {
       EXPECT_EQ(conv->padded_channels, other.padded_channels) << what;
       EXPECT_EQ(conv->produces_sums, other.produces_sums) << what;
       EXPECT_EQ(conv->produces_diff_sums, other.produces_diff_sums) << what;
+      EXPECT_EQ(conv->normalises_src, other.normalises_src) << what;
       EXPECT_EQ(conv->accumulates_diff_src, other.accumulates_diff_src) << what;
     }
   }

@@ -78,7 +78,7 @@ class DescribedBackend : public Backend {
   }
   std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&) override { return nullptr; }
   void convert(void*, DType, const void*, DType, std::int64_t) override {}
-  int max_fusion_level() const override { return 2; }
+  int max_fusion_level() const override { return 3; }
   std::int64_t padded_channels(const ConvSpec& spec) override { return cuda::padded_channels(spec, library); }
   std::string why_not_fused(const Spec& spec) override {
     const auto* conv = std::get_if<ConvSpec>(&spec);
@@ -98,7 +98,7 @@ class DescribedBackend : public Backend {
 };
 
 struct Fused {
-  int norms = 0, sums = 0, diff_sums = 0;
+  int norms = 0, sums = 0, diff_sums = 0, normalised = 0;
   int accumulated = 0, passes = 0;  // gradients of tensors with several readers
 };
 
@@ -110,6 +110,7 @@ Fused fused(const Graph& graph) {
     if (const auto* conv = std::get_if<ConvSpec>(&node.spec)) {
       f.sums += conv->produces_sums;
       f.diff_sums += conv->produces_diff_sums;
+      f.normalised += conv->normalises_src;
     }
     f.norms += std::holds_alternative<BatchNormSpec>(node.spec);
   }
@@ -219,12 +220,15 @@ TEST(ConvPlans, ConvolutionsAddToTheGradientsOfBlocks) {
 }
 
 // All norms except the one of the stem, whose image has 3 channels, get their sums from a convolution. In backward, the
-// inner norms of a block do, because exactly one convolution follows each of them.
+// inner norms of a block do, because exactly one convolution follows each of them. At level 3 it also applies them.
 void expect_fused(Checker& checker, const Network& n, std::int64_t rows, int inner) {
-  const Fused f = checker.check(n, rows, DType::f16, Mode::train, 2);
-  EXPECT_EQ(f.sums, f.norms - 1) << n.model.depth;
-  EXPECT_EQ(f.diff_sums, inner) << n.model.depth;
-  EXPECT_EQ(f.passes, 0) << n.model.depth;
+  for (const int level : {2, 3}) {
+    const Fused f = checker.check(n, rows, DType::f16, Mode::train, level);
+    EXPECT_EQ(f.sums, f.norms - 1) << n.model.depth;
+    EXPECT_EQ(f.passes, 0) << n.model.depth;
+    EXPECT_EQ(f.diff_sums, inner) << n.model.depth;
+    EXPECT_EQ(f.normalised, level == 3 ? inner : 0) << n.model.depth;
+  }
 }
 
 TEST(FusedPlans, ResNet50FusesInHalfPrecisionOnH200AndA100) {
@@ -237,9 +241,9 @@ TEST(FusedPlans, ResNet50FusesInHalfPrecisionOnH200AndA100) {
 
 TEST(FusedPlans, Bfloat16StopsAtLevelOne) {
   Checker checker(h200(), {});
-  const Fused f = checker.check({resnet(8, 10), {28, 28, 1}}, 64, DType::bf16, Mode::train, 2);
+  const Fused f = checker.check({resnet(8, 10), {28, 28, 1}}, 64, DType::bf16, Mode::train, 3);
   EXPECT_EQ(f.norms, 9);
-  EXPECT_EQ(f.sums + f.diff_sums, 0);
+  EXPECT_EQ(f.sums + f.diff_sums + f.normalised, 0);
   checker.expect_round_trips(false);
 }
 
@@ -260,11 +264,9 @@ TEST(RunTimePlansLong, FailOnlyWhenTheModuleIsLoaded) {
   cudnn::ConvProblem p;
   p.dtype = DType::f16;
   p.bias = true;
-  p.src = {64, 56, 56, 64};
+  p.src = p.dst = {64, 56, 56, 64};
   p.weight = {64, 3, 3, 64};
-  p.dst = {64, 56, 56, 64};
-  p.window.kernel = {3, 3};
-  p.window.pad = {1, 1};
+  p.window = {.kernel = {3, 3}, .pad = {1, 1}};
   const auto engines = cudnn::ConvGraph(target, p).runtime_compiled({});
   if (engines.proposed == 0) GTEST_SKIP() << "no libcuda.so.1 here, not even the stub of the toolkit";
   std::printf("%d proposed, %d finished, %s\n", engines.proposed, engines.finished, engines.why_not.c_str());
@@ -286,10 +288,10 @@ TEST(ConvPlansLong, TheWholeZooHasPlansOnH200AndA100) {
               if (tf32 && (dtype != DType::f32 || rows == 1)) continue;
               checker.check(n, rows, dtype, mode);  // level 1 has the same convolutions
               const bool others = !deterministic && !tf32 && rows == 64;
-              if (mode == Mode::train && (dtype == DType::f16 || others)) checker.check(n, rows, dtype, mode, 2);
+              if (mode == Mode::train && (dtype == DType::f16 || others)) checker.check(n, rows, dtype, mode, 3);
             }
       for (const int depth : {34, 101})
-        if (!tf32) checker.check({resnet(depth, 1000), {224, 224, 3}}, 64, DType::f16, Mode::train, 2);
+        if (!tf32) checker.check({resnet(depth, 1000), {224, 224, 3}}, 64, DType::f16, Mode::train, 3);
       checker.expect_round_trips(!deterministic);
     }
 }

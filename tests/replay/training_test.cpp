@@ -86,10 +86,13 @@ TEST(ReplayedTraining, EqualsTheCpuWithAccumulation) {
   expect_same_training(c, 2, 2e-4);
 }
 
-TEST(ReplayedTraining, EqualsTheCpuAtFusionLevelTwo) {
-  RunConfig c = fused_run();
+TEST(ReplayedTraining, EqualsTheCpuAtFusionLevelsTwoAndThree) {
+  RunConfig c = fused_run(2);
   c.train.micro_batch = 16;
   expect_same_training(c, 1, 2e-4);
+  c.model.fusion = 3;
+  c.run.precision = Precision::fp16;
+  expect_same_training(c, 1, 2e-2);
 }
 
 // Each rank has four micro-batches. In the last step of an epoch one rank has one and the other has none.

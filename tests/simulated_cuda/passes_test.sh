@@ -19,6 +19,9 @@ layers = relu as=trunk
 layers = conv 8 3x3 pad=same
 layers = batchnorm
 layers = relu
+layers = conv 8 3x3 pad=same
+layers = batchnorm
+layers = relu
 layers = conv 8 3x3 pad=same bias=on
 layers = batchnorm
 layers = add trunk
@@ -54,7 +57,7 @@ planned() { python3 -c "import json; print(json.load(open('out'))$1)"; }
 
 case_levels() {
   local level
-  for level in 0 1 2; do expect_passes $level 1 level$level; done
+  for level in 0 1 2 3; do expect_passes $level 1 level$level; done
   expect_passes 1 1 fp32 --run.precision fp32
   expect_passes 1 1 persistent --cuda.persistent_norm on
   expect_passes 2 1 persistent2 --cuda.persistent_norm on
@@ -62,6 +65,7 @@ case_levels() {
 }
 case_modes() {
   expect_passes 1 1 accumulated --train.micro_batch 16 --optim.name lamb --cuda.breadcrumbs on
+  expect_passes 3 1 normalised --train.micro_batch 24
   expect_passes 1 1 uneven --train.micro_batch 24 --optim.name lars
   expect_passes 1 2 ranks --comm.grad_dtype bf16 --optim.name adamw
   expect_passes 1 2 zero --optim.zero 1 --comm.grad_dtype bf16 --comm.bucket_size 64k

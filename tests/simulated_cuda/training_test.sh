@@ -97,6 +97,15 @@ case_networks() {
   expect_equal "the validation of one" "$(top1 cpu)" "$(top1 one)"
   expect_exit 0 train 1 fp16 "${few[@]}" "${on_gpu[@]}"
   expect_close fp16 one 0.05
+  # A norm that the convolution behind it applies, captured and launched one by one.
+  sed -i 's/^layers = relu as=trunk$/&\nlayers = conv 8 3x3 pad=same\nlayers = batchnorm\nlayers = relu/' net.cfg
+  expect_exit 0 train 1 stored "${few[@]}" "${on_gpu[@]}" --model.fusion 2
+  expect_exit 0 train 1 normalised "${few[@]}" "${on_gpu[@]}" --model.fusion 3
+  expect_close normalised stored 0.02
+  expect_exit 0 train 1 normalised_eager "${few[@]}" "${on_gpu[@]}" --model.fusion 3 --cuda.graph off
+  expect_bits normalised_eager normalised
+  expect_exit 0 run_on 1 plan -c net.cfg "${on_gpu[@]}" --model.fusion 3
+  expect_lines 1 'cudnn .* after norm and relu .*backward weights .* after norm and relu'
 }
 # Norms that keep their tensors on the chip.
 case_persistent() {
@@ -127,7 +136,7 @@ case_dependent() {
 }
 top1() { sed -n 's/.*"top1":\([^,}]*\).*/\1/p' "$1/validation.jsonl"; }
 
-# ResNet-18, also in 16 bits with the sums of batch norm inside convolutions, which waits for a real GPU.
+# ResNet-18, also in 16 bits with batch norm inside convolutions, which waits for a real GPU.
 case_resnet() {
   cat >net.cfg <<'CFG'
 [run]
@@ -158,6 +167,8 @@ CFG
   expect_exit 0 train 2 two --run.precision fp16 --model.fusion 2
   expect_bits two eager
   expect_close two fp16 0.05
+  expect_exit 0 train 1 normalised --run.precision fp16 --model.fusion 3
+  expect_close normalised fp16 0.05
 }
 
 # Four ranks with a GPU each and on two GPUs, and unequal shares: the result of one rank.

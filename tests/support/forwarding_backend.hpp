@@ -25,7 +25,7 @@ struct ForwardingBackend : Backend {
     inner.convert(dst, to, src, from, n);
   }
   std::string why_not_fused(const Spec& spec) override { return inner.why_not_fused(spec); }
-  int max_fusion_level() const override { return 2; }
+  int max_fusion_level() const override { return 3; }
   int default_fusion_level() const override { return 1; }
   std::string precision_note(DType) const override { return ""; }
 };

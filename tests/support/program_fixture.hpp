@@ -95,7 +95,7 @@ inline double relative_error(const std::vector<float>& actual, const std::vector
   return norm > 0 ? std::sqrt(error / norm) : std::numeric_limits<double>::infinity();
 }
 
-// Counts the nodes of a graph that use one of the fusions of level 2.
+// Counts the nodes of a graph that use one of the fusions of levels 2 and 3.
 template <class Of>
 int count_fused(const Graph& graph, bool Of::*fusion) {
   int count = 0;

@@ -27,13 +27,15 @@ TEST(Equality, RanksAndAccumulationAreInterchangeableAtAFixedMicroBatch) {
   expect_same_start(reference, run(small_run(true), 3, 8), "3 ranks, uneven shares");
 }
 
-TEST(Equality, RanksAndAccumulationAreInterchangeableAtFusionLevelTwo) {
-  RunConfig plain = fused_run();
-  plain.model.fusion = 0;
-  const auto reference = run(fused_run(), 1, 8);
-  expect_same_start(reference, run(plain, 1, 8), "level 0");
-  expect_same_start(reference, run(fused_run(), 2, 8), "2 ranks x 2");
-  expect_same_start(reference, run(fused_run(), 4, 8), "4 ranks x 1");
+TEST(Equality, RanksAndAccumulationAreInterchangeableAtFusionLevelsTwoAndThree) {
+  const auto plain = run(fused_run(0), 1, 8);
+  for (const int level : {2, 3}) {
+    const auto reference = run(fused_run(level), 1, 8);
+    expect_same_start(reference, plain, "level 0");
+    expect_same_start(reference, run(fused_run(level), 2, 8), "2 ranks x 2");
+    expect_same_start(reference, run(fused_run(level), 4, 8), "4 ranks x 1");
+    expect_same_start(reference, run(fused_run(level), 3, 8), "3 ranks, uneven shares");
+  }
 }
 
 TEST(Equality, MicroBatchesDoNotMatterWithoutBatchStatistics) {

@@ -39,11 +39,12 @@ inline RunConfig small_run(bool batch_norm, const std::string& rows = "131") {
   return c;
 }
 
-// Two batch norms that are fused with the convolutions around them at level 2, forward and backward.
-inline RunConfig fused_run() {
+// Two batch norms that are fused with the convolutions around them at level 2, forward and backward. At level 3 the
+// first one is applied by the second convolution.
+inline RunConfig fused_run(int level = 2) {
   RunConfig c = small_run(true);
   c.model.layers.insert(c.model.layers.begin() + 3, {"conv 8 3 pad=same bias=off", "batchnorm", "relu"});
-  c.model.fusion = 2;
+  c.model.fusion = level;
   return c;
 }
 

@@ -50,6 +50,9 @@ struct Node {
   // it (sums) and after it (moments, diff_sums). Both nodes have the index; OpArgs describes the contents. norm: for
   // the convolution after a norm, the node of that norm.
   int sums = -1, moments = -1, diff_sums = -1, norm = -1;
+  // Fusion level 3: the value that holds scale and bias of a norm, for the norm and the convolution after it. Then the
+  // norm does not write its dst, and the convolution reads the source of the norm instead.
+  int affine = -1;
   // The same for two adjacent linear layers. The second layer writes the bias gradient of the first one, of shape
   // (features): it is src_diff_bias of the second and diff_bias of the first. previous_linear: for the second layer,
   // the node of the first.
@@ -145,6 +148,9 @@ Graph fuse_norms(Graph, FusionRules&, std::vector<std::string>& unfused);
 // the gradient before that activation and the bias gradient of the other layer. Adds lines to `unfused` as
 // fuse_norms() does.
 Graph fuse_linears(Graph, FusionRules&, std::vector<std::string>& unfused);
+// Level 3, after fuse_norms(): if a convolution computes the gradient sums of a norm, it also normalises what it reads,
+// in its forward pass and for the gradient of its weight. Adds lines to `unfused` as fuse_norms() does.
+Graph normalise_in_convs(Graph, FusionRules&, std::vector<std::string>& unfused);
 
 // All rewrites of a level, as compile_graph() applies them.
 Graph rewrite(Graph, FusionRules&, int level, std::vector<std::string>& unfused);

@@ -34,7 +34,7 @@ Cost backward_cost(const Spec&);
 // Level 1 merges nodes, and lets convolutions and linear layers add to a gradient that another node wrote. At level 2,
 // nodes also compute parts of their neighbours and share values with them: the convolutions around a batch norm compute
 // its sums in the forward and in the backward pass, and a linear layer computes the gradient of the activation before
-// it.
+// it. At level 3, a convolution also normalises what it reads, so that the result of a norm with ReLU is never stored.
 enum class Fusion {
   batch_norm_relu = 1,
   batch_norm_add_relu = 1,
@@ -43,7 +43,8 @@ enum class Fusion {
   gradient_accumulation = 1,
   conv_sums = 2,
   conv_diff_sums = 2,
-  linear_diff_pre = 2
+  linear_diff_pre = 2,
+  conv_normalises_src = 3
 };
 
 // Which of these rewrites a backend supports. It is separate from Backend, so that a model of a backend can answer too
@@ -56,8 +57,9 @@ class FusionRules {
   // Fusion level 1, for a convolution of images without diff_src: how many channels of zeros, appended to the images,
   // make it faster. Collective like Backend::make().
   virtual std::int64_t padded_channels(const ConvSpec&) { return 0; }
-  // For a Spec that accumulates its gradient (fusion level 1), or that produces or consumes shared values (level 2): ""
-  // if Backend::make() supports it and it is not slower, otherwise the reason why not. Collective like Backend::make().
+  // For a Spec that accumulates its gradient (fusion level 1), that produces or consumes shared values (level 2), or
+  // that normalises its source (level 3): "" if Backend::make() supports it and it is not slower, otherwise the reason
+  // why not. Collective like Backend::make().
   virtual std::string why_not_fused(const Spec&) { return ""; }
 };
 

@@ -27,6 +27,11 @@ struct BatchNormSpec {
   // forward writes args.moments and saves no ReLU bits. backward gets a diff_dst to which the ReLU was already applied,
   // and reads args.diff_sums instead of making a pass over diff_dst and src.
   bool consumes_diff_sums = false;
+  // Fusion level 3; requires consumes_diff_sums, relu and no residual. forward writes args.affine instead of dst. The
+  // bias is computed from the rounded scale, so only the rounding of the bias itself moves the result at the mean.
+  // With u = 2^-11 (fp16), the result differs from the exact one by at most u * (|scale * (x - mean)| + |bias|) before
+  // it is rounded. The second term is about what the rounding of x to 16 bits has already cost: u * |scale * mean|.
+  bool produces_affine = false;
 
   Shape dst() const { return src; }
   static constexpr bool keeps_src = true, keeps_dst = false;

@@ -32,6 +32,9 @@ struct ConvSpec {
   // diff_src, and writes args.diff_sums of the result. It reads args.norm_src (x), args.moments, and gamma and beta as
   // weight[2] and weight[3], (C) float32.
   bool produces_diff_sums = false;
+  // Fusion level 3; requires produces_diff_sums. args.src[0] is x, not relu(norm(x)): forward and the gradient of the
+  // weight compute relu(scale * x + bias) from args.affine while they read it. Padding is zero after that.
+  bool normalises_src = false;
 
   Shape dst() const;
   Shape weight() const;

@@ -72,6 +72,9 @@ struct OpArgs {
   Tensor moments;    // batch mean and 1/std
   Tensor diff_sums;  // sums of g * (x - mean) / std and of g: the gradients of gamma and beta
   Tensor norm_src;   // x itself, in the precision of the program, for the convolution that computes diff_sums
+  // Fusion level 3, (2, channels) in the precision of the program: scale and bias of a norm, whose result after the
+  // ReLU is relu(scale * x + bias). The convolution behind it computes that itself. Null otherwise.
+  Tensor affine;
   // Values that a linear layer shares with the next or the previous one at fusion level 2; null otherwise. Both bias
   // gradients are in the precision of the program.
   Tensor diff_bias;                 // (out): gradient of the bias of this layer, computed by the next layer

@@ -1,6 +1,6 @@
 // What the CUDA backend fuses, known without its libraries. The rules are those of docs/reference/gpu-status.md
-// ("Fusion level 2"). A build with cuDNN asks the library instead, and with cuda.autotune it times the candidates, so
-// it may fuse less.
+// ("Fusion levels 2 and 3"). A build with cuDNN asks the library instead, and with cuda.autotune it times the
+// candidates, so it may fuse less.
 #pragma once
 #include "millrace/ops/backend.hpp"
 
@@ -8,7 +8,7 @@ namespace millrace::roofline {
 
 class CudaFusionRules : public FusionRules {
  public:
-  int max_fusion_level() const override { return 2; }
+  int max_fusion_level() const override { return 3; }
   int default_fusion_level() const override { return 1; }
   std::int64_t padded_channels(const ConvSpec&) override;
   std::string why_not_fused(const Spec&) override;

@@ -56,18 +56,10 @@ struct Pass {
   int launches = 1;            // kernels and copies, one after the other
 };
 
-// Fusions that the CUDA backend does not have yet, to predict what they would gain.
-struct UnbuiltFusions {
-  // The convolution behind a norm with ReLU normalises what it reads, in its forward pass and for its weight gradient,
-  // so the result of the norm is never stored. For norms whose gradient sums a convolution computes (level 2).
-  bool norm_in_next_conv = false;
-};
-
 // A forward and a backward pass over one micro-batch. `first`: the first micro-batch of a step, whose weight gradients
 // overwrite the flat gradient; later ones add to it. The graph is rewritten for its fusion level. Norms that fit into
 // the memory of the multiprocessors read their tensors once.
-std::vector<Pass> micro_batch_passes(const Graph&, bool first, const UnbuiltFusions& = {},
-                                     const batch_norm::OnChipMemory& = {});
+std::vector<Pass> micro_batch_passes(const Graph&, bool first, const batch_norm::OnChipMemory& = {});
 // The backend's copies of the weights, made again after each change of them.
 std::vector<Pass> repack_passes(const Graph&);
 // OptimizerSpec: complete, with the shards of this rank.

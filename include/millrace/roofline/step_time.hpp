@@ -42,11 +42,7 @@ struct TrainingStep {
   int micro_batch_count() const;
 };
 
-struct FusionLevel {
-  int level = 1;
-  UnbuiltFusions unbuilt = {};
-};
-std::vector<Pass> passes_of(const TrainingStep&, const FusionLevel&);
+std::vector<Pass> passes_of(const TrainingStep&, int fusion_level);
 
 // The passes of one kind, or of all kinds.
 struct PassTotal {

@@ -14,6 +14,8 @@ bool wants_strided_pointwise(const ConvSpec&);
 std::unique_ptr<Op> make_strided_pointwise(const ConvSpec&);
 // Adds produces_sums and produces_diff_sums to `conv`, the op of the same Spec without them.
 std::unique_ptr<Op> make_conv_sums(const ConvSpec&, std::unique_ptr<Op> conv);
+// Adds normalises_src to `conv`, the op of the same Spec without it.
+std::unique_ptr<Op> make_normalised_conv(const ConvSpec&, std::unique_ptr<Op> conv);
 // Add padded_channels to `conv` or `input`, the op of the same Spec without them.
 std::unique_ptr<Op> make_conv_without_padding_channels(const ConvSpec&, std::unique_ptr<Op> conv);
 std::unique_ptr<Op> make_input_with_padding_channels(const InputSpec&, std::unique_ptr<Op> input);

@@ -31,6 +31,9 @@ class Conv : public Op {
       fail(Exit::config, "conv {}: cuDNN has no engine that computes sums with a bias", s.src.str());
     if (s.accumulates_diff_src && s.produces_diff_sums)
       fail(Exit::config, "conv {}: cuDNN has no engine that adds to a gradient and sums it", s.src.str());
+    if (s.normalises_src && !s.produces_diff_sums)
+      fail(Exit::config, "conv {}: only a convolution that computes the gradient sums of a norm can apply it",
+           s.src.str());
     ConvCandidate candidate = best_candidate(s, library);
     wide_ = candidate.channels;
     fused_bias_ = candidate.bias;
@@ -57,11 +60,13 @@ class Conv : public Op {
   MemoryRequirements memory_requirements() const override { return needs_; }
   std::string implementation() const override {
     std::string text = "cudnn " + forward_.plan().engine();
+    if (spec_.normalises_src) text += " after norm and relu";
     if (spec_.produces_sums) text += " with sums";
     if (data_) text += ", backward data " + data_.plan().engine();
     if (spec_.produces_diff_sums) text += " with sums";
     if (spec_.accumulates_diff_src) text += " adding to the gradient";
     if (weights_) text += ", backward weights " + weights_.plan().engine();
+    if (weights_ && spec_.normalises_src) text += " after norm and relu";
     if (widens_weight()) text += fmt::format(", {} channels", wide_);
     if (spec_.bias && !fused_bias_) text += ", bias by a kernel";
     return text;
@@ -82,6 +87,7 @@ class Conv : public Op {
     if (fused_bias_) pointers.push_back(copies_bias() ? at(args.packed_weights, bias_at_) : args.weight[1].data);
     if (spec_.produces_sums)
       for (const int k : {0, 1}) pointers.push_back(args.sums.as<float>() + k * spec_.out_channels);
+    add_affine(pointers, args);
     forward_.run(handle_, std::move(pointers), args.workspace);
     if (spec_.bias && !fused_bias_)
       add_bias(context_, args.dst.data, spec_.dtype, args.weight[1].as<float>(), dst_rows(), spec_.out_channels);
@@ -126,6 +132,13 @@ class Conv : public Op {
   std::size_t unused_bytes() const { return align64(std::size_t(spec_.src[-1]) * sizeof(float)); }
   std::int64_t weight_channels() const { return wide_ / spec_.groups; }
 
+  // The scale and the bias of the norm, of which src is the source.
+  void add_affine(std::vector<void*>& pointers, const OpArgs& args) const {
+    if (!spec_.normalises_src) return;
+    for (const std::int64_t k : {0, 1})
+      pointers.push_back(at(args.affine.data, std::size_t(k * spec_.src[-1]) * size_of(spec_.dtype)));
+  }
+
   void* wide_src(const OpArgs& args) const {
     if (!widens_src()) return args.src[0].data;
     void* wide = at(args.workspace, src_at_);
@@ -152,7 +165,9 @@ class Conv : public Op {
     const bool direct = spec_.dtype == DType::f32 && !widens_weight() && (!add || weights_add_);
     void* diff = direct ? gradient.data : at(args.workspace, diff_weight_at_);
     Call& call = direct && add ? weights_add_ : weights_;
-    call.run(handle_, {wide_src(args), diff, args.diff_dst.data}, args.workspace);
+    std::vector<void*> pointers{wide_src(args), diff, args.diff_dst.data};
+    add_affine(pointers, args);
+    call.run(handle_, std::move(pointers), args.workspace);
     if (direct) return;
     if (widens_weight())
       copy_channels(context_, {gradient.data, DType::f32, own_}, {diff, spec_.dtype, wide_}, weight_rows(),

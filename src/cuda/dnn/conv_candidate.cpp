@@ -72,12 +72,39 @@ std::string why_not_accumulated(const ConvSpec& s, Cudnn& library) {
   return why_slower(data_problem(s), 3 * double(s.src.count()), library);
 }
 
+// Compares both directions that read src with the plain ones and the pass of the norm, which reads its source and
+// writes its result.
+std::string why_not_normalised(const ConvSpec& s, Cudnn& library) {
+  if (narrow(s)) return fmt::format("its {} channels are padded", s.src[-1]);
+  double fused_seconds = 0, plain_seconds = 0;
+  bool timed = true;
+  for (const ConvProblem& fused : {forward_problem(s, s.src[-1], false), weights_problem(s, s.src[-1])}) {
+    const auto seconds = library.seconds(fused);
+    if (!seconds)
+      return fmt::format("cuDNN {} has no engine for {} in {}", cudnnGetVersion(),
+                         fused.direction != Direction::forward ? "its weight gradient"
+                         : fused.sums                          ? "it with sums"
+                                                               : "it without sums",
+                         name_of(s.dtype));
+    ConvProblem plain = fused;
+    plain.normalise = false;
+    const double plain_time = library.seconds(plain).value_or(0);
+    timed = timed && *seconds > 0 && plain_time > 0;
+    fused_seconds += *seconds;
+    plain_seconds += plain_time;
+  }
+  if (!timed) return "";
+  return why_fusion_is_slower(fused_seconds, plain_seconds, 2 * double(s.src.count()) * double(size_of(s.dtype)),
+                              library.options().copy_bytes_per_second);
+}
+
 }  // namespace
 
 ConvProblem forward_problem(const ConvSpec& s, std::int64_t channels, bool bias) {
   ConvProblem p = problem(s, Direction::forward, channels);
   p.bias = bias;
   p.sums = s.produces_sums;
+  p.normalise = s.normalises_src;
   return p;
 }
 
@@ -89,7 +116,9 @@ ConvProblem data_problem(const ConvSpec& s) {
 }
 
 ConvProblem weights_problem(const ConvSpec& s, std::int64_t channels) {
-  return problem(s, Direction::backward_weights, channels);
+  ConvProblem p = problem(s, Direction::backward_weights, channels);
+  p.normalise = s.normalises_src;
+  return p;
 }
 
 ConvCandidate best_candidate(const ConvSpec& s, Cudnn& library) {
@@ -124,6 +153,7 @@ std::int64_t padded_channels(const ConvSpec& spec, Cudnn& library) {
 
 std::string why_not_fused(const ConvSpec& s, Cudnn& library) {
   if (s.accumulates_diff_src) return why_not_accumulated(s, library);
+  if (s.normalises_src) return why_not_normalised(s, library);
   const std::int64_t channels = s.produces_sums ? s.out_channels : s.src[-1];
   if (s.produces_sums && s.bias) return "cuDNN cannot compute sums of a result with a bias";
   if (s.produces_sums && narrow(s)) return fmt::format("its {} channels are padded", s.src[-1]);

@@ -112,6 +112,8 @@ std::vector<Argument> ConvProblem::arguments() const {
   if (bias) all.push_back({bias_role, per_channel(dst), dtype});
   if (sums)
     for (const Role role : {sum_role, square_role}) all.push_back({role, per_channel(dst), DType::f32});
+  if (normalise)
+    for (const Role role : {src_scale_role, src_bias_role}) all.push_back({role, per_channel(src), dtype});
   if (norm) {
     all.push_back({norm_src_role, src, dtype});
     for (int role = mean_role; role <= offset_role; ++role) all.push_back({Role(role), per_channel(src), DType::f32});
@@ -123,7 +125,7 @@ ConvGraph::ConvGraph(const DeviceTarget& target, const ConvProblem& p) : target_
   const Descriptor& src = keep(tensor(p.src, p.dtype, src_role));
   const Descriptor& weight = keep(tensor(p.weight, p.dtype, weight_role));
   const Descriptor& dst = keep(tensor(p.dst, p.dtype, dst_role));
-  const Descriptor& from = p.norm ? intermediate(p.src, conv_role) : src;
+  const Descriptor& from = p.norm ? intermediate(p.src, conv_role) : p.normalise ? normalised(p, src) : src;
   const Descriptor& to = p.bias ? intermediate(p.dst, conv_role) : dst;
   const ConvNames names = names_of(p.direction);
   Descriptor conv(names.type);
@@ -134,7 +136,7 @@ ConvGraph::ConvGraph(const DeviceTarget& target, const ConvProblem& p) : target_
   conv.set(names.alpha, 1.0f);
   conv.set(names.beta, p.add ? 1.0f : 0.0f);
   operation(std::move(conv));
-  if (p.bias) pointwise(CUDNN_POINTWISE_ADD, to, keep(tensor(per_channel(p.dst), p.dtype, bias_role)), dst);
+  if (p.bias) pointwise(CUDNN_POINTWISE_ADD, to, &keep(tensor(per_channel(p.dst), p.dtype, bias_role)), dst);
   if (p.sums) sums(p, dst);
   if (p.norm) norm(p, from, src);
   graph_ = Descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
@@ -151,13 +153,25 @@ const Descriptor& ConvGraph::keep(Descriptor d) {
 const Descriptor& ConvGraph::intermediate(const Shape& shape, Role role) {
   return keep(tensor(shape, DType::f32, role));
 }
+// The pattern that cuDNN's engines support. The convolution pads what comes out of it. The last tensor has the type of
+// src, as the tensor that a norm would have stored; engines for Blackwell require that.
+const Descriptor& ConvGraph::normalised(const ConvProblem& p, const Descriptor& src) {
+  const auto value = [&](Role role) { return &keep(tensor(per_channel(p.src), p.dtype, role)); };
+  const Descriptor &scaled = intermediate(p.src, src_scaled_role), &shifted = intermediate(p.src, src_shifted_role);
+  const Descriptor& result = keep(tensor(p.src, p.dtype, src_normalised_role));
+  pointwise(CUDNN_POINTWISE_MUL, src, value(src_scale_role), scaled);
+  pointwise(CUDNN_POINTWISE_ADD, scaled, value(src_bias_role), shifted);
+  pointwise(CUDNN_POINTWISE_RELU_FWD, shifted, nullptr, result);
+  return result;
+}
 void ConvGraph::operation(Descriptor d) {
   d.finalize();
   operations_.push_back(keep(std::move(d)).raw());
 }
 
-// result = x + b, x - b or x * b. With CUDNN_POINTWISE_RELU_BWD: the gradient b where x > 0, otherwise 0.
-void ConvGraph::pointwise(cudnnPointwiseMode_t mode, const Descriptor& x, const Descriptor& b,
+// result = x + b, x - b, x * b or, without b, relu(x). With CUDNN_POINTWISE_RELU_BWD: the gradient b where x > 0,
+// otherwise 0.
+void ConvGraph::pointwise(cudnnPointwiseMode_t mode, const Descriptor& x, const Descriptor* b,
                           const Descriptor& result) {
   Descriptor kind(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
   kind.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
@@ -167,7 +181,7 @@ void ConvGraph::pointwise(cudnnPointwiseMode_t mode, const Descriptor& x, const 
   Descriptor d(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
   d.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, keep(std::move(kind)));
   d.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
-  d.set(backward ? CUDNN_ATTR_OPERATION_POINTWISE_DYDESC : CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
+  if (b) d.set(backward ? CUDNN_ATTR_OPERATION_POINTWISE_DYDESC : CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *b);
   d.set(backward ? CUDNN_ATTR_OPERATION_POINTWISE_DXDESC : CUDNN_ATTR_OPERATION_POINTWISE_YDESC, result);
   operation(std::move(d));
 }
@@ -192,11 +206,11 @@ void ConvGraph::norm(const ConvProblem& p, const Descriptor& diff, const Descrip
   const Descriptor& x = keep(tensor(p.src, p.dtype, norm_src_role));
   const Descriptor &centered = intermediate(p.src, centered_role), &scaled = intermediate(p.src, scaled_role);
   const Descriptor &weighted = intermediate(p.src, weighted_role), &normed = intermediate(p.src, normed_role);
-  pointwise(CUDNN_POINTWISE_SUB, x, mean, centered);
-  pointwise(CUDNN_POINTWISE_MUL, centered, inverse, scaled);
-  pointwise(CUDNN_POINTWISE_MUL, scaled, gamma, weighted);
-  pointwise(CUDNN_POINTWISE_ADD, weighted, value(beta_role), normed);
-  pointwise(CUDNN_POINTWISE_RELU_BWD, normed, diff, passed);
+  pointwise(CUDNN_POINTWISE_SUB, x, &mean, centered);
+  pointwise(CUDNN_POINTWISE_MUL, centered, &inverse, scaled);
+  pointwise(CUDNN_POINTWISE_MUL, scaled, &gamma, weighted);
+  pointwise(CUDNN_POINTWISE_ADD, weighted, &value(beta_role), normed);
+  pointwise(CUDNN_POINTWISE_RELU_BWD, normed, &diff, passed);
   Descriptor d(CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR);
   d.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC, CUDNN_DATA_FLOAT);
   d.set(CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, x);

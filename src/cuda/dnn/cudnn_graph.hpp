@@ -96,12 +96,17 @@ enum Role : std::int64_t {
   factor_role,  // this and the next two: outputs of cuDNN's pattern that millrace does not use
   slope_role,
   offset_role,
+  src_scale_role,
+  src_bias_role,
   virtual_roles,
   conv_role = virtual_roles,
   centered_role,
   scaled_role,
   weighted_role,
-  normed_role
+  normed_role,
+  src_scaled_role,
+  src_shifted_role,
+  src_normalised_role
 };
 
 struct Argument {
@@ -124,6 +129,9 @@ struct ConvProblem {
   // backward_data: the result is multiplied by the derivative of the ReLU behind a batch norm. Then the gradients of
   // the norm's gamma and beta are summed for each channel.
   bool norm = false;
+  // forward and backward_weights: relu(scale * src + bias) takes the place of src, with a scale and a bias of each
+  // channel in dtype.
+  bool normalise = false;
   std::string key() const;
   std::vector<Argument> arguments() const;  // the pointers of Call::run(), in order
 };
@@ -173,8 +181,9 @@ class ConvGraph {
  private:
   const Descriptor& keep(Descriptor);
   const Descriptor& intermediate(const Shape&, Role);  // a virtual tensor in float32
+  const Descriptor& normalised(const ConvProblem&, const Descriptor& src);
   void operation(Descriptor);
-  void pointwise(cudnnPointwiseMode_t, const Descriptor& x, const Descriptor& b, const Descriptor& result);
+  void pointwise(cudnnPointwiseMode_t, const Descriptor& x, const Descriptor* b, const Descriptor& result);
   void sums(const ConvProblem&, const Descriptor& dst);
   void norm(const ConvProblem&, const Descriptor& diff, const Descriptor& passed);
   enum class Compiled { ahead, runtime_compiled };

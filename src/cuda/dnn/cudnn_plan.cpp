@@ -59,7 +59,8 @@ std::string ConvProblem::key() const {
     for (std::size_t axis = 0; axis < std::size_t(window.rank); ++axis)
       text += fmt::format("{}{}", axis ? "x" : " ", extents[axis]);
   }
-  return text + (bias ? " bias" : "") + (add ? " add" : "") + (sums ? " sums" : "") + (norm ? " norm" : "");
+  return text + (bias ? " bias" : "") + (add ? " add" : "") + (sums ? " sums" : "") + (norm ? " norm" : "") +
+         (normalise ? " normalise" : "");
 }
 
 std::string PlanRules::key() const {

@@ -3,8 +3,9 @@
 //
 // Memory traffic: forward reads x twice and the residual once, and writes dst and one bit for each element. Backward
 // reads dy, x and the bits twice, and writes the gradients. At fusion level 2, neighbouring convolutions produce the
-// sums: then a kernel with a thread for each channel takes the place of the first, and no bits are stored. Tensors that
-// fit on the chip are read once, by a kernel that does the work of both (batch_norm_resident.hpp).
+// sums: then a kernel with a thread for each channel takes the place of the first, and no bits are stored. At level 3,
+// the next convolution does the work of the second kernel in forward. Tensors that fit on the chip are read once, by a
+// kernel that does the work of both (batch_norm_resident.hpp).
 #include <algorithm>
 
 #include "cuda/block/dispatch_dtype.hpp"
@@ -31,6 +32,9 @@ class BatchNorm : public Op {
       fail(Exit::config, "batch norm: {} cannot be fused with it. use none or relu", name_of(spec_.activation));
     if (spec_.src.count() == 0) fail(Exit::config, "batch norm: input {} is empty", spec_.src.str());
     dispatch_dtype(spec_.dtype, [](auto) {});
+    if (spec_.produces_affine && (spec_.dtype != DType::f16 || !spec_.consumes_diff_sums || !relu() || spec_.residual))
+      fail(Exit::config, "batch norm {}: the next convolution cannot apply it in {}", spec_.src.str(),
+           name_of(spec_.dtype));
     l_ = millrace::batch_norm::layout_of(spec_.src.count(), spec_.src[-1]);
     threads_ = l_.threads();
     sum_slabs_ = l_.slabs(context_.multiprocessors * sum_blocks);
@@ -51,6 +55,7 @@ class BatchNorm : public Op {
   }
 
   std::string implementation() const override {
+    if (spec_.produces_affine) return "kernel, applied by the next convolution";
     if (!forward_.fits && !backward_.fits) return "kernel";
     return std::string("kernel, one ") + (!backward_.fits  ? "forward"
                                           : !forward_.fits ? "backward"
@@ -62,6 +67,7 @@ class BatchNorm : public Op {
       using T = decltype(zero);
       const bool train = spec_.mode == Mode::train;
       if (train && !forward_.fits) statistics<T>(args);
+      if (spec_.produces_affine) return;
       const float* mean = train ? moments(args, 0) : args.weight[2].as<float>();
       const float* scale = train ? moments(args, 1) : args.weight[3].as<float>();
       const auto apply = [&](auto has_residual) {
@@ -101,7 +107,8 @@ class BatchNorm : public Op {
     if (context_.shared_bytes == 0 || spec_.mode == Mode::infer) return;
     const OnChipMemory memory{context_.multiprocessors, context_.shared_bytes};
     const int element = int(size_of(spec_.dtype));
-    if (!spec_.consumes_sums) forward_ = plan_forward(l_, element, spec_.residual, memory);
+    if (!spec_.consumes_sums && !spec_.produces_affine)
+      forward_ = plan_forward(l_, element, spec_.residual, memory);
     if (!spec_.consumes_diff_sums) backward_ = plan_backward(l_, element, memory);
     dispatch_dtype(spec_.dtype, [&](auto zero) {
       using T = decltype(zero);
@@ -164,6 +171,11 @@ class BatchNorm : public Op {
     return static_cast<std::uint8_t*>(args.saved) + bits_at();
   }
 
+  NormAffine affine(const OpArgs& args) const {
+    if (!spec_.produces_affine) return {};
+    return {args.weight[0].as<float>(), args.weight[1].as<float>(), args.affine.as<f16>()};
+  }
+
   template <class Body>
   void launch_sums(const Body& body) const {
     launch(context_, std::int64_t(sum_slabs_) * l_.tiles, threads_, reduce_block_bytes(l_), body);
@@ -178,7 +190,8 @@ class BatchNorm : public Op {
             args.stats.as<float>(),
             args.stats_mode == GradMode::add,
             float(spec_.src[0]),
-            args.state ? &args.state->row_weight : nullptr};
+            args.state ? &args.state->row_weight : nullptr,
+            affine(args)};
   }
   template <class T>
   Statistics<T> sums_of_src(const OpArgs& args, int slabs) const {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cuda/kernels/batch_norm_tiling.hpp"
+#include "cuda/kernels/norm_affine.hpp"
 
 namespace millrace::cuda::batch_norm {
 
@@ -89,12 +90,14 @@ struct Moments {
   bool add;
   float images;
   const float* row_weight;
+  NormAffine affine = {};
 
   MR_DEVICE_INLINE void operator()(std::int64_t c, double shift, double sum, double square) const {
     const double n = double(rows), spread = square - sum * sum / n, squares = spread < 0 ? 0 : spread;  // keeps NaN
     const double center = shift + sum / n;
     mean[c] = float(center);
     inverse[c] = float(1 / sqrt(squares / n + double(epsilon)));
+    affine.put(c, channels, center, double(inverse[c]));
     if (!stats) return;
     const double weight = double(images) * double(*row_weight);
     put(stats + c, float(weight * center), add);

@@ -9,7 +9,9 @@ namespace millrace::test {
 
 using Numbers = std::vector<std::int64_t>;
 
-struct View {  // a tensor of the plan: in memory, or virtual between two operations
+// A tensor of the plan: in memory, or virtual between two operations. A convolution reads zeros around a virtual tensor
+// too, as cuDNN pads what comes out of the operations before it.
+struct View {
   Numbers dims, strides;
   DType type;
   void* data = nullptr;
@@ -23,7 +25,7 @@ struct View {  // a tensor of the plan: in memory, or virtual between two operat
   }
   void set(std::int64_t i, double value) {
     if (!data)
-      kept[std::size_t(i)] = value;
+      kept[std::size_t(i)] = type == DType::f16 ? double(float(f16(float(value)))) : value;
     else if (type == DType::f32)
       static_cast<float*>(data)[i] = float(value);
     else if (type == DType::f16)

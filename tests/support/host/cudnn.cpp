@@ -84,6 +84,11 @@ void run(const json& graph, const Pack& pack) {
     const auto is = [&](const char* what) { return operation.find(what) != operation.npos; };
     if (is("POINTWISE")) {
       const std::string mode = node.at("pointwiseMode");
+      if (mode == "CUDNN_POINTWISE_RELU_FWD") {
+        View &x = of("X"), &y = of("Y");
+        each(y.dims, [&](const Numbers& at) { y.set(offset(y, at), std::max(x.get(offset(x, at)), 0.0)); });
+        continue;
+      }
       if (mode != "CUDNN_POINTWISE_RELU_BWD") {
         combine(mode, of("X"), of("B"), of("Y"));
         continue;

@@ -23,8 +23,12 @@ class HostKernelsBackend : public Backend {
   void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
     cuda::convert(context_, dst, dst_type, src, src_type, count);
   }
-  std::string why_not_fused(const Spec& spec) override { return cpu_->why_not_fused(spec); }
-  int max_fusion_level() const override { return 2; }
+  std::string why_not_fused(const Spec& spec) override {
+    const auto* conv = std::get_if<ConvSpec>(&spec);
+    if (conv && conv->normalises_src && conv->dtype != DType::f16) return "the kernels of the norm write fp16 only";
+    return cpu_->why_not_fused(spec);
+  }
+  int max_fusion_level() const override { return 3; }
   int default_fusion_level() const override { return 1; }
   std::string precision_note(DType) const override { return ""; }
 
