@@ -118,7 +118,9 @@ predictions() {
   done
   # shellcheck disable=SC2086
   {
-    prediction resnet50-256-level2 "$(figure bench-level2 "$step")" $large --train.global_batch 256 --model.fusion 2
+    for level in 2 3; do
+      prediction resnet50-256-level$level "$(figure bench-level$level "$step")" $large --train.global_batch 256 --model.fusion $level
+    done
     for batch in 8 32; do
       prediction resnet50-$batch "$(figure step-$batch-graph-on "$step")" $large --train.global_batch $batch
     done
@@ -152,7 +154,7 @@ train() {
   train fp16 1 --run.precision fp16
   train dependent 1 --run.precision fp16 --cuda.dependent_launch on
   train persistent 1 --run.precision fp16 --cuda.persistent_norm on
-  train level2 1 --run.precision fp16 --model.fusion 2
+  for level in 2 3; do train level$level 1 --run.precision fp16 --model.fusion $level; done
   train bf16 1 --run.precision bf16
   train accumulated 1 --train.micro_batch 32
   train two-ranks 2 --comm.backend mpi
@@ -164,8 +166,9 @@ train() {
     near train-$run 1 1e-3
     near train-$run 20 1e-2
   done
-  for run in fp16 dependent persistent level2 bf16 overflow; do near train-$run 1 1e-2; done
-  for run in fp16 dependent persistent level2; do  # the effect of rounding grows with the steps: on the CPU it is 3 to 6 % at step 20
+  for run in fp16 dependent persistent level2 level3 bf16 overflow; do near train-$run 1 1e-2; done
+  # The effect of rounding grows with the steps: on the CPU it is 3 to 6 % at step 20.
+  for run in fp16 dependent persistent level2 level3; do
     near train-$run 10 2e-2
     near train-$run 20 1e-1
   done
@@ -188,7 +191,9 @@ train() {
   for level in 1 2; do
     try bench-mlp-level$level 60 $launch 1 "$millrace" bench step $mlp --train.global_batch 4096 --model.fusion $level
   done
-  try bench-level2 90 $launch 1 "$millrace" bench step $large --train.global_batch 256 --model.fusion 2
+  for level in 2 3; do
+    try bench-level$level 90 $launch 1 "$millrace" bench step $large --train.global_batch 256 --model.fusion $level
+  done
   try busy-synthetic 60 $launch 1 "$millrace" train -c /dev/null $large --train.global_batch 256 --train.steps 60 --run.profile 20 --run.resume never --run.dir "$logs/busy"
   if ! python3 -c 'import numpy' 2>/dev/null; then
     table+=("skip  busy-shards: python3 has no numpy to write images with")

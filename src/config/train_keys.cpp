@@ -93,7 +93,8 @@ void add_model_keys(Keys& k) {
                  "how far operations are fused. 0: not at all; 1: normalisation and linear layers with the operations "
                  "that follow them, and the sum of a tensor's gradients into the layers that read it; 2: also the sums "
                  "of batch normalisation into convolutions, and gradients of relu "
-                 "and gelu_tanh into the next linear layer, where possible (millrace plan says where not); auto: 1",
+                 "and gelu_tanh into the next linear layer, where possible (millrace plan says where not); 3: also "
+                 "normalisation with relu into the next convolution, so that its result is not stored; auto: 1",
                  -1));
 }
 
