@@ -90,7 +90,7 @@ std::vector<Pass> micro_batch_passes(const Graph& graph, bool first, const batch
 std::vector<Pass> repack_passes(const Graph& graph) {
   std::vector<Pass> out;
   for (const Node& node : graph.nodes) {
-    OpPasses of(graph, node, true, out);
+    OpPasses of(graph, node, true, {}, out);
     std::visit([&](const auto& spec) { weight_copies(spec, of); }, node.spec);
   }
   return out;
