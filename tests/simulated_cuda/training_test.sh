@@ -282,12 +282,12 @@ case_lost_ranks() {
 
 # A rank that is stopped inside an all-reduce that all ranks have begun: it is named, once, also on other hosts.
 case_stopped() {
-  ends 5 '.*rank 1 on ' 2 nccl-stop:1:3
-  ends 5 '.*rank 2 on ' 4 nccl-stop:2:5 --cuda.graph off
+  ends 5 '.*rank 1 on ' 2 nccl-stop:1:3:0.5 --cuda.graph off  # it has launched all that the others have
+  ends 5 '.*rank 2 on ' 4 nccl-stop:2:5
   ends 5 '.*rank 0 on ' 3 nccl-stop:0:4
   export MILLRACE_TEST_RANKS_PER_HOST=2
   ends 5 '.*rank 3 on ' 4 nccl-stop:3:4
-  ends 5 '.*rank 0 on ' 4 nccl-stop:0:4 --cuda.graph off
+  ends 5 '.*rank 3 on ' 4 nccl-stop:3:4:0.5 --cuda.graph off
   unset MILLRACE_TEST_RANKS_PER_HOST
 }
 

@@ -20,7 +20,7 @@ namespace millrace::simulated {
 // collectives count from 1 as they run.
 //   nccl-init:RANK            the rank does not connect (ncclUnhandledCudaError); the others stay in progress
 //   nccl-late:RANK:N:SECONDS  the rank's N-th collective begins late
-//   nccl-stop:RANK:N          the rank's process is stopped (SIGSTOP) inside its N-th collective
+//   nccl-stop:RANK:N:SECONDS  the rank's process is stopped (SIGSTOP) inside its N-th collective, after this time
 //   nccl-error:RANK:N         the rank's N-th collective fails (ncclRemoteError) and waits for an abort
 //   nccl-old:RANK             the rank of mpirun has NCCL 2.26, which knows neither windows nor policies
 //   nccl-no-windows:RANK      the rank gets no window (null), as with NCCL_WIN_ENABLE=0

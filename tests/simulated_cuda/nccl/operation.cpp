@@ -75,7 +75,10 @@ void ncclComm::transfer(const Operation& operation, const NcclBuffers& buffers) 
     link_.post(operation, step_);
     if (!wait([&] { return link_.all_ready(step_); }, true)) return;
     check_same(operation);
-    if (fault("nccl-stop", runs_)) std::raise(SIGSTOP);
+    if (fault("nccl-stop", runs_)) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(fault_.seconds));
+      std::raise(SIGSTOP);
+    }
     char* const to = buffers.to + begin * size;
     if (operation.kind == Operation::broadcast) {
       if (bytes > 0) std::memcpy(to, link_.piece(operation.root), bytes);
