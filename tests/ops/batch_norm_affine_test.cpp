@@ -69,7 +69,11 @@ TEST_P(BatchNormAffine, ScaleAndBiasGiveTheResultWithinTheDocumentedError) {
 INSTANTIATE_TEST_SUITE_P(BatchNorm, BatchNormAffine,
                          ::testing::Combine(::testing::Values(Shape{4, 9, 8, 64}, Shape{2, 7, 5, 8},
                                                               Shape{9, 3, 3, 600}, Shape{40, 33}),
-                                            ::testing::Bool(), ::testing::Values(0.0, 3.0, 20.0)));
+                                            ::testing::Bool(), ::testing::Values(0.0, 3.0, 20.0)),
+                         [](const auto& info) {
+                           return fmt::format("{}_channels_mean_{}{}", std::get<0>(info.param)[-1],
+                                              int(std::get<2>(info.param)), std::get<1>(info.param) ? "_sums" : "");
+                         });
 
 // The convolution behind it needs nothing else, so the norm keeps nothing.
 TEST(BatchNormAffine, SavesNothingAndNeedsTheSumsOfItsGradient) {
