@@ -225,8 +225,8 @@ train() {
     run=$(basename "$log" .log)
     echo "  $run: $(loss "$run" 1) $(loss "$run" 10) $(loss "$run" 20) $(loss "$run" 40)"
   done
-  cd "$logs" && grep -H -E 'images/s|^whole step|GPU busy|busy .*%|samples/s while|top-1.*of 10000|skipped' \
-    bench-*.log step-*.log peers*.log busy-*.log fashion-*.log 2>/dev/null | sed 's/\.log:/: /' | grep -v ': step ' || true
+  (cd "$logs" && grep -H -E 'images/s|^whole step|GPU busy|busy .*%|samples/s while|top-1.*of 10000|skipped' \
+    bench-*.log step-*.log peers*.log busy-*.log fashion-*.log 2>/dev/null | sed 's/\.log:/: /' | grep -v ': step ') || true
   predictions
   ratios
 } | tee "$logs/table.txt"
