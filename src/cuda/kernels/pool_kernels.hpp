@@ -179,6 +179,31 @@ struct AverageForward {
   }
 };
 
+// Calls use(offset, tap) for each result whose window contains pixel p: where the result is, and the tap that reads p.
+template <int n, class Use>
+MR_DEVICE_INLINE void walk_results(const Geometry& g, const Place& p, const Use& use) {
+  const Axis &az = g.axis[0], &ay = g.axis[1], &ax = g.axis[2];
+  const Span z = az.results(p.z), y = ay.results(p.y), x = ax.results(p.x);
+  for (int oz = z.first; oz < z.first + z.count; ++oz)
+    for (int oy = y.first; oy < y.first + y.count; ++oy)
+      for (int ox = x.first; ox < x.first + x.count; ++ox) {
+        const int tz = az.tap(p.z, oz), ty = ay.tap(p.y, oy), tx = ax.tap(p.x, ox);
+        if (tz < 0 || ty < 0 || tx < 0) continue;
+        use(g.out_at(p.image, oz, oy, ox) + p.pack * n, (tz * ay.kernel + ty) * ax.kernel + tx);
+      }
+}
+
+// The gradients of the results whose maximum is pixel p.
+template <int n, class T, class Position>
+MR_DEVICE_INLINE void gather_max(float (&sum)[n], const Geometry& g, const Place& p, const T* diff_dst,
+                                 const Position* positions) {
+  walk_results<n>(g, p, [&](std::int64_t from, int tap) {
+    const Pack<T, n> raw = *reinterpret_cast<const Pack<T, n>*>(diff_dst + from);
+    const Pack<Position, n> kept = *reinterpret_cast<const Pack<Position, n>*>(positions + from);
+    for (int k = 0; k < n; ++k) sum[k] += kept.v[k] == tap ? widen(raw.v[k]) : 0.0f;
+  });
+}
+
 // max: the gradient of a result goes to the stored position. Otherwise all pixels of the window get an equal share.
 template <class T, int n, class Position, bool max>
 struct Backward {
@@ -188,26 +213,16 @@ struct Backward {
   const Position* positions;
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
     const Place p = place_of(int(i), g, g.by_in);
-    const Axis &az = g.axis[0], &ay = g.axis[1], &ax = g.axis[2];
-    const Span z = az.results(p.z), y = ay.results(p.y), x = ax.results(p.x);
     float sum[n] = {};
-    for (int oz = z.first; oz < z.first + z.count; ++oz)
-      for (int oy = y.first; oy < y.first + y.count; ++oy)
-        for (int ox = x.first; ox < x.first + x.count; ++ox) {
-          const int tz = az.tap(p.z, oz), ty = ay.tap(p.y, oy), tx = ax.tap(p.x, ox);
-          if (tz < 0 || ty < 0 || tx < 0) continue;
-          const std::int64_t from = g.out_at(p.image, oz, oy, ox) + p.pack * n;
-          const Pack<T, n> raw = *reinterpret_cast<const Pack<T, n>*>(diff_dst + from);
-          if constexpr (max) {
-            const Pack<Position, n> kept = *reinterpret_cast<const Pack<Position, n>*>(positions + from);
-            const int tap = (tz * ay.kernel + ty) * ax.kernel + tx;
-            for (int k = 0; k < n; ++k) sum[k] += kept.v[k] == tap ? widen(raw.v[k]) : 0.0f;
-          } else {
-            for (int k = 0; k < n; ++k) sum[k] += widen(raw.v[k]);
-          }
-        }
-    if (!max)
+    if constexpr (max) {
+      gather_max(sum, g, p, diff_dst, positions);
+    } else {
+      walk_results<n>(g, p, [&](std::int64_t from, int) {
+        const Pack<T, n> raw = *reinterpret_cast<const Pack<T, n>*>(diff_dst + from);
+        for (int k = 0; k < n; ++k) sum[k] += widen(raw.v[k]);
+      });
       for (int k = 0; k < n; ++k) sum[k] *= g.share;
+    }
     store(diff_src + g.in_at(p.image, p.z, p.y, p.x) + p.pack * n, sum);
   }
 };
