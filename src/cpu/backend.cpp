@@ -52,7 +52,12 @@ struct Make {
     if (s.accumulates_diff_src) refuse_accumulation("linear", s.src);
     return cpu::make_linear(s);
   }
-  std::unique_ptr<Op> operator()(const BatchNormSpec& s) const { return cpu::make_batch_norm(s); }
+  std::unique_ptr<Op> operator()(const BatchNormSpec& s) const {
+    if (s.residual_norm)
+      fail(Exit::config, "batch norm {}: the CPU does not merge the norm of a residual. use fusion level 0",
+           s.src.str());
+    return cpu::make_batch_norm(s);
+  }
   std::unique_ptr<Op> operator()(const PoolSpec& s) const { return cpu::make_pool(s); }
   std::unique_ptr<Op> operator()(const ActivationSpec& s) const { return cpu::make_activation(s); }
   std::unique_ptr<Op> operator()(const AddSpec& s) const { return cpu::make_add(s); }

@@ -67,6 +67,7 @@ class CudaBackend : public Backend {
   int max_fusion_level() const override { return 3; }
   int default_fusion_level() const override { return 1; }  // levels 2 and 3 have not been run on a GPU yet
   std::int64_t padded_channels(const ConvSpec& spec) override { return cuda::padded_channels(spec, cudnn_); }
+  bool merges_norm(const BatchNormSpec&) const override { return true; }
   std::string why_not_fused(const Spec& spec) override {
     const auto* linear = std::get_if<LinearSpec>(&spec);
     return linear ? cuda::why_not_fused(*linear, *cublas_) : cuda::why_not_fused(std::get<ConvSpec>(spec), cudnn_);

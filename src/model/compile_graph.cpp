@@ -112,7 +112,8 @@ class Planner {
     };
     for (int i = 0; i < n_; ++i) {
       const Node& node = out_.graph.nodes[std::size_t(i)];
-      if (node.sums == v || node.affine == v || (node.moments == v && node.norm < 0)) touch(i);
+      if (node.sums == v || node.residual_sums == v || node.affine == v || (node.moments == v && node.norm < 0))
+        touch(i);
       if (node.moments == v || (node.affine == v && node.norm >= 0) || node.diff_sums == v || node.diff_bias == v ||
           node.src_diff_bias == v)
         touch(backward_time(i));

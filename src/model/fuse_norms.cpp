@@ -18,7 +18,9 @@ class NormFusion {
     if (graph_.mode != Mode::train) return;
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (!std::holds_alternative<BatchNormSpec>(graph_.nodes[i].spec)) continue;
-      sums_from_before(graph_.nodes[i]);
+      sums_from_before(graph_.nodes[i], 0, &BatchNormSpec::consumes_sums, &Node::sums);
+      if (std::get<BatchNormSpec>(graph_.nodes[i].spec).residual_norm)
+        sums_from_before(graph_.nodes[i], 1, &BatchNormSpec::consumes_residual_sums, &Node::residual_sums);
       diff_sums_from_behind(graph_.nodes[i], int(i));
     }
   }
@@ -40,14 +42,14 @@ class NormFusion {
     return int(graph_.values.size()) - 1;
   }
 
-  void sums_from_before(Node& norm) {
-    const int producer = graph_.producer(norm.src[0]);
-    if (producer < 0 || graph_.single_consumer(norm.src[0]) < 0) return;
+  void sums_from_before(Node& norm, std::size_t src, bool BatchNormSpec::*consumes, int Node::*sums) {
+    const int producer = graph_.producer(norm.src[src]);
+    if (producer < 0 || graph_.single_consumer(norm.src[src]) < 0) return;
     Node& before = graph_.nodes[std::size_t(producer)];
     auto* conv = std::get_if<ConvSpec>(&before.spec);
     if (!conv || !agreed(before, &ConvSpec::produces_sums, norm, "sums")) return;
-    conv->produces_sums = std::get<BatchNormSpec>(norm.spec).consumes_sums = true;
-    before.sums = norm.sums = shared_value(norm, "sums");
+    conv->produces_sums = std::get<BatchNormSpec>(norm.spec).*consumes = true;
+    before.sums = norm.*sums = shared_value(norm, src == 0 ? "sums" : "residual_sums");
   }
 
   void diff_sums_from_behind(Node& norm, int index) {

@@ -74,6 +74,7 @@ void Program::bind_values(std::size_t i, Binding& binding) {
   }
   const auto shared = [&](int value) { return value < 0 ? Tensor{} : values_[std::size_t(value)]; };
   args.sums = shared(node.sums);
+  args.residual_sums = shared(node.residual_sums);
   args.moments = shared(node.moments);
   args.diff_sums = shared(node.diff_sums);
   args.affine = shared(node.affine);
@@ -115,12 +116,17 @@ void Program::bind_norm(std::size_t i, const ProgramMemory& memory) {
       args.weight[2 + w] = {memory.master + layout_.parameters[p].begin, DType::f32, graph.parameters[p].shape};
     }
   }
-  if (node.stats < 0) return;
-  const auto& slot = layout_.stats[std::size_t(node.stats)];
-  const std::int64_t channels = slot.count / 2;
-  if (memory.stats) args.stats = {memory.stats + slot.begin, DType::f32, {2, channels}};
-  args.weight[2] = {memory.running + slot.begin, DType::f32, {channels}};
-  args.weight[3] = {memory.running + slot.begin + channels, DType::f32, {channels}};
+  // The running values lie behind the parameters.
+  const auto bind = [&](int index, Tensor& stats, std::size_t weight) {
+    if (index < 0) return;
+    const auto& slot = layout_.stats[std::size_t(index)];
+    const std::int64_t channels = slot.count / 2;
+    if (memory.stats) stats = {memory.stats + slot.begin, DType::f32, {2, channels}};
+    args.weight[weight] = {memory.running + slot.begin, DType::f32, {channels}};
+    args.weight[weight + 1] = {memory.running + slot.begin + channels, DType::f32, {channels}};
+  };
+  bind(node.stats, args.stats, node.weight.size());
+  bind(node.residual_stats, args.residual_stats, node.weight.size() + 2);
 }
 
 // The gradient of a parameter is final after the backward pass of its first user in forward order, because that user

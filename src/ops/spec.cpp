@@ -67,7 +67,9 @@ struct Forward {
             size_of_tensor(s.src, s.dtype) + size_of_tensor(s.weight(), s.dtype) + size_of_tensor(s.dst(), s.dtype)};
   }
   Cost operator()(const BatchNormSpec& s) const {
-    const int statistics = s.mode == Mode::train && !s.consumes_sums, apply = s.produces_affine ? 0 : 2 + s.residual;
+    const int statistics =
+        s.mode == Mode::infer ? 0 : !s.consumes_sums + (s.residual_norm && !s.consumes_residual_sums);
+    const int apply = s.produces_affine ? 0 : 2 + s.residual;
     return {0, (statistics + apply) * size_of_tensor(s.src, s.dtype)};
   }
   Cost operator()(const InputSpec& s) const {
@@ -100,7 +102,7 @@ struct Backward {
     return cost;
   }
   Cost operator()(const BatchNormSpec& s) const {
-    return {0, ((s.consumes_diff_sums ? 3 : 5) + s.residual) * size_of_tensor(s.src, s.dtype)};
+    return {0, ((s.consumes_diff_sums ? 3 : 5) + s.residual + 2 * s.residual_norm) * size_of_tensor(s.src, s.dtype)};
   }
   Cost operator()(const InputSpec&) const { return {}; }
   Cost operator()(const CrossEntropySpec&) const { return {}; }  // done by forward

@@ -1,4 +1,4 @@
-// Counts src/cuda/kernels/batch_norm.cu.
+// Counts src/cuda/kernels/batch_norm.cu and merged_norm/*.cu.
 #include "roofline/op_passes.hpp"
 
 namespace millrace::roofline {
@@ -14,21 +14,24 @@ batch_norm::Layout layout(const BatchNormSpec& s) { return batch_norm::layout_of
 
 void forward_passes(const BatchNormSpec& s, OpPasses& out) {
   const double tensor = tensor_bytes(s.src, s.dtype);
-  const bool one_kernel = !s.consumes_sums && !s.produces_affine && s.mode == Mode::train &&
+  // Only a plain norm has a kernel that does the work of both passes.
+  const bool one_kernel = !s.consumes_sums && !s.produces_affine && !s.residual_norm && s.mode == Mode::train &&
                           plan_forward(layout(s), int(size_of(s.dtype)), s.residual, out.on_chip).fits;
   if (!one_kernel) out.add(PassKind::norm_statistics, s.consumes_sums ? 0 : tensor);
+  if (s.residual_norm) out.add(PassKind::norm_statistics, s.consumes_residual_sums ? 0 : tensor);
   if (s.produces_affine) return;  // level 3: the convolution behind applies it
   out.add(PassKind::norm_apply, (s.residual ? 3 : 2) * tensor + (keeps_bits(s) ? bits(s) : 0));
 }
 
 void backward_passes(const BatchNormSpec& s, OpPasses& out) {
   const double tensor = tensor_bytes(s.src, s.dtype), mask = keeps_bits(s) ? bits(s) : 0;
+  const double inputs = (s.residual_norm ? 3 : 2) * tensor + mask;
   const int results = int(out.wants_gradient(0)) + int(s.residual && out.wants_gradient(1));
-  const bool one_kernel =
-      !s.consumes_diff_sums && results > 0 && plan_backward(layout(s), int(size_of(s.dtype)), out.on_chip).fits;
-  if (one_kernel) return out.add(PassKind::norm_gradient_apply, (2 + results) * tensor + 2 * mask);
-  out.add(PassKind::norm_gradient_sums, s.consumes_diff_sums ? 0 : 2 * tensor + mask);
-  if (results > 0) out.add(PassKind::norm_gradient_apply, (2 + results) * tensor + mask);
+  const bool one_kernel = !s.consumes_diff_sums && !s.residual_norm && results > 0 &&
+                          plan_backward(layout(s), int(size_of(s.dtype)), out.on_chip).fits;
+  if (one_kernel) return out.add(PassKind::norm_gradient_apply, inputs + results * tensor + mask);
+  out.add(PassKind::norm_gradient_sums, s.consumes_diff_sums ? 0 : inputs);
+  if (results > 0) out.add(PassKind::norm_gradient_apply, inputs + results * tensor);
 }
 
 }  // namespace millrace::roofline

@@ -16,6 +16,7 @@ class CudnnRules : public FusionRules {
  public:
   int max_fusion_level() const override { return 3; }
   std::int64_t padded_channels(const ConvSpec& spec) override { return cuda::padded_channels(spec, library_); }
+  bool merges_norm(const BatchNormSpec&) const override { return true; }
   std::string why_not_fused(const Spec& spec) override {
     const auto* conv = std::get_if<ConvSpec>(&spec);
     return conv ? cuda::why_not_fused(*conv, library_) : "only convolutions are compared";

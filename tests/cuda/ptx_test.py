@@ -23,6 +23,7 @@ WIDE = {
     "convert": {r"VectorizedLoopILi8E.*Convert": (1, 1), r"VectorizedLoopILi4E.*Add": (1, 1)},
     "cross_entropy": {r"CrossEntropyRow.*Li8E": (2, 1)},
     "dropout": {r"DropoutForward": (1, 1), "ApplySavedMask": (1, 1)},
+    "merged_norm/dual_norm": {"NormaliseBothI": (2, 1), "BothGradientSumsI": (3, 0), "GradientOfBothI": (3, 2)},
     "embedding": {r"EmbeddingLookup.*Li8E": (1, 1), r"EmbeddingGradient.*Li8E": (4, 2)},
     "input": {"NormalizeAugmented": (0, 1), r"VectorizedLoopILi8E.*NormalizeContiguous": (0, 1)},
     "mse": {r"MsePart.*Li8E": (1, 1)},
@@ -32,15 +33,19 @@ WIDE = {
              r"8Backward.*Li8E": (1, 1)},
 }
 # By file, a pattern for the name of a kernel, and what its code must contain: the last block sees what all have written.
-CONTAINS = {"batch_norm": {p: (r"membar\.gl|fence\.\S*gpu", r"atom\S*\.inc\.u32") for p in ("10Statistics", "12GradientSums", "Resident(?:For|Back)ward")}}
+ADDS_UP = (r"membar\.gl|fence\.\S*gpu", r"atom\S*\.inc\.u32")
+CONTAINS = {"batch_norm": dict.fromkeys(("10Statistics", "12GradientSums", "Resident(?:For|Back)ward"), ADDS_UP),
+            "merged_norm/dual_norm": dict.fromkeys(("10Statistics", "BothGradientSumsI"), ADDS_UP)}
 # Instructions of PTX, for kernels whose loops are limited by arithmetic rather than memory otherwise.
 INSTRUCTIONS = {r"NormalizeAugmented.*StoredValuesIh.*CropFlipELi4E": 2500, r"NormalizeAugmented.*StoredValuesIh.*ELi8E": 2500,
                 r"VectorizedLoopILi8E.*NormalizeContiguous": 700}
-DIVIDES = {"batch_norm", "column_sums", "mse", "channels", "dropout"}  # 64-bit numbers, before a loop
-SPILLED_BYTES = {"batch_norm": 16}
-ALL_TYPES = {"batch_norm"}
+DIVIDES = {"batch_norm", "merged_norm/dual_norm", "column_sums", "mse", "channels",
+           "dropout"}  # 64-bit numbers, before a loop
+SPILLED_BYTES = {"batch_norm": 16, "merged_norm/dual_norm": 20}  # of kernels for float32
+ALL_TYPES = {"batch_norm", "merged_norm/dual_norm"}
 NARROW_STORES_OF_A_TAIL = 9  # a pack that is not whole is stored by elements
 REGISTERS = 65536            # of a multiprocessor
+STACK_FRAME = 32             # bytes
 
 # Replaces cuda/block/dispatch_dtype.hpp.
 FLOAT16_ONLY = """#pragma once
@@ -118,11 +123,14 @@ def check_dependency(body):
 # The name of a kernel has the most threads of a block and the blocks that should be resident.
 def check_registers(name, report):
     problems = []
-    found = re.findall(r"Compiling entry function '(\S+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers", report, re.S)
-    for kernel, spilled, used in found:
+    found = re.findall(r"Compiling entry function '(\S+)'.*?(\d+) bytes stack frame.*?(\d+) bytes spill stores.*?Used (\d+) registers",
+                       report, re.S)
+    for kernel, frame, spilled, used in found:
         threads, blocks = map(int, re.search(r"block_kernelILi(\d+)ELi(\d+)E", kernel).groups())
         if int(spilled) > SPILLED_BYTES.get(name, 0):
             problems.append(f"{kernel} spills {spilled} bytes")
+        if int(frame) > STACK_FRAME:
+            problems.append(f"{kernel} has arrays of {frame} bytes in slow memory (indexed by a variable)")
         if int(used) > REGISTERS // (threads * blocks):
             problems.append(f"{kernel} uses {used} registers, so {blocks} blocks of {threads} threads do not fit")
     return problems if found else ["ptxas reports no registers"]

@@ -66,4 +66,28 @@ inline BatchNormGradients batch_norm_backward(const BatchNormSpec& s, const std:
   return g;
 }
 
+// act(norm(x) + norm2(r)), and its gradients.
+struct DualNorm {
+  BatchNormForward norm, norm2;  // norm.dst: the result
+  BatchNormGradients gradients, gradients2;
+};
+struct NormInputs {
+  std::vector<double> x, gamma, beta;
+  std::vector<std::vector<double>> running = {};
+};
+
+inline DualNorm dual_norm(const BatchNormSpec& s, const NormInputs& a, const NormInputs& b,
+                          const std::vector<double>& dy) {
+  BatchNormSpec plain = s;
+  plain.residual = false;
+  plain.activation = Activation::none;
+  DualNorm out;
+  out.norm2 = batch_norm_forward(plain, b.x, {}, b.gamma, b.beta, b.running);
+  out.norm = batch_norm_forward(s, a.x, out.norm2.dst, a.gamma, a.beta, a.running);
+  if (s.mode == Mode::infer) return out;
+  out.gradients = batch_norm_backward(s, a.x, out.norm2.dst, a.gamma, a.beta, dy);
+  out.gradients2 = batch_norm_backward(plain, b.x, {}, b.gamma, b.beta, out.gradients.residual);
+  return out;
+}
+
 }  // namespace millrace::reference

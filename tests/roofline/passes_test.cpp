@@ -162,6 +162,37 @@ TEST(Passes, ConvolutionsAddToTheGradientsOfSharedTensors) {
             (std::vector<Counted>{{conv_data_gradient, backward, 3 * T + W, conv_flops, 1}}));
 }
 
+// relu(norm(x) + norm2(y)). From level 1 the passes over both sources are one, but for the statistics.
+TEST(Passes, TheNormOfAProjectionSharesThePassesOfTheNormThatAddsIt) {
+  const std::vector<std::string> block = {"conv 8 3 pad=same",
+                                          "relu as=x",
+                                          "conv 8 3 pad=same",
+                                          "batchnorm as=a",
+                                          "conv 8 1 from=x",
+                                          "batchnorm",
+                                          "add a",
+                                          "relu",
+                                          "globalpool",
+                                          "linear outputs"};
+  const Graph graph = layers(block, {4, 4, 8}, DType::f16, 2, 10);
+  const auto norms = [&](int level) {
+    std::vector<Counted> out;
+    for (const Counted& p : counted(graph, level))
+      if (p.kind == norm_statistics || p.kind == norm_apply || p.kind == norm_gradient_sums ||
+          p.kind == norm_gradient_apply)
+        out.push_back(p);
+    return out;
+  };
+  std::vector<Counted> expected = {{norm_statistics, forward, T, 0, 2},
+                                   {norm_statistics, forward, T, 0, 2},
+                                   {norm_apply, forward, 3 * T + bits, 0, 1},
+                                   {norm_gradient_sums, backward, 3 * T + bits, 0, 2},
+                                   {norm_gradient_apply, backward, 5 * T + bits, 0, 1}};
+  EXPECT_EQ(norms(1), expected);
+  expected[0] = expected[1] = {norm_statistics, forward, 0, 0, 1};  // by the convolutions
+  EXPECT_EQ(norms(2), expected);
+}
+
 // Images of 3 channels: at level 1 the input pass writes five more channels of zeros; at level 0 the convolution copies
 // the images, twice.
 TEST(Passes, NarrowImagesArePadded) {

@@ -25,6 +25,12 @@ layers = relu
 layers = conv 8 3x3 pad=same bias=on
 layers = batchnorm
 layers = add trunk
+layers = relu as=block
+layers = conv 8 3x3 pad=same
+layers = batchnorm as=left
+layers = conv 8 1x1 from=block
+layers = batchnorm
+layers = add left
 layers = relu
 layers = maxpool 2
 layers = tanh

@@ -106,6 +106,20 @@ case_networks() {
   expect_bits normalised_eager normalised
   expect_exit 0 run_on 1 plan -c net.cfg "${on_gpu[@]}" --model.fusion 3
   expect_lines 1 'cudnn .* after norm and relu .*backward weights .* after norm and relu'
+  # From level 1, the norms of projections are merged into other norms. A run may go on at another level.
+  on_gpu+=(--run.precision fp32 --optim.schedule constant --train.global_batch 12)
+  on_gpu+=(--model.name resnet --model.depth 8 --model.width 8)
+  few=(--train.steps 6 --checkpoint.every none)
+  expect_exit 0 train 1 plain "${few[@]}" "${on_gpu[@]}" --model.fusion 0
+  expect_exit 0 train 1 merged "${few[@]}" "${on_gpu[@]}" --model.fusion 1
+  expect_close merged plain 1e-5
+  expect_equal "the validation of merged" "$(top1 plain)" "$(top1 merged)"
+  local level steps=0
+  for level in 1 0 1; do
+    expect_exit 0 train 1 mixed "${on_gpu[@]}" --model.fusion $level --train.steps $((steps += 2)) --checkpoint.every 2
+  done
+  expect_lines 1 'resumed at step 4'
+  expect_close mixed plain 1e-5
 }
 # Norms that keep their tensors on the chip.
 case_persistent() {

@@ -184,6 +184,7 @@ class EnqueuedBackend : public Backend {
   void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
     device_.enqueue(Stream::compute, [=, this] { backend_->convert(dst, dst_type, src, src_type, count); });
   }
+  bool merges_norm(const BatchNormSpec& spec) const override { return backend_->merges_norm(spec); }
   std::string why_not_fused(const Spec& spec) override { return backend_->why_not_fused(spec); }
   int max_fusion_level() const override { return backend_->max_fusion_level(); }
   int default_fusion_level() const override { return backend_->default_fusion_level(); }

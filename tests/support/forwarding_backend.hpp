@@ -24,6 +24,7 @@ struct ForwardingBackend : Backend {
   void convert(void* dst, DType to, const void* src, DType from, std::int64_t n) override {
     inner.convert(dst, to, src, from, n);
   }
+  bool merges_norm(const BatchNormSpec& spec) const override { return inner.merges_norm(spec); }
   std::string why_not_fused(const Spec& spec) override { return inner.why_not_fused(spec); }
   int max_fusion_level() const override { return 3; }
   int default_fusion_level() const override { return 1; }

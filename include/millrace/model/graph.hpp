@@ -46,10 +46,12 @@ struct Node {
   int dst = -1;             // value; -1: the node is a loss
   std::vector<int> weight;  // parameters
   int stats = -1;           // running statistics; -1: none
+  int residual_stats = -1;  // of the norm of the residual (BatchNormSpec::residual_norm)
   // Fusion level 2; -1: not fused. Values of shape (2, channels) that a batch norm shares with the convolution before
   // it (sums) and after it (moments, diff_sums). Both nodes have the index; OpArgs describes the contents. norm: for
   // the convolution after a norm, the node of that norm.
-  int sums = -1, moments = -1, diff_sums = -1, norm = -1;
+  // residual_sums: the sums for the norm of the residual, whose convolution has them as `sums`.
+  int sums = -1, residual_sums = -1, moments = -1, diff_sums = -1, norm = -1;
   // Fusion level 3: the value that holds scale and bias of a norm, for the norm and the convolution after it. Then the
   // norm does not write its dst, and the convolution reads the source of the norm instead.
   int affine = -1;
@@ -135,6 +137,9 @@ constexpr int function_text_version = 1;
 // Graph rewrites, applied in this order.
 // From level 1: merges batch norm + (add) + relu into one node, and linear + activation into one. Level 0: no change.
 Graph fuse(Graph, int level);
+// Level 1: merges more into the batch norms that fuse() left, where the backend has kernels for it: the norm of the
+// residual. Parameters and running statistics stay as they are.
+Graph merge_norms(Graph, const FusionRules&);
 // Level 1: pads images with channels of zeros if a convolution is their only consumer. The backend decides how many.
 Graph pad_channels(Graph, FusionRules&);
 // Level 1, after all other rewrites: where a value has several readers, the convolutions and linear layers among them

@@ -1,11 +1,14 @@
 // Batch norm (Ioffe & Szegedy 2015) over all axes but the last, optionally followed by a residual and a ReLU:
-// dst = act(norm(src[0]) + src[1]).
+// dst = act(norm(src[0]) + src[1]). The residual may have a norm of its own: dst = act(norm(src[0]) + norm2(src[1])).
 //
 //   weight   [0] gamma, [1] beta, [2] running mean, [3] running variance; each (C) float32. The last two are read only
 //            in Mode::infer. The running variance is unbiased as in PyTorch (biased if a channel has only one value).
+//            With residual_norm: [0] gamma, [1] beta, [2] gamma2, [3] beta2, then [4] mean, [5] variance, [6] mean2,
+//            [7] variance2.
 //   stats    (2, C) float32. In Mode::train, forward writes or adds (stats_mode) N * state->row_weight * (mean,
 //            variance) of this micro-batch of N samples. Once per step, the optimizer updates the running values with
 //            the sum over micro-batches and ranks.
+//            residual_stats: the same for norm2.
 //   saved    batch mean, 1/std, and one bit per element that says whether the ReLU let it pass
 //   dtype    type of src, dst and their gradients; statistics and arithmetic are float32
 #pragma once
@@ -17,6 +20,7 @@ struct BatchNormSpec {
   Shape src;
   float epsilon = 1e-5f;
   bool residual = false;
+  bool residual_norm = false;                // fusion level 1: the residual is normalised too; requires `residual`
   Activation activation = Activation::none;  // none or relu
   DType dtype = DType::f32;
   Mode mode = Mode::train;
@@ -24,8 +28,9 @@ struct BatchNormSpec {
   // forward reads args.sums instead of making a pass over src. The variance is then a difference of float32 sums, so
   // its relative error grows by a factor of (mean / std)^2.
   bool consumes_sums = false;
+  bool consumes_residual_sums = false;  // the same for norm2 and args.residual_sums
   // forward writes args.moments and saves no ReLU bits. backward gets a diff_dst to which the ReLU was already applied,
-  // and reads args.diff_sums instead of making a pass over diff_dst and src.
+  // and reads args.diff_sums instead of making a pass over diff_dst and src. Excludes `residual`.
   bool consumes_diff_sums = false;
   // Fusion level 3; requires consumes_diff_sums, relu and no residual. forward writes args.affine instead of dst. The
   // bias is computed from the rounded scale, so only the rounding of the bias itself moves the result at the mean.

@@ -56,7 +56,7 @@ struct MemoryRequirements {
 };
 
 struct OpArgs {
-  static constexpr int max_src = 3, max_weight = 4;
+  static constexpr int max_src = 3, max_weight = 8;
   std::array<Tensor, max_src> src;  // activations in the precision of the program
   Tensor dst;
   std::array<Tensor, max_src> diff_src;  // overwritten, unless the Spec accumulates; null data: not requested
@@ -64,14 +64,16 @@ struct OpArgs {
   std::array<Tensor, max_weight> weight;       // in the dtype that the header of the Spec states
   std::array<Tensor, max_weight> diff_weight;  // float32, views of the flat gradient; null: not requested (frozen)
   std::array<GradMode, max_weight> mode{};
-  Tensor stats;  // float32 sums for running statistics (batch norm); null otherwise
+  Tensor stats;           // float32 sums for running statistics (batch norm); null otherwise
+  Tensor residual_stats;  // the same for the norm of the residual
   GradMode stats_mode = GradMode::write;
   // Values that a batch norm shares with the convolutions around it at fusion level 2, float32 (2, channels); null
   // otherwise. x is the source of the norm, and g the gradient of its result, after the gradient of the ReLU.
-  Tensor sums;       // sums of x and of x^2
-  Tensor moments;    // batch mean and 1/std
-  Tensor diff_sums;  // sums of g * (x - mean) / std and of g: the gradients of gamma and beta
-  Tensor norm_src;   // x itself, in the precision of the program, for the convolution that computes diff_sums
+  Tensor sums;           // sums of x and of x^2
+  Tensor residual_sums;  // the same for the norm of the residual
+  Tensor moments;        // batch mean and 1/std
+  Tensor diff_sums;      // sums of g * (x - mean) / std and of g: the gradients of gamma and beta
+  Tensor norm_src;       // x itself, in the precision of the program, for the convolution that computes diff_sums
   // Fusion level 3, (2, channels) in the precision of the program: scale and bias of a norm, whose result after the
   // ReLU is relu(scale * x + bias). The convolution behind it computes that itself. Null otherwise.
   Tensor affine;

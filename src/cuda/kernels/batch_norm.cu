@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "cuda/block/dispatch_dtype.hpp"
-#include "cuda/kernels/batch_norm_kernels.hpp"
+#include "cuda/kernels/batch_norm_launcher.hpp"
 #include "cuda/kernels/batch_norm_resident.hpp"
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/runtime/workspace.hpp"
@@ -23,24 +23,14 @@ using namespace batch_norm;
 using millrace::batch_norm::OnChipMemory, millrace::batch_norm::ResidentPlan;
 constexpr int threads_max = millrace::batch_norm::threads_max;
 constexpr int resident_blocks_wanted = millrace::batch_norm::resident_blocks;
-constexpr int sum_blocks = 4, apply_blocks = 4;  // blocks for each multiprocessor, all of which are resident
+constexpr int apply_blocks = 4;  // for each multiprocessor, all of which are resident
 
 class BatchNorm : public Op {
  public:
-  BatchNorm(const BatchNormSpec& spec, const LaunchContext& context) : spec_(spec), context_(context) {
-    if (spec_.activation != Activation::none && spec_.activation != Activation::relu)
-      fail(Exit::config, "batch norm: {} cannot be fused with it. use none or relu", name_of(spec_.activation));
-    if (spec_.src.count() == 0) fail(Exit::config, "batch norm: input {} is empty", spec_.src.str());
-    dispatch_dtype(spec_.dtype, [](auto) {});
-    if (spec_.produces_affine && (spec_.dtype != DType::f16 || !spec_.consumes_diff_sums || !relu() || spec_.residual))
-      fail(Exit::config, "batch norm {}: the next convolution cannot apply it in {}", spec_.src.str(),
-           name_of(spec_.dtype));
-    l_ = millrace::batch_norm::layout_of(spec_.src.count(), spec_.src[-1]);
-    threads_ = l_.threads();
-    sum_slabs_ = l_.slabs(context_.multiprocessors * sum_blocks);
-    apply_slabs_ = l_.slabs(context_.multiprocessors * apply_blocks);
-    const int counters = sum_slabs_ == 1 ? 1 : l_.tiles * (groups_of(sum_slabs_) + 1);
-    MR_CHECK(counters <= context_.multiprocessors * LaunchContext::counters_per_multiprocessor);
+  BatchNorm(const BatchNormSpec& spec, const LaunchContext& context)
+      : spec_(checked(spec)),
+        launcher_(context, millrace::batch_norm::layout_of(spec.src.count(), spec.src[-1])),
+        l_(launcher_.l) {
     plan_resident_kernels();
   }
 
@@ -48,9 +38,8 @@ class BatchNorm : public Op {
     MemoryRequirements needs;
     if (spec_.mode == Mode::infer) return needs;
     if (!spec_.consumes_diff_sums) needs.saved = bits_at() + (relu() ? std::size_t((l_.count + pack - 1) / pack) : 0);
-    needs.workspace = partial_at();
-    if (!spec_.consumes_sums || !spec_.consumes_diff_sums)
-      needs.workspace = grouped_at() + std::size_t(2 * groups_of(sum_slabs_) * l_.width) * sizeof(double);
+    needs.workspace = 2 * launcher_.values_bytes();
+    if (!spec_.consumes_sums || !spec_.consumes_diff_sums) needs.workspace += launcher_.tree_bytes(launcher_.sum_slabs);
     return needs;
   }
 
@@ -87,7 +76,7 @@ class BatchNorm : public Op {
           launch_resident(forward_, ResidentForward<T, has_residual>{sums_of_src<T>(args, forward_.slabs), body,
                                                                      std::size_t(forward_.kept_at)});
         else
-          launch(context_, std::int64_t(apply_slabs_) * l_.tiles, threads_, 0, body);
+          launcher_.apply<apply_blocks>(body);
       };
       spec_.residual ? apply(std::true_type{}) : apply(std::false_type{});
     });
@@ -101,14 +90,25 @@ class BatchNorm : public Op {
   }
 
  private:
+  static const BatchNormSpec& checked(const BatchNormSpec& spec) {
+    const bool relu = spec.activation == Activation::relu;
+    if (spec.activation != Activation::none && !relu)
+      fail(Exit::config, "batch norm: {} cannot be fused with it. use none or relu", name_of(spec.activation));
+    if (spec.src.count() == 0) fail(Exit::config, "batch norm: input {} is empty", spec.src.str());
+    dispatch_dtype(spec.dtype, [](auto) {});
+    if (spec.produces_affine && (spec.dtype != DType::f16 || !spec.consumes_diff_sums || !relu || spec.residual))
+      fail(Exit::config, "batch norm {}: the next convolution cannot apply it in {}", spec.src.str(),
+           name_of(spec.dtype));
+    return spec;
+  }
   bool relu() const { return spec_.activation == Activation::relu; }
 
   void plan_resident_kernels() {
-    if (context_.shared_bytes == 0 || spec_.mode == Mode::infer) return;
-    const OnChipMemory memory{context_.multiprocessors, context_.shared_bytes};
+    const LaunchContext& context = launcher_.context;
+    if (context.shared_bytes == 0 || spec_.mode == Mode::infer) return;
+    const OnChipMemory memory{context.multiprocessors, context.shared_bytes};
     const int element = int(size_of(spec_.dtype));
-    if (!spec_.consumes_sums && !spec_.produces_affine)
-      forward_ = plan_forward(l_, element, spec_.residual, memory);
+    if (!spec_.consumes_sums && !spec_.produces_affine) forward_ = plan_forward(l_, element, spec_.residual, memory);
     if (!spec_.consumes_diff_sums) backward_ = plan_backward(l_, element, memory);
     dispatch_dtype(spec_.dtype, [&](auto zero) {
       using T = decltype(zero);
@@ -122,50 +122,28 @@ class BatchNorm : public Op {
   }
   template <class Body>
   void check_resident(const ResidentPlan& plan) const {
-    const int blocks = resident_blocks<threads_max, resident_blocks_wanted>(threads_, std::size_t(plan.shared_bytes),
-                                                                            static_cast<const Body*>(nullptr));
+    const int blocks = resident_blocks<threads_max, resident_blocks_wanted>(
+        launcher_.threads, std::size_t(plan.shared_bytes), static_cast<const Body*>(nullptr));
     if (blocks < resident_blocks_wanted)
       fail(Exit::config, "cuda.persistent_norm: the GPU has room for {} blocks of the norm of {}. switch it off",
            blocks, spec_.src.str());
   }
   template <class Body>
   void launch_resident(const ResidentPlan& plan, const Body& body) const {
-    launch_together<threads_max, resident_blocks_wanted>(context_, std::int64_t(plan.slabs) * l_.tiles, threads_,
-                                                         std::size_t(plan.shared_bytes), body);
+    launch_together<threads_max, resident_blocks_wanted>(launcher_.context, std::int64_t(plan.slabs) * l_.tiles,
+                                                         launcher_.threads, std::size_t(plan.shared_bytes), body);
   }
 
-  // The slabs of a group: as many as there are groups.
-  static int group_of(int slabs) {
-    int group = 1;
-    while (group * group < slabs) ++group;
-    return group;
-  }
-  static int groups_of(int slabs) { return (slabs + group_of(slabs) - 1) / group_of(slabs); }
-
-  // saved: mean, 1/std, bits. workspace: two values a channel (the shift; mean_g and slope), sums of slabs and groups.
-  std::size_t values_bytes() const { return align64(std::size_t(l_.channels) * sizeof(float)); }
-  std::size_t bits_at() const { return 2 * values_bytes(); }
-  std::size_t partial_at() const { return 2 * values_bytes(); }
-  std::size_t grouped_at() const {
-    return partial_at() + align64(std::size_t(2 * sum_slabs_ * l_.width) * sizeof(float));
-  }
+  // saved: mean, 1/std, bits. workspace: two values a channel (the shift; mean_g and slope), the tree of sums.
+  std::size_t bits_at() const { return 2 * launcher_.values_bytes(); }
   float* moments(const OpArgs& args, int k) const {
     if (spec_.consumes_diff_sums) return args.moments.as<float>() + k * l_.channels;
-    return reinterpret_cast<float*>(static_cast<std::byte*>(args.saved) + k * values_bytes());
+    return reinterpret_cast<float*>(static_cast<std::byte*>(args.saved) + k * launcher_.values_bytes());
   }
   float* workspace(const OpArgs& args, int k) const {
-    return reinterpret_cast<float*>(static_cast<std::byte*>(args.workspace) + k * values_bytes());
+    return reinterpret_cast<float*>(static_cast<std::byte*>(args.workspace) + k * launcher_.values_bytes());
   }
-  SumTree tree(const OpArgs& args, int slabs) const {
-    std::byte* const memory = static_cast<std::byte*>(args.workspace);
-    return {slabs,
-            group_of(slabs),
-            groups_of(slabs),
-            reinterpret_cast<float*>(memory + partial_at()),
-            reinterpret_cast<double*>(memory + grouped_at()),
-            context_.counters,
-            context_.gates()};
-  }
+  SumTree tree(const OpArgs& args, int slabs) const { return launcher_.tree(workspace(args, 2), slabs); }
   std::uint8_t* bits(const OpArgs& args) const {
     if (spec_.mode == Mode::infer || !relu() || spec_.consumes_diff_sums) return nullptr;
     return static_cast<std::uint8_t*>(args.saved) + bits_at();
@@ -174,11 +152,6 @@ class BatchNorm : public Op {
   NormAffine affine(const OpArgs& args) const {
     if (!spec_.produces_affine) return {};
     return {args.weight[0].as<float>(), args.weight[1].as<float>(), args.affine.as<f16>()};
-  }
-
-  template <class Body>
-  void launch_sums(const Body& body) const {
-    launch(context_, std::int64_t(sum_slabs_) * l_.tiles, threads_, reduce_block_bytes(l_), body);
   }
 
   Moments from_sums(const OpArgs& args) const {
@@ -199,10 +172,8 @@ class BatchNorm : public Op {
   }
   template <class T>
   void statistics(const OpArgs& args) const {
-    if (spec_.consumes_sums)
-      for_each(context_, l_.channels, StatisticsFromSums{args.sums.as<float>(), from_sums(args)});
-    else
-      launch_sums(sums_of_src<T>(args, sum_slabs_));
+    launcher_.statistics(args.src[0].as<T>(), spec_.consumes_sums ? args.sums.as<float>() : nullptr, workspace(args, 2),
+                         workspace(args, 0), from_sums(args));
   }
 
   template <class T, bool masked>
@@ -226,16 +197,15 @@ class BatchNorm : public Op {
       return launch_resident(backward_, ResidentBackward<T, masked>{sums(backward_.slabs), apply, at, at + one});
     }
     if (spec_.consumes_diff_sums)
-      for_each(context_, l_.channels, GradientsFromSums{args.diff_sums.as<float>(), l_.channels, of_sums});
+      for_each(launcher_.context, l_.channels, GradientsFromSums{args.diff_sums.as<float>(), l_.channels, of_sums});
     else
-      launch_sums(sums(sum_slabs_));
-    if (dx || dr) launch(context_, std::int64_t(apply_slabs_) * l_.tiles, threads_, 0, apply);
+      launcher_.sums(sums(launcher_.sum_slabs));
+    if (dx || dr) launcher_.apply<apply_blocks>(apply);
   }
 
   BatchNormSpec spec_;
-  LaunchContext context_;
-  Layout l_;
-  int threads_, sum_slabs_, apply_slabs_;
+  NormLauncher launcher_;
+  const Layout& l_;
   ResidentPlan forward_, backward_;
 };
 

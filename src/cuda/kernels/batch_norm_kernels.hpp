@@ -61,9 +61,9 @@ struct Statistics {
             }
           });
     }
-    reduce_block(block, l, p, sum, square, tree.partial);
-    return add_up(block, l, p, tree, [&](std::int64_t c, double total, double total_square) {
-      moments(c, double(shift[c]), total, total_square);
+    reduce_block(block, l, p, tree.partial, sum, square);
+    return add_up(block, l, p, tree, [&](std::int64_t c, const double(&totals)[2]) {
+      moments(c, double(shift[c]), totals[0], totals[1]);
     });
   }
 };
@@ -116,10 +116,9 @@ struct GradientSums {
         }
       });
     }
-    reduce_block(block, l, p, sum, product, tree.partial);
-    return add_up(block, l, p, tree, [&](std::int64_t c, double total, double total_product) {
-      coefficients(c, total_product * double(coefficients.inverse[c]), total);
-    });
+    reduce_block(block, l, p, tree.partial, sum, product);
+    return add_up(block, l, p, tree,
+                  [&](std::int64_t c, const double(&totals)[2]) { coefficients.of_sums(c, totals[0], totals[1]); });
   }
 };
 

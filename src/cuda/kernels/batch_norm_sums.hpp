@@ -12,10 +12,12 @@ namespace millrace::cuda::batch_norm {
 // last of these blocks those of all groups. So a kernel needs no other one behind it, and no block has to read much:
 // one that read all 528 slabs of an H200 alone would take longer than a launch. Every addition is in double, and
 // in an order that does not depend on which block comes last.
+//
+// A kernel with two norms has three sums in one tree, not two trees: these would need counters of their own.
 struct SumTree {
   int slabs, group, groups;  // of a tile, the slabs of a group, and the groups
-  float* partial;            // [slabs][2][width]: the two sums of each column
-  double* grouped;           // [groups][2][width]
+  float* partial;            // [slabs][sums][width]: the sums of each column
+  double* grouped;           // [groups][sums][width]
   unsigned* counters;        // one for each tile, or one if channels extend over several tiles; then [tiles][groups]
   unsigned* gates;           // one for each tile, or one
 };
@@ -24,31 +26,40 @@ constexpr std::size_t reduce_block_bytes(const Layout& l) {
   return std::size_t(l.lanes) * l.tile * pack * sizeof(float);
 }
 
-// Adds up the two sums of each column over the lanes of the block, in their order, into partial[p.first][2][width].
+// Adds up a sum of each column over the lanes of the block, in their order, into to[width].
 template <class Block>
-MR_DEVICE_INLINE void reduce_block(Block& block, const Layout& l, const Place& p, const float (&a)[pack],
-                                   const float (&b)[pack], float* partial) {
+MR_DEVICE_INLINE void reduce_lanes(Block& block, const Layout& l, const Place& p, const float (&of)[pack], float* to) {
   float* shared = block.template shared<float>();  // [lanes][columns]
   const int columns = l.tile * pack, mine = p.lane * columns + block.thread() % l.tile * pack;
   const std::int64_t tile_column = p.column - block.thread() % l.tile * pack;
-  for (int k = 0; k < 2; ++k) {
-    if (!p.idle)
-      for (int i = 0; i < pack; ++i) shared[mine + i] = k ? b[i] : a[i];
-    block.sync();
-    for (int column = block.thread(); column < columns; column += block.threads()) {
-      if (tile_column + column >= l.width) continue;
-      double sum = 0;
-      for (int lane = 0; lane < l.lanes; ++lane) sum += double(shared[lane * columns + column]);
-      partial[(p.first * 2 + k) * l.width + tile_column + column] = float(sum);
-    }
-    if (k == 0) block.sync();
+  if (!p.idle)
+    for (int i = 0; i < pack; ++i) shared[mine + i] = of[i];
+  block.sync();
+  for (int column = block.thread(); column < columns; column += block.threads()) {
+    if (tile_column + column >= l.width) continue;
+    double sum = 0;
+    for (int lane = 0; lane < l.lanes; ++lane) sum += double(shared[lane * columns + column]);
+    to[tile_column + column] = float(sum);
   }
 }
 
-// Calls use(channel, a, b) once for each channel, with its two sums over all blocks of the launch and all columns of
-// the channel. All blocks call this after reduce_block(). Returns true in the block that called `use` for the channels
-// of its tile: there is one for each gate.
-template <class Block, class Use>
+// The same for all sums of the kernel, into partial[p.first][sums][width].
+template <class Block, class... Sums>
+MR_DEVICE_INLINE void reduce_block(Block& block, const Layout& l, const Place& p, float* partial,
+                                   const float (&first)[pack], const Sums&... others) {
+  float* to = partial + p.first * std::int64_t(1 + sizeof...(others)) * l.width;
+  reduce_lanes(block, l, p, first, to);
+  const auto next = [&](const float(&of)[pack]) {
+    block.sync();  // all use the same shared memory
+    reduce_lanes(block, l, p, of, to += l.width);
+  };
+  (next(others), ...);
+}
+
+// Calls use(channel, totals) once for each channel, with its sums over all blocks of the launch and all columns of the
+// channel. All blocks call this after reduce_block(). Returns true in the block that called `use` for the channels of
+// its tile: there is one for each gate.
+template <int sums = 2, class Block, class Use>
 MR_DEVICE_INLINE bool add_up(Block& block, const Layout& l, const Place& p, const SumTree& t, const Use& use) {
   const int tile = int(unsigned(block.index()) % unsigned(l.tiles)), group = int(unsigned(p.first) / unsigned(t.group));
   const int begin = group * t.group, end = begin + t.group < t.slabs ? begin + t.group : t.slabs;
@@ -56,27 +67,27 @@ MR_DEVICE_INLINE bool add_up(Block& block, const Layout& l, const Place& p, cons
   unsigned* of_groups = t.counters + (alone ? l.tiles : 1);
   if (!block.is_last(of_groups + tile * t.groups + group, unsigned(end - begin))) return false;
   const int columns = l.tile * pack;
-  for (int at = block.thread(); at < 2 * columns; at += block.threads()) {
-    const int k = at >= columns;
+  for (int at = block.thread(); at < sums * columns; at += block.threads()) {
+    int k = 0;
+    for (int next = 1; next < sums; ++next) k += at >= next * columns;
     const std::int64_t column = std::int64_t(tile) * columns + at - k * columns;
     if (column >= l.width) continue;
     const float* from = t.partial + k * l.width + column;
     double sum = 0;
-    MR_UNROLL_8 for (int slab = begin; slab < end; ++slab) sum += double(from[slab * 2 * l.width]);
-    t.grouped[(group * 2 + k) * l.width + column] = sum;
+    MR_UNROLL_8 for (int slab = begin; slab < end; ++slab) sum += double(from[slab * sums * l.width]);
+    t.grouped[(group * sums + k) * l.width + column] = sum;
   }
   if (!block.is_last(t.counters + (alone ? tile : 0), unsigned(alone ? t.groups : t.groups * l.tiles))) return false;
   const std::int64_t first = alone ? std::int64_t(tile) * columns : 0;
   const std::int64_t last = alone && first + columns < l.channels ? first + columns : l.channels;
   for (std::int64_t c = first + block.thread(); c < last; c += block.threads()) {
-    double a = 0, b = 0;
+    double totals[sums] = {};
     for (std::int64_t column = c; column < l.width; column += l.channels)
       MR_UNROLL_8 for (int g = 0; g < t.groups; ++g) {
-        const double* from = t.grouped + g * 2 * l.width + column;
-        a += from[0];
-        b += from[l.width];
+        const double* from = t.grouped + g * sums * l.width + column;
+        for (int k = 0; k < sums; ++k) totals[k] += from[k * l.width];
       }
-    use(c, a, b);
+    use(c, totals);
   }
   return true;
 }
@@ -127,6 +138,10 @@ struct GradientCoefficients {
     slope[c] = float(gamma * double(inverse[c]) / n);
     if (diff_gamma) put(diff_gamma + c, float(gamma), add_gamma);
     if (diff_beta) put(diff_beta + c, float(beta), add_beta);
+  }
+  // From the sums of g and of g * (x - mean).
+  MR_DEVICE_INLINE void of_sums(std::int64_t c, double sum, double product) const {
+    (*this)(c, product * double(inverse[c]), sum);
   }
 };
 

@@ -1,5 +1,8 @@
 // Networks at every fusion level, with the CUDA backend's graphs and kernels, compared with the CPU in float32.
+#include <algorithm>
+
 #include "cpu/backend.hpp"
+#include "support/forwarding_backend.hpp"
 #include "support/op_harness.hpp"
 #include "support/program_fixture.hpp"
 
@@ -51,6 +54,25 @@ TEST_P(Levels, GiveNearlyTheGradientOfLevelZeroInHalfPrecision) {
   EXPECT_EQ(count_fused(graph, &ConvSpec::produces_diff_sums), fuses ? 3 : 0);
   EXPECT_EQ(count_fused(graph, &ConvSpec::normalises_src), GetParam() == 3 ? 3 : 0);
   EXPECT_EQ(actual->notes.size(), fuses ? 1u : 0u);
+}
+
+// The results of the norms of projections are not stored, and neither are their gradients.
+TEST(MergedNorms, TakeLessMemory) {
+  struct Apart : ForwardingBackend {
+    using ForwardingBackend::ForwardingBackend;
+    bool merges_norm(const BatchNormSpec&) const override { return false; }
+  } apart(backend());
+  const Graph graph = build_model(resnet(8), {6, {20, 16, 3}, DType::u8, {}, true}, DType::f16, Mode::train);
+  const MemoryPlan merged = compile_graph(backend(), graph, 1).plan, plain = compile_graph(apart, graph, 1).plan;
+  const auto holds = [](const MemoryPlan& plan, const std::string& name) {
+    return std::any_of(plan.regions.begin(), plan.regions.end(), [&](const Region& r) { return r.name == name; });
+  };
+  for (const std::string value : {"layer2.0.downsample.1", "layer3.0.downsample.1"})
+    for (const std::string& name : {value, value + ".diff"}) {
+      EXPECT_TRUE(holds(plain, name)) << name;
+      EXPECT_FALSE(holds(merged, name)) << name;
+    }
+  EXPECT_LT(merged.arena_bytes, plain.arena_bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, Levels, ::testing::Values(1, 2, 3));

@@ -1,0 +1,37 @@
+// Fusion level 1 for batch norms whose neighbours only some backends have kernels for.
+#include "millrace/model/graph.hpp"
+
+namespace millrace {
+namespace {
+
+// relu(norm(a) + norm2(b)), as in the first block of each stage of a residual network: norm2, which nothing else reads,
+// becomes part of the norm that adds it.
+bool merge_residual_norm(Graph& graph, int at, const FusionRules& rules) {
+  Node& node = graph.nodes[std::size_t(at)];
+  const auto* spec = std::get_if<BatchNormSpec>(&node.spec);
+  if (!spec || !spec->residual) return false;
+  const int other = graph.single_consumer(node.src[1]) < 0 ? -1 : graph.producer(node.src[1]);
+  if (other < 0) return false;
+  const Node& residual = graph.nodes[std::size_t(other)];
+  const auto* norm = std::get_if<BatchNormSpec>(&residual.spec);
+  if (!norm || norm->residual || norm->activation != Activation::none || norm->epsilon != spec->epsilon) return false;
+  BatchNormSpec merged = *spec;
+  merged.residual_norm = true;
+  if (!rules.merges_norm(merged)) return false;
+  node.spec = merged;
+  node.src[1] = residual.src[0];
+  node.weight.insert(node.weight.end(), residual.weight.begin(), residual.weight.end());
+  node.residual_stats = residual.stats;
+  graph.nodes.erase(graph.nodes.begin() + other);
+  return true;
+}
+
+}  // namespace
+
+Graph merge_norms(Graph graph, const FusionRules& rules) {
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i)
+    if (merge_residual_norm(graph, int(i), rules)) --i;  // a node before this one was erased
+  return graph;
+}
+
+}  // namespace millrace
