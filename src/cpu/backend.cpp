@@ -53,8 +53,8 @@ struct Make {
     return cpu::make_linear(s);
   }
   std::unique_ptr<Op> operator()(const BatchNormSpec& s) const {
-    if (s.residual_norm)
-      fail(Exit::config, "batch norm {}: the CPU does not merge the norm of a residual. use fusion level 0",
+    if (s.residual_norm || s.pool)
+      fail(Exit::config, "batch norm {}: the CPU merges neither the norm of a residual nor a pool. use fusion level 0",
            s.src.str());
     return cpu::make_batch_norm(s);
   }

@@ -57,7 +57,7 @@ class NormFusion {
     const int user = graph_.single_consumer(norm.dst);
     Node* behind = user < 0 ? nullptr : &graph_.nodes[std::size_t(user)];
     auto* conv = behind ? std::get_if<ConvSpec>(&behind->spec) : nullptr;
-    if (!conv || !conv->need_diff_src || spec.residual || spec.activation != Activation::relu) return;
+    if (!conv || !conv->need_diff_src || spec.residual || spec.pool || spec.activation != Activation::relu) return;
     if (!agreed(*behind, &ConvSpec::produces_diff_sums, norm, "gradient sums")) return;
     conv->produces_diff_sums = spec.consumes_diff_sums = true;
     behind->norm = index;

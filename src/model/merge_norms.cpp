@@ -26,11 +26,34 @@ bool merge_residual_norm(Graph& graph, int at, const FusionRules& rules) {
   return true;
 }
 
+// maxpool(relu(norm(x))), as in the stem of a residual network, where nothing else reads the result of the norm. The
+// merged node takes the place of the pool.
+bool merge_pool(Graph& graph, int at, const FusionRules& rules) {
+  const Node& pool = graph.nodes[std::size_t(at)];
+  const auto* pooling = std::get_if<PoolSpec>(&pool.spec);
+  if (!pooling || pooling->kind != PoolSpec::Kind::max || graph.single_consumer(pool.src[0]) < 0) return false;
+  const int before = graph.producer(pool.src[0]);
+  const auto* norm = before < 0 ? nullptr : std::get_if<BatchNormSpec>(&graph.nodes[std::size_t(before)].spec);
+  if (!norm || norm->residual || norm->activation != Activation::relu) return false;
+  BatchNormSpec merged = *norm;
+  merged.pool = pooling->window;
+  std::int64_t taps = 1;
+  for (int axis = 0; axis < merged.pool->rank; ++axis) taps *= merged.pool->kernel[std::size_t(axis)];
+  if (taps > BatchNormSpec::max_taps || !rules.merges_norm(merged)) return false;
+  Node node = graph.nodes[std::size_t(before)];
+  node.spec = merged;
+  node.dst = pool.dst;
+  graph.nodes[std::size_t(at)] = std::move(node);
+  graph.nodes.erase(graph.nodes.begin() + before);
+  return true;
+}
+
 }  // namespace
 
 Graph merge_norms(Graph graph, const FusionRules& rules) {
   for (std::size_t i = 0; i < graph.nodes.size(); ++i)
-    if (merge_residual_norm(graph, int(i), rules)) --i;  // a node before this one was erased
+    if (merge_residual_norm(graph, int(i), rules) || merge_pool(graph, int(i), rules))
+      --i;  // a node before this one was erased
   return graph;
 }
 

@@ -69,8 +69,9 @@ struct Forward {
   Cost operator()(const BatchNormSpec& s) const {
     const int statistics =
         s.mode == Mode::infer ? 0 : !s.consumes_sums + (s.residual_norm && !s.consumes_residual_sums);
-    const int apply = s.produces_affine ? 0 : 2 + s.residual;
-    return {0, (statistics + apply) * size_of_tensor(s.src, s.dtype)};
+    const double results = (s.pool && s.mode == Mode::train ? 2 : 1) * size_of_tensor(s.dst(), s.dtype);  // and maxima
+    const double apply = s.produces_affine ? 0 : (1 + s.residual) * size_of_tensor(s.src, s.dtype) + results;
+    return {0, statistics * size_of_tensor(s.src, s.dtype) + apply};
   }
   Cost operator()(const InputSpec& s) const {
     return {0, size_of_tensor(s.src, s.raw) + size_of_tensor(s.dst(), s.dtype)};
@@ -102,6 +103,7 @@ struct Backward {
     return cost;
   }
   Cost operator()(const BatchNormSpec& s) const {
+    if (s.pool) return {0, 2 * size_of_tensor(s.src, s.dtype) + 3 * size_of_tensor(s.dst(), s.dtype)};
     return {0, ((s.consumes_diff_sums ? 3 : 5) + s.residual + 2 * s.residual_norm) * size_of_tensor(s.src, s.dtype)};
   }
   Cost operator()(const InputSpec&) const { return {}; }

@@ -27,6 +27,7 @@ WIDE = {
     "embedding": {r"EmbeddingLookup.*Li8E": (1, 1), r"EmbeddingGradient.*Li8E": (4, 2)},
     "input": {"NormalizeAugmented": (0, 1), r"VectorizedLoopILi8E.*NormalizeContiguous": (0, 1)},
     "mse": {r"MsePart.*Li8E": (1, 1)},
+    "merged_norm/norm_pool": {r"NormaliseMax.*Li8E": (1, 2), "PooledGradientSumsI": (2, 0), r"14PooledGradientI.*Li8E": (2, 1)},
     "optimizer": {"LambMoments": (3, 2), r"Update.*AdamW": (3, 2), r"Update.*Lamb[^M]": (2, 1),
                   r"Update.*SgdPlain": (2, 1), r"Update.*SgdMomentum": (3, 2)},
     "pool": {r"GlobalForward.*Li8E": (1, 0), r"MaxForward.*Li8E": (1, 1), r"AverageForward.*Li8E": (1, 1),
@@ -35,13 +36,14 @@ WIDE = {
 # By file, a pattern for the name of a kernel, and what its code must contain: the last block sees what all have written.
 ADDS_UP = (r"membar\.gl|fence\.\S*gpu", r"atom\S*\.inc\.u32")
 CONTAINS = {"batch_norm": dict.fromkeys(("10Statistics", "12GradientSums", "Resident(?:For|Back)ward"), ADDS_UP),
-            "merged_norm/dual_norm": dict.fromkeys(("10Statistics", "BothGradientSumsI"), ADDS_UP)}
+            "merged_norm/dual_norm": dict.fromkeys(("10Statistics", "BothGradientSumsI"), ADDS_UP),
+            "merged_norm/norm_pool": dict.fromkeys(("10Statistics", "PooledGradientSumsI"), ADDS_UP)}
 # Instructions of PTX, for kernels whose loops are limited by arithmetic rather than memory otherwise.
 INSTRUCTIONS = {r"NormalizeAugmented.*StoredValuesIh.*CropFlipELi4E": 2500, r"NormalizeAugmented.*StoredValuesIh.*ELi8E": 2500,
                 r"VectorizedLoopILi8E.*NormalizeContiguous": 700}
-DIVIDES = {"batch_norm", "merged_norm/dual_norm", "column_sums", "mse", "channels",
+DIVIDES = {"batch_norm", "merged_norm/dual_norm", "merged_norm/norm_pool", "column_sums", "mse", "channels",
            "dropout"}  # 64-bit numbers, before a loop
-SPILLED_BYTES = {"batch_norm": 16, "merged_norm/dual_norm": 20}  # of kernels for float32
+SPILLED_BYTES = {"batch_norm": 16, "merged_norm/dual_norm": 20, "merged_norm/norm_pool": 16}
 ALL_TYPES = {"batch_norm", "merged_norm/dual_norm"}
 NARROW_STORES_OF_A_TAIL = 9  # a pack that is not whole is stored by elements
 REGISTERS = 65536            # of a multiprocessor

@@ -1,6 +1,8 @@
 // Batch norms that take in their neighbours, where the backend has kernels for it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "support/forwarding_backend.hpp"
 #include "support/program_fixture.hpp"
 
@@ -10,7 +12,7 @@ namespace {
 using namespace test;
 
 struct Merging : FusionRules {
-  int max_fusion_level() const override { return 2; }
+  int max_fusion_level() const override { return 3; }
   bool merges_norm(const BatchNormSpec&) const override { return true; }
 };
 
@@ -102,6 +104,78 @@ TEST(MergeNorms, OnlyAPlainNormWithOneReaderIsMerged) {
   EXPECT_EQ(with({"add x", "relu"}), 0);
 }
 
+int pooled_norms(const Graph& graph) {
+  int count = 0;
+  for (const Node& node : graph.nodes)
+    if (const auto* norm = std::get_if<BatchNormSpec>(&node.spec)) count += norm->pool.has_value();
+  return count;
+}
+
+TEST(MergeNorms, TheMaxPoolOfAStemIsMergedIntoItsNorm) {
+  ModelSpec spec;
+  spec.name = "resnet";
+  spec.depth = 18;
+  spec.width = 4;
+  spec.stem = "imagenet";
+  for (const Mode mode : {Mode::train, Mode::infer})
+    for (const int level : {1, 2}) {
+      const Graph graph = rewritten(network(spec, mode), level);
+      EXPECT_EQ(pooled_norms(graph), 1);
+      const auto is_stem = [](const Node& node) { return node.name == "bn1"; };
+      const auto stem = std::find_if(graph.nodes.begin(), graph.nodes.end(), is_stem);
+      ASSERT_NE(stem, graph.nodes.end());
+      const auto& norm = std::get<BatchNormSpec>(stem->spec);
+      EXPECT_EQ(norm.src, (Shape{5, 8, 8, 4}));
+      EXPECT_EQ(norm.dst(), (Shape{5, 4, 4, 4}));
+      EXPECT_EQ(graph.values[std::size_t(stem->dst)].shape, norm.dst());
+      EXPECT_EQ(norm.consumes_sums, level == 2 && mode == Mode::train);
+      for (const Node& node : graph.nodes)
+        if (const auto* pool = std::get_if<PoolSpec>(&node.spec)) {
+          EXPECT_EQ(pool->kind, PoolSpec::Kind::global);
+        }
+    }
+  EXPECT_EQ(pooled_norms(rewritten(network(spec), 0)), 0);
+}
+
+TEST(MergeNorms, OnlyAMaxPoolThatAloneReadsTheReluIsMerged) {
+  const auto with = [&](std::vector<std::string> rest) {
+    std::vector<std::string> all = {"conv 8 3 pad=same as=x", "batchnorm"};
+    all.insert(all.end(), rest.begin(), rest.end());
+    return pooled_norms(rewritten(layers(all), 2));
+  };
+  EXPECT_EQ(with({"relu", "maxpool 3 stride=2 pad=1"}), 1);
+  EXPECT_EQ(with({"relu", "maxpool 15x16"}), 1);
+  EXPECT_EQ(with({"relu", "maxpool 16"}), 0);  // 256 positions
+  EXPECT_EQ(with({"relu", "avgpool 2"}), 0);
+  EXPECT_EQ(with({"maxpool 2"}), 0);
+  EXPECT_EQ(with({"tanh", "maxpool 2"}), 0);
+  EXPECT_EQ(with({"add x", "relu", "maxpool 2"}), 0);
+  EXPECT_EQ(with({"relu as=r", "maxpool 1", "add r"}), 0);
+}
+
+// The convolution behind a pool reads no ReLU, so it cannot compute the gradient sums of the norm before the pool, nor
+// apply that norm.
+TEST(MergeNorms, ANormWithAPoolComputesItsGradientSums) {
+  const std::vector<std::string> net = {"conv 8 3 pad=same", "batchnorm", "relu", "maxpool 2", "conv 8 3"};
+  EXPECT_EQ(count_fused(rewritten(layers(net), 3), &BatchNormSpec::consumes_diff_sums), 0);
+}
+
+TEST(MergeNorms, AtLevelThreeConvolutionsApplyTheOtherNorms) {
+  ModelSpec spec;
+  spec.name = "resnet";
+  spec.depth = 18;
+  spec.width = 4;
+  spec.stem = "pool";
+  const Graph graph = rewritten(network(spec), 3);
+  EXPECT_EQ(dual_norms(graph), 3);
+  EXPECT_EQ(pooled_norms(graph), 1);
+  EXPECT_EQ(count_fused(graph, &BatchNormSpec::produces_affine), 8);
+  for (const Node& node : graph.nodes)
+    if (const auto* norm = std::get_if<BatchNormSpec>(&node.spec); norm && (norm->residual_norm || norm->pool)) {
+      EXPECT_FALSE(norm->produces_affine || norm->consumes_diff_sums) << node.name;
+    }
+}
+
 TEST(MergeNorms, ABackendWithoutKernelsKeepsTheNodes) {
   const CpuContext cpu;
   ModelSpec spec;
@@ -110,7 +184,7 @@ TEST(MergeNorms, ABackendWithoutKernelsKeepsTheNodes) {
   spec.width = 4;
   spec.stem = "pool";
   const CompiledGraph compiled = compile_graph(*cpu.compute.backend, network(spec), 1);
-  EXPECT_EQ(dual_norms(compiled.graph), 0);
+  EXPECT_EQ(dual_norms(compiled.graph) + pooled_norms(compiled.graph), 0);
   for (const std::string& note : compiled.notes) EXPECT_EQ(note.find("norm"), note.npos) << note;
 }
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "millrace/roofline/cuda_fusion.hpp"
@@ -25,14 +26,17 @@ void PrintTo(const Counted& c, std::ostream* out) {
        << c.launches << " launches";
 }
 
-std::vector<Counted> counted(const Graph& graph, int level, bool first = true) {
+std::vector<Counted> counted(const Graph& graph, int level, bool first = true,
+                             const batch_norm::OnChipMemory& on_chip = {}) {
   CudaFusionRules rules;
   std::vector<std::string> unfused;
   std::vector<Counted> out;
-  for (const Pass& p : micro_batch_passes(rewrite(graph, rules, level, unfused), first))
+  for (const Pass& p : micro_batch_passes(rewrite(graph, rules, level, unfused), first, on_chip))
     out.push_back({p.kind, p.phase, p.bytes, p.flops, p.launches});
   return out;
 }
+
+constexpr batch_norm::OnChipMemory h200 = {132, 228 << 10};  // holds the tensors of all networks here
 
 constexpr Phase forward = Phase::forward, backward = Phase::backward;
 
@@ -189,8 +193,33 @@ TEST(Passes, TheNormOfAProjectionSharesThePassesOfTheNormThatAddsIt) {
                                    {norm_gradient_sums, backward, 3 * T + bits, 0, 2},
                                    {norm_gradient_apply, backward, 5 * T + bits, 0, 1}};
   EXPECT_EQ(norms(1), expected);
+  EXPECT_EQ(counted(graph, 1, true, h200), counted(graph, 1)) << "merged norms keep nothing on the chip";
   expected[0] = expected[1] = {norm_statistics, forward, 0, 0, 1};  // by the convolutions
   EXPECT_EQ(norms(2), expected);
+}
+
+// maxpool(relu(norm(x))). The normalised tensor is not stored, and neither is its gradient: the pool keeps a value and
+// a byte for each of its 64 results.
+TEST(Passes, AMaxPoolIsPartOfTheNormBeforeIt) {
+  const std::vector<std::string> stem = {"conv 8 3 pad=same", "batchnorm",  "relu",          "maxpool 2",
+                                         "conv 8 1",          "globalpool", "linear outputs"};
+  const Graph graph = layers(stem, {4, 4, 8}, DType::f16, 2, 10);
+  const auto passes = counted(graph, 1);
+  EXPECT_EQ(counted(graph, 1, true, h200), passes);
+  const double quarter = T / 4, kept = quarter + 64;
+  const std::vector<Counted> expected = {{norm_statistics, forward, T, 0, 1},
+                                         {norm_apply, forward, T + quarter + kept, 0, 1},
+                                         {norm_gradient_sums, backward, quarter + kept, 0, 1},
+                                         {norm_gradient_apply, backward, quarter + 64 + 2 * T, 0, 1}};
+  std::vector<Counted> found;
+  int pools = 0;
+  for (const Counted& p : passes) {
+    pools += p.kind == pool;
+    if (std::any_of(expected.begin(), expected.end(), [&](const Counted& e) { return e.kind == p.kind; }))
+      found.push_back(p);
+  }
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(pools, 2);  // of the global pool
 }
 
 // Images of 3 channels: at level 1 the input pass writes five more channels of zeros; at level 0 the convolution copies

@@ -15,6 +15,10 @@ train = synthetic:images:rows=256,shape=8x8x8,classes=8
 name = layers
 layers = conv 8 3x3 pad=same
 layers = batchnorm
+layers = relu
+layers = maxpool 3 stride=1 pad=1
+layers = conv 8 1x1
+layers = batchnorm
 layers = relu as=trunk
 layers = conv 8 3x3 pad=same
 layers = batchnorm

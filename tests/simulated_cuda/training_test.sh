@@ -106,9 +106,9 @@ case_networks() {
   expect_bits normalised_eager normalised
   expect_exit 0 run_on 1 plan -c net.cfg "${on_gpu[@]}" --model.fusion 3
   expect_lines 1 'cudnn .* after norm and relu .*backward weights .* after norm and relu'
-  # From level 1, the norms of projections are merged into other norms. A run may go on at another level.
+  # From level 1, the norms of projections and the pool are merged into other norms. A run may go on at another level.
   on_gpu+=(--run.precision fp32 --optim.schedule constant --train.global_batch 12)
-  on_gpu+=(--model.name resnet --model.depth 8 --model.width 8)
+  on_gpu+=(--model.name resnet --model.depth 8 --model.width 8 --model.stem pool)
   few=(--train.steps 6 --checkpoint.every none)
   expect_exit 0 train 1 plain "${few[@]}" "${on_gpu[@]}" --model.fusion 0
   expect_exit 0 train 1 merged "${few[@]}" "${on_gpu[@]}" --model.fusion 1

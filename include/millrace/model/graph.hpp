@@ -138,7 +138,7 @@ constexpr int function_text_version = 1;
 // From level 1: merges batch norm + (add) + relu into one node, and linear + activation into one. Level 0: no change.
 Graph fuse(Graph, int level);
 // Level 1: merges more into the batch norms that fuse() left, where the backend has kernels for it: the norm of the
-// residual. Parameters and running statistics stay as they are.
+// residual, and a max pool behind the ReLU. Parameters and running statistics stay as they are.
 Graph merge_norms(Graph, const FusionRules&);
 // Level 1: pads images with channels of zeros if a convolution is their only consumer. The backend decides how many.
 Graph pad_channels(Graph, FusionRules&);

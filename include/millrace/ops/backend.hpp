@@ -39,6 +39,7 @@ enum class Fusion {
   batch_norm_relu = 1,
   batch_norm_add_relu = 1,
   batch_norm_add_batch_norm = 1,
+  batch_norm_relu_max_pool = 1,
   linear_activation = 1,
   input_channels = 1,
   gradient_accumulation = 1,
@@ -58,7 +59,8 @@ class FusionRules {
   // Fusion level 1, for a convolution of images without diff_src: how many channels of zeros, appended to the images,
   // make it faster. Collective like Backend::make().
   virtual std::int64_t padded_channels(const ConvSpec&) { return 0; }
-  // Fusion level 1, for a batch norm that takes in the norm of its residual: whether Backend::make() supports it.
+  // Fusion level 1, for a batch norm that takes in the norm of its residual or a max pool: whether Backend::make()
+  // supports it.
   virtual bool merges_norm(const BatchNormSpec&) const { return false; }
   // For a Spec that accumulates its gradient (fusion level 1), that produces or consumes shared values (level 2), or
   // that normalises its source (level 3): "" if Backend::make() supports it and it is not slower, otherwise the reason

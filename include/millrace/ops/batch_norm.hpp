@@ -12,7 +12,9 @@
 //   saved    batch mean, 1/std, and one bit per element that says whether the ReLU let it pass
 //   dtype    type of src, dst and their gradients; statistics and arithmetic are float32
 #pragma once
-#include "millrace/ops/op.hpp"
+#include <optional>
+
+#include "millrace/ops/pool.hpp"
 
 namespace millrace {
 
@@ -24,6 +26,11 @@ struct BatchNormSpec {
   Activation activation = Activation::none;  // none or relu
   DType dtype = DType::f32;
   Mode mode = Mode::train;
+  // Fusion level 1: max pooling follows. Requires the ReLU, at most `max_taps` positions of a window, and no residual.
+  // dst and diff_dst are those of the pool. saved: mean, 1/std, and for each element of dst its maximum in src and
+  // where that was, or that the ReLU let nothing pass.
+  std::optional<Window> pool = {};
+  static constexpr std::int64_t max_taps = 255;
   // Fusion level 2, in Mode::train; ConvSpec has the matching producers.
   // forward reads args.sums instead of making a pass over src. The variance is then a difference of float32 sums, so
   // its relative error grows by a factor of (mean / std)^2.
@@ -38,7 +45,8 @@ struct BatchNormSpec {
   // it is rounded. The second term is about what the rounding of x to 16 bits has already cost: u * |scale * mean|.
   bool produces_affine = false;
 
-  Shape dst() const { return src; }
+  PoolSpec max_pool() const { return {src, PoolSpec::Kind::max, *pool, dtype, mode}; }
+  Shape dst() const { return pool ? max_pool().dst() : src; }
   static constexpr bool keeps_src = true, keeps_dst = false;
 };
 

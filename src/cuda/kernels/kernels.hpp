@@ -11,6 +11,7 @@ namespace millrace::cuda {
 
 std::unique_ptr<Op> make_batch_norm(const BatchNormSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_dual_norm(const BatchNormSpec&, const LaunchContext&);  // with residual_norm
+std::unique_ptr<Op> make_norm_pool(const BatchNormSpec&, const LaunchContext&);  // with pool
 std::unique_ptr<Op> make_pool(const PoolSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_activation(const ActivationSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_add(const AddSpec&, const LaunchContext&);
@@ -25,7 +26,8 @@ struct MakeKernelOp {
   LaunchContext context;
   Device& device;
   std::unique_ptr<Op> operator()(const BatchNormSpec& s) const {
-    return s.residual_norm ? make_dual_norm(s, context) : make_batch_norm(s, context);
+    if (s.residual_norm) return make_dual_norm(s, context);
+    return s.pool ? make_norm_pool(s, context) : make_batch_norm(s, context);
   }
   std::unique_ptr<Op> operator()(const PoolSpec& s) const { return make_pool(s, context); }
   std::unique_ptr<Op> operator()(const ActivationSpec& s) const { return make_activation(s, context); }
