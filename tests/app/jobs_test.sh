@@ -176,3 +176,4 @@ for name in nccl zero-lamb resumed; do
   expect_line "^FAIL  $name: loss '2\.75' at step" out
 done
 FAKE_LATE=nobody selftest 1
+FAKE_LATE='waited 10 s for all-reduce 0 (1 MiB) on the GPU (stopped or dead: rank 1 on n2' selftest 0
