@@ -187,10 +187,10 @@ TEST(Passes, TheNormOfAProjectionSharesThePassesOfTheNormThatAddsIt) {
         out.push_back(p);
     return out;
   };
-  std::vector<Counted> expected = {{norm_statistics, forward, T, 0, 2},
-                                   {norm_statistics, forward, T, 0, 2},
+  std::vector<Counted> expected = {{norm_statistics, forward, T, 0, 1},
+                                   {norm_statistics, forward, T, 0, 1},
                                    {norm_apply, forward, 3 * T + bits, 0, 1},
-                                   {norm_gradient_sums, backward, 3 * T + bits, 0, 2},
+                                   {norm_gradient_sums, backward, 3 * T + bits, 0, 1},
                                    {norm_gradient_apply, backward, 5 * T + bits, 0, 1}};
   EXPECT_EQ(norms(1), expected);
   EXPECT_EQ(counted(graph, 1, true, h200), counted(graph, 1)) << "merged norms keep nothing on the chip";
