@@ -6,35 +6,13 @@
 #include <algorithm>
 #include <map>
 
-#include "millrace/roofline/cuda_fusion.hpp"
+#include "roofline/counted_passes.hpp"
 #include "roofline/networks.hpp"
 
 namespace millrace::roofline {
 namespace {
 
 using enum PassKind;
-
-struct Counted {
-  PassKind kind;
-  Phase phase;
-  double bytes, flops;
-  int launches;
-  bool operator==(const Counted&) const = default;
-};
-void PrintTo(const Counted& c, std::ostream* out) {
-  *out << name_of(c.kind) << " phase " << int(c.phase) << ": " << c.bytes << " B, " << c.flops << " FLOP, "
-       << c.launches << " launches";
-}
-
-std::vector<Counted> counted(const Graph& graph, int level, bool first = true,
-                             const batch_norm::OnChipMemory& on_chip = {}) {
-  CudaFusionRules rules;
-  std::vector<std::string> unfused;
-  std::vector<Counted> out;
-  for (const Pass& p : micro_batch_passes(rewrite(graph, rules, level, unfused), first, on_chip))
-    out.push_back({p.kind, p.phase, p.bytes, p.flops, p.launches});
-  return out;
-}
 
 constexpr batch_norm::OnChipMemory h200 = {132, 228 << 10};  // holds the tensors of all networks here
 

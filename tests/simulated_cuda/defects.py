@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-# name: file, text, replacement, case of training_test.sh, what its output must contain.
+# name: file, text, replacement, case of training_test.sh or failures_test.sh, what its output must contain.
 DEFECTS = {
     "watchdog queries a lane": ("src/cuda/nccl/watchdog_thread.cpp", "if (trouble.empty()) return \"\";\n",
                                 "(void)cudaStreamQuery(device_.stream(Stream::comm));\n",
@@ -74,7 +74,8 @@ def link(build, replaced, obj, program):
 
 
 def found(tests, program, mpiexec, case, expected):
-    done = subprocess.run([str(tests / "training_test.sh"), str(program), mpiexec, case], capture_output=True, text=True, timeout=300, check=False)
+    script = "failures_test.sh" if case in ("captures", "stopped", "windows") else "training_test.sh"
+    done = subprocess.run([str(tests / script), str(program), mpiexec, case], capture_output=True, text=True, timeout=300, check=False)
     output = done.stdout + done.stderr
     return done.returncode != 0 and re.search(expected, output), output
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <fstream>
 
 #include "simulated_cuda/memory.hpp"
@@ -33,15 +34,19 @@ std::set<int> with_ancestors(const std::vector<Node>& nodes, const std::set<int>
   return all;
 }
 
-// cudaErrorStreamCaptureUnjoined: the capture contains a fork that was not joined to its first stream.
-void check_joined(const Capture& capture) {
+// cudaErrorStreamCaptureUnjoined: the capture contains a fork that was not joined to its first stream. A program that
+// gives up a capture because of an exception may leave forks open, and gets the error.
+cudaError_t check_joined(const Capture& capture) {
   const auto joined = with_ancestors(capture.nodes, capture.origin->frontier);
   for (const cudaStream_t stream : capture.streams)
-    for (const int node : stream->frontier)
-      if (!joined.contains(node))
-        violation("cudaStreamEndCapture", stream,
-                  fmt::format("'{}' was captured here and not joined to {}", capture.nodes[std::size_t(node)].what,
-                              name_of(capture.origin)));
+    for (const int node : stream->frontier) {
+      if (joined.contains(node)) continue;
+      if (std::current_exception()) return cudaErrorStreamCaptureUnjoined;
+      violation("cudaStreamEndCapture", stream,
+                fmt::format("'{}' was captured here and not joined to {}", capture.nodes[std::size_t(node)].what,
+                            name_of(capture.origin)));
+    }
+  return cudaSuccess;
 }
 
 void list_work(const Capture& capture) {
@@ -184,7 +189,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* out) {
   if (!capture || capture->origin != handle) violation(call, handle, "the capture did not begin in this stream");
   if (capture->thread != std::this_thread::get_id()) violation(call, handle, "another thread began the capture");
   if (fault_now("capture")) capture->invalid = true;
-  if (!capture->invalid) check_joined(*capture);
+  const cudaError_t problem = capture->invalid ? cudaErrorStreamCaptureInvalidated : check_joined(*capture);
   list_work(*capture);
   for (const cudaStream_t one : capture->streams) {
     one->capture = nullptr;
@@ -193,7 +198,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* out) {
   capture->ended = true;
   note_capture(-1);
   *out = nullptr;  // also "if the capture was invalidated"
-  if (capture->invalid) return done(cudaErrorStreamCaptureInvalidated);
+  if (problem != cudaSuccess) return done(problem);
   *out = new CUgraph_st{std::move(capture->nodes)};
   return done(cudaSuccess);
 }
