@@ -9,11 +9,14 @@ TEST(SimulatedAbandonedCapture, MayBeLeftWithOpenForks) {
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
   cudaStream_t first = nullptr, second = nullptr;
   cudaEvent_t event = nullptr;
+  void* memory = nullptr;
+  ASSERT_EQ(cudaMalloc(&memory, 64), cudaSuccess);
   for (cudaStream_t* s : {&first, &second}) ASSERT_EQ(cudaStreamCreateWithFlags(s, cudaStreamNonBlocking), cudaSuccess);
   ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
   ASSERT_EQ(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal), cudaSuccess);
   ASSERT_EQ(cudaEventRecord(event, first), cudaSuccess);
   ASSERT_EQ(cudaStreamWaitEvent(second, event, 0), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(memory, 0, 64, second), cudaSuccess);
   try {
     throw 0;
   } catch (int) {
@@ -22,6 +25,7 @@ TEST(SimulatedAbandonedCapture, MayBeLeftWithOpenForks) {
     EXPECT_EQ(graph, nullptr);
   }
   EXPECT_EQ(cudaGetLastError(), cudaErrorStreamCaptureUnjoined);
+  EXPECT_EQ(cudaFree(memory), cudaSuccess);
   EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
   for (const cudaStream_t s : {first, second}) EXPECT_EQ(cudaStreamDestroy(s), cudaSuccess);
 }
