@@ -47,7 +47,7 @@ case_windows() {
 case_lost_ranks() {
   ends 5 'rank 1 .*NCCL did not connect all ranks: unhandled cuda error' 2 nccl-init:1
   ends 5 'waited 3 s for all-reduce 0 .* on the GPU' 2 nccl-late:1:2:100
-  ends 5 'NCCL failed: remote process exited' 2 nccl-error:1:2
+  ends 5 '(NCCL failed|ncclAllReduce on rank 1 .*): remote process exited' 2 nccl-error:1:2  # also within a capture
   # A rank that is killed in mid-run.
   start train 2 broken --train.steps 4000 --comm.timeout 3s
   wait_for_steps broken 5
