@@ -89,7 +89,7 @@ void add_model_keys(Keys& k) {
   k.push_back(number_key(MR_FIELD(model.label_smoothing), fraction(),
                          "cross_entropy: part of the target probability that is spread over all classes"));
   k.push_back(
-      number_key(MR_FIELD(model.fusion), at_least(0),
+      number_key(MR_FIELD(model.fusion), between(0, 3),
                  "how far operations are fused. 0: not at all; 1: normalisation and linear layers with the operations "
                  "that follow them, and the sum of a tensor's gradients into the layers that read it; 2: also the sums "
                  "of batch normalisation into convolutions, and gradients of relu "

@@ -78,6 +78,8 @@ TEST(Options, BadValuesNameFileLineAndKey) {
             "a.cfg:2: comm.bucket_size: '100' is out of range (must be at least 1KiB and at most 1TiB)");
   EXPECT_EQ(refusal("[comm]\nbucket_size = 2TiB\n"),
             "a.cfg:2: comm.bucket_size: '2TiB' is out of range (must be at least 1KiB and at most 1TiB)");
+  EXPECT_EQ(refusal("[model]\nfusion = 4\n"),
+            "a.cfg:2: model.fusion: '4' is out of range (must be at least 0 and at most 3, or auto)");
   EXPECT_EQ(refusal("[comm]\ntimeout = 0s\n"), "a.cfg:2: comm.timeout: '0s' is out of range (must be above 0s)");
   for (const std::string never : {"0", "0e", "0m", "0.0"})
     EXPECT_EQ(refusal("[checkpoint]\nevery = " + never + "\n"),
