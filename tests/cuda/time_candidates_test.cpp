@@ -36,8 +36,10 @@ struct FakeDevice {
   }
   // The measurements after the warm-up and the single calls.
   std::vector<Measurement> rounds() const {
+    const double slow = 3 * *std::min_element(real.begin(), real.end());
     for (std::size_t i = measurements.size(); i-- > 0;)
-      if (measurements[i].candidate == real.size() - 1 && measurements[i].calls == 1)
+      if ((measurements[i].candidate == real.size() - 1 || real[measurements[i].candidate] > slow) &&
+          measurements[i].calls == 1)
         return {measurements.begin() + std::ptrdiff_t(i) + 1, measurements.end()};
     return {};
   }
@@ -114,6 +116,15 @@ TEST(TimeCandidates, OneSlowMomentDoesNotChangeTheMedian) {
   device.slowness = [&](double worked) { return worked > 0.05 && worked < 0.052 && ++measured ? 50.0 : 1.0; };
   for (const double s : device.run()) EXPECT_NEAR(s, 1e-3, 1e-9);
   EXPECT_EQ(measured, 1);
+}
+
+TEST(TimeCandidates, ASlowMomentOfTheOnlySingleCallExcludesNobody) {
+  FakeDevice device{{1e-3, 1e-3, 1e-3}};
+  device.slowness = [&](double worked) { return worked > 0.0305 && worked < 0.0315 ? 50.0 : 1.0; };
+  for (const double s : device.run()) EXPECT_NEAR(s, 1e-3, 1e-9);
+  const auto slow = std::count_if(device.measurements.begin(), device.measurements.end(),
+                                  [](const auto& m) { return m.begin > 0.0305 && m.begin < 0.0315; });
+  EXPECT_EQ(slow, 1) << "the second candidate's single call";
 }
 
 TEST(TimeCandidates, ShortCallsAreTimedInBatches) {

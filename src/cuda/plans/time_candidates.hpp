@@ -24,9 +24,9 @@ using MeasureCalls = std::function<double(std::size_t candidate, int calls)>;
 // Returns the seconds of one call of each candidate; infinity for those that fail or are much slower than the fastest.
 //
 // The device first works for a while, so that its clock has risen. Then each candidate is called once to find the slow
-// ones. The rest are timed in rounds, so that a slow moment affects all of them. Rounds come in pairs, one from the
-// first candidate to the last and one back: in the mean of a pair, a clock that drifts steadily favours none. The
-// result is the median of these means.
+// ones; one that seems slow is called once more, in case only that moment was slow. The rest are timed in rounds, so
+// that a slow moment affects all of them. Rounds come in pairs, one from the first candidate to the last and one back:
+// in the mean of a pair, a clock that drifts steadily favours none. The result is the median of these means.
 inline std::vector<double> time_candidates(std::size_t candidates, const MeasureCalls& seconds,
                                            const TimingRules& rules = {}) {
   constexpr double never = std::numeric_limits<double>::infinity();
@@ -49,9 +49,13 @@ inline std::vector<double> time_candidates(std::size_t candidates, const Measure
   std::vector<double> once(candidates), out(candidates, never);
   for (std::size_t c = 0; c < candidates; ++c) once[c] = seconds(c, 1);
   std::vector<std::size_t> timed;
-  for (std::size_t c = 0; c < candidates; ++c)
-    if (once[c] < never && once[c] <= rules.slowdown_limit * *std::min_element(once.begin(), once.end()))
-      timed.push_back(c);
+  const auto slow = [&](std::size_t c) {
+    return once[c] > rules.slowdown_limit * *std::min_element(once.begin(), once.end());
+  };
+  for (std::size_t c = 0; c < candidates; ++c) {
+    if (once[c] < never && slow(c)) once[c] = std::min(once[c], seconds(c, 1));
+    if (once[c] < never && !slow(c)) timed.push_back(c);
+  }
   std::vector<std::vector<double>> means(candidates);
   for (int pair = 0; pair < rules.pairs; ++pair) {
     for (const std::size_t c : timed) means[c].push_back(seconds(c, calls_of(once[c])) / calls_of(once[c]));
