@@ -32,7 +32,7 @@ void add_view(Keys& k) {
                                              {"tokens", SampleKind::tokens}},
                          "what a sample is. rows: a row of x with a row of y; patch: a square around a labelled pixel "
                          "of a scene; pair: row t of x, with row t + data.lead of x as its target; tokens: a window of "
-                         "a token sequence, with the next token as its label"));
+                         "a token sequence, with the next token as its label (or data.token_labels)"));
   k.push_back(number_key(MR_FIELD(data.patch), at_least(0), "sample = patch: side of the square in pixels, odd"));
   k.push_back(number_key(MR_FIELD(data.holdout), fraction(),
                          "sample = patch: fraction of the labelled pixels of a scene that data.valid gets, in blocks. "
@@ -41,6 +41,10 @@ void add_view(Keys& k) {
   k.push_back(number_key(MR_FIELD(data.window), at_least(0), "sample = tokens: tokens of a sample"));
   k.push_back(number_key(MR_FIELD(data.stride), at_least(1),
                          "sample = tokens: tokens from the start of a window to the start of the next"));
+  k.push_back(choice_key(MR_FIELD(data.token_labels),
+                         Choices<TokenLabels>{{"last", TokenLabels::last}, {"every", TokenLabels::every}},
+                         "sample = tokens: what the network predicts. last: the token after the window; every: at each "
+                         "position, the token after it"));
   k.push_back(number_key(MR_FIELD(data.vocabulary), Range{.low = 1, .high = 2147483647},
                          "sample = tokens: size of the vocabulary; every token that is read is checked against it; "
                          "auto: the file's attribute classes, else the largest token plus one, for which all files are "

@@ -68,6 +68,9 @@ struct Make {
   std::unique_ptr<Op> operator()(const CrossEntropySpec& s) const { return cpu::make_cross_entropy(s); }
   std::unique_ptr<Op> operator()(const MseSpec& s) const { return cpu::make_mse(s); }
   std::unique_ptr<Op> operator()(const EmbeddingSpec& s) const { return cpu::make_embedding(s); }
+  std::unique_ptr<Op> operator()(const LayerNormSpec& s) const { return cpu::make_layer_norm(s); }
+  std::unique_ptr<Op> operator()(const PositionEmbeddingSpec& s) const { return cpu::make_position_embedding(s); }
+  std::unique_ptr<Op> operator()(const AttentionSpec& s) const { return cpu::make_attention(s); }
 };
 
 class CpuBackend : public Backend {

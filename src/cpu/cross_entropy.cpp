@@ -53,18 +53,18 @@ MR_TARGET_CLONES void scale_shift(float* __restrict diff, const float* __restric
 class CrossEntropy : public RowLossOp {
  public:
   explicit CrossEntropy(const CrossEntropySpec& spec)
-      : RowLossOp(spec.src[0]), spec_(spec), classes_(spec.src.row_count()) {
+      : RowLossOp(spec.src.count() / std::max<std::int64_t>(1, spec.classes())), spec_(spec), classes_(spec.classes()) {
     dispatch_dtype(spec_.dtype, [](auto) {});
     if (classes_ < 1) fail(Exit::config, "cross-entropy: input {} has no classes", spec_.src.str());
   }
 
   void forward(const OpArgs& args) override {
     auto* sums = static_cast<RowLoss*>(args.workspace);
-    parallel_ranges(spec_.src[0], std::max<std::int64_t>(1, 4096 / classes_),
+    parallel_ranges(spec_.positions(), std::max<std::int64_t>(1, 4096 / classes_),
                     [&](std::int64_t begin, std::int64_t end) {
                       for (std::int64_t row = begin; row < end; ++row) sums[row] = forward_row(args, row);
                     });
-    add_row_losses(*args.state, sums, spec_.src[0]);
+    add_row_losses(*args.state, sums, spec_.positions());
   }
 
  private:
@@ -110,7 +110,8 @@ class CrossEntropy : public RowLossOp {
     result.top5 = rank < 5 && !std::isnan(own);
     if (!want_diff) return result;
 
-    const double scale = double(args.state->loss_scale) * double(args.state->row_weight);
+    const double scale =
+        double(args.state->loss_scale) * double(args.state->row_weight) / double(spec_.positions_of_row());
     tiles([&](std::int64_t at, std::int64_t n) {
       const float* x = read_floats(logits, base + at, n, tile);
       if (classes_ > tile_count) exponentials(other, x, most, n);  // otherwise `other` still holds them

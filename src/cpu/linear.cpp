@@ -153,8 +153,8 @@ class Linear : public Op {
   }
 
  private:
-  // The gradient of relu and tanh is computed from the result, that of gelu and gelu_tanh from the saved value before
-  // the activation.
+  // The gradient of an activation is computed from the saved value before it if backward_reads_src(), otherwise from
+  // the result.
   void prepare_activation(const desc& data) {
     const onednn::Eltwise eltwise = onednn::eltwise_of(activation_, true);
     const auto hint = onednn::eltwise_forward(eltwise, data, Mode::train);
@@ -165,8 +165,8 @@ class Linear : public Op {
     if (keeps_pre_) activate_ = Call(hint, dnnl::eltwise_forward(hint), {{DNNL_ARG_SRC, data}, {DNNL_ARG_DST, data}});
   }
 
-  // workspace: oneDNN's scratchpad, then the gradient before the activation. saved: the value before the activation,
-  // for gelu and gelu_tanh.
+  // workspace: oneDNN's scratchpad, then the gradient before the activation. saved: the value before the activation, if
+  // its gradient is computed from that.
   void plan() {
     std::size_t scratch = std::max(forward_weight_.scratch_bytes(), backward_weight_.scratch_bytes());
     for (const Call* call :

@@ -36,6 +36,13 @@ std::string text_of(const ActivationSpec& s) { return name_of(s.kind); }
 std::string text_of(const AddSpec&) { return ""; }
 std::string text_of(const DropoutSpec&) { return ""; }
 std::string text_of(const EmbeddingSpec& s) { return fmt::format("{} vocabulary={}", s.width, s.vocabulary); }
+std::string text_of(const LayerNormSpec& s) {
+  return fmt::format("epsilon={:g}{}", s.epsilon, s.bias ? "" : " bias=off");
+}
+std::string text_of(const PositionEmbeddingSpec&) { return ""; }
+std::string text_of(const AttentionSpec& s) {
+  return fmt::format("heads={} key_heads={}{}", s.heads, s.key_heads, s.causal ? " causal" : "");
+}
 std::string text_of(const CrossEntropySpec&) { return ""; }
 std::string text_of(const MseSpec&) { return ""; }
 std::string text_of(const InputSpec& s) {

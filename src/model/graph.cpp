@@ -83,7 +83,7 @@ int GraphBuilder::node(const std::string& name, Spec spec, std::vector<int> src,
 int GraphBuilder::parameter(const std::string& name, const Shape& shape, Parameter::Init init, std::int64_t fan_in,
                             bool matrix) {
   require_size(name, shape);
-  graph_.parameters.push_back({name, shape, init, fan_in, matrix, {}});
+  graph_.parameters.push_back({name, shape, init, fan_in, matrix, {}, 1});
   return int(graph_.parameters.size()) - 1;
 }
 
@@ -141,9 +141,19 @@ int GraphBuilder::batch_norm(const std::string& name, int src) {
   return node(name, spec, {src}, spec.dst(), parameters, int(graph_.stats.size()) - 1);
 }
 
-int GraphBuilder::linear(const std::string& name, int src, std::int64_t out_features, bool bias) {
+int GraphBuilder::layer_norm(const std::string& name, int src, LayerNormSpec::Kind kind, bool bias, float epsilon) {
+  const LayerNormSpec spec{shape(src), kind, bias, epsilon, graph_.dtype, graph_.mode};
+  const Shape channels{spec.channels()};
+  std::vector<int> parameters{parameter(name + ".weight", channels, Parameter::Init::one, channels[0], false)};
+  if (bias) parameters.push_back(parameter(name + ".bias", channels, Parameter::Init::zero, channels[0], false));
+  return node(name, spec, {src}, spec.dst(), parameters);
+}
+
+int GraphBuilder::linear(const std::string& name, int src, std::int64_t out_features, bool bias, bool flatten) {
   LinearSpec spec;
   spec.src = shape(src);
+  Shape dst = spec.src;
+  if (!flatten) spec.src = {spec.src.count() / spec.src[-1], spec.src[-1]};
   spec.out_features = out_features;
   spec.bias = bias;
   spec.need_diff_src = graph_.values[std::size_t(src)].needs_grad;
@@ -154,7 +164,8 @@ int GraphBuilder::linear(const std::string& name, int src, std::int64_t out_feat
       parameter(name + ".weight", spec.weight(), Parameter::Init::scaled_uniform, fan_in, true)};
   if (bias)
     parameters.push_back(parameter(name + ".bias", {out_features}, Parameter::Init::scaled_uniform, fan_in, false));
-  return node(name, spec, {src}, spec.dst(), parameters);
+  dst[-1] = out_features;
+  return node(name, spec, {src}, flatten ? spec.dst() : dst, parameters);
 }
 
 int GraphBuilder::activation(const std::string& name, int src, Activation kind) {
@@ -174,6 +185,18 @@ int GraphBuilder::add(const std::string& name, int a, int b) {
   return node(name, spec, {a, b}, spec.dst());
 }
 
+int GraphBuilder::position_embedding(const std::string& name, int src) {
+  const PositionEmbeddingSpec spec{shape(src), graph_.dtype, graph_.mode};
+  const int table = parameter(name + ".weight", spec.weight(), Parameter::Init::scaled_uniform, 1, true);
+  return node(name, spec, {src}, spec.dst(), {table});
+}
+
+int GraphBuilder::attention(const std::string& name, int src, std::int64_t heads, std::int64_t key_heads, bool causal) {
+  const AttentionSpec spec{shape(src), heads, key_heads, causal, graph_.dtype, graph_.mode};
+  spec.check();
+  return node(name, spec, {src}, spec.dst());
+}
+
 int GraphBuilder::dropout(const std::string& name, int src, float probability, std::uint64_t seed) {
   DropoutSpec spec{shape(src), probability, seed, dropouts_++, graph_.dtype, graph_.mode};
   return node(name, spec, {src, Graph::ids}, spec.dst());
@@ -187,6 +210,31 @@ void GraphBuilder::cross_entropy(int logits, float label_smoothing) {
 void GraphBuilder::mse(int prediction) {
   MseSpec spec{shape(prediction), graph_.dtype, graph_.mode};
   graph_.nodes.push_back({"loss", spec, {prediction, Graph::y}, -1, {}, -1});
+}
+
+void GraphBuilder::set_normal_init(const std::string& name, double deviation) {
+  for (Parameter& p : graph_.parameters)
+    if (p.name == name + ".weight") {
+      p.init = Parameter::Init::normal;
+      p.deviation = deviation;
+    } else if (p.name == name + ".bias") {
+      p.init = Parameter::Init::zero;
+    }
+}
+
+bool GraphBuilder::tie_weights(const std::string& name, const std::string& other) {
+  const auto find = [&](const std::string& layer) {
+    return int(std::ranges::find(graph_.parameters, layer + ".weight", &Parameter::name) - graph_.parameters.begin());
+  };
+  const int own = find(name), shared = find(other);
+  const int count = int(graph_.parameters.size());
+  if (own == count || shared == count ||
+      graph_.parameters[std::size_t(own)].shape != graph_.parameters[std::size_t(shared)].shape)
+    return false;
+  graph_.parameters.erase(graph_.parameters.begin() + own);
+  for (Node& node : graph_.nodes)
+    for (int& w : node.weight) w = w == own ? shared : w - int(w > own);
+  return true;
 }
 
 void GraphBuilder::set_older_name(const std::string& name, const std::string& older) {

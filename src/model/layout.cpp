@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 
 #include "millrace/base/files.hpp"
@@ -16,12 +17,24 @@ std::int64_t padded(std::int64_t count) {
 
 void fill(const Parameter& p, std::uint64_t seed, float* out) {
   const std::int64_t count = p.shape.count();
-  if (p.init != Parameter::Init::scaled_uniform) {
+  if (p.init == Parameter::Init::zero || p.init == Parameter::Init::one) {
     std::fill(out, out + count, p.init == Parameter::Init::one ? 1.0f : 0.0f);
     return;
   }
   const float bound = 1.0f / std::sqrt(float(p.fan_in));
   const std::uint64_t key = rng_key(seed, RngPurpose::init), stream = crc32(p.name.data(), p.name.size());
+  if (p.init == Parameter::Init::normal) {  // Box and Muller 1958: two pairs from four uniform numbers
+    for (std::int64_t i = 0; i < count; i += 4) {
+      const Random4 r = philox(key, stream, std::uint64_t(i / 4));
+      for (std::int64_t k = i; k < std::min(i + 4, count); ++k) {
+        const std::int64_t pair = (k - i) / 2 * 2;
+        const double radius = std::sqrt(-2 * std::log(1 - double(uniform01(r.v[pair])))),
+                     angle = 2 * std::numbers::pi * double(uniform01(r.v[pair + 1]));
+        out[k] = float(p.deviation * radius * (k % 2 == 0 ? std::cos(angle) : std::sin(angle)));
+      }
+    }
+    return;
+  }
   for (std::int64_t i = 0; i < count; i += 4) {
     const Random4 r = philox(key, stream, std::uint64_t(i / 4));
     for (std::int64_t k = i; k < std::min(i + 4, count); ++k) out[k] = (2 * uniform01(r.v[k - i]) - 1) * bound;

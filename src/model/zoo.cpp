@@ -6,6 +6,23 @@
 
 namespace millrace {
 
+static void require_outputs(const Shape& made, const Shape& y, const ModelSpec& spec) {
+  Shape needed{y[0], spec.outputs};
+  if (!spec.mean_squared_error) {  // the classes of each label
+    needed = y;
+    MR_CHECK(needed.rank < Shape::max_rank);
+    needed.dims[std::size_t(needed.rank++)] = spec.outputs;
+  }
+  if (made == needed) return;
+  fail(Exit::config,
+       "model: the result of the last layer has the shape {}, but the data needs {} ({}). end with `linear {}{}`",
+       made.str(), needed.str(),
+       spec.mean_squared_error ? "rows x features of a target"
+       : y.rank > 1            ? "rows x positions x classes"
+                               : "rows x classes",
+       spec.outputs, needed.rank > 2 ? " axis=last" : "");
+}
+
 Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute, Mode mode) {
   Shape x = batch.sample, y = batch.target;
   for (Shape* shape : {&x, &y}) {  // inserts the rows as the first dimension
@@ -29,13 +46,7 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
     out = build_layers(builder, input, spec);
   else
     fail(Exit::config, "model.name: unknown model '{}'. use one of mlp, resnet, layers", spec.name);
-  const Shape made = builder.shape(out);
-  if (made.row_count() != spec.outputs || made.rank != 2)
-    fail(Exit::config,
-         "model: the result of the last layer has the shape {}, but the data needs {}x{} (rows x {}). end with `linear "
-         "{}`",
-         made.str(), batch.rows, spec.outputs, spec.mean_squared_error ? "features of a target" : "classes",
-         spec.outputs);
+  require_outputs(builder.shape(out), y, spec);
   if (spec.mean_squared_error)
     builder.mse(out);
   else

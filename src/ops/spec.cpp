@@ -26,6 +26,15 @@ Activation activation_from(std::string_view name) {
   fail(Exit::config, "unknown activation '{}'. use none or one of {}", name, activation_names());
 }
 
+void AttentionSpec::check() const {
+  if (src.rank != 3 || heads < 1 || key_heads < 1 || heads % key_heads != 0 || src[-1] % (heads + 2 * key_heads) != 0)
+    fail(Exit::config,
+         "attention: an input of {} does not hold {} heads of queries and {} each of keys and values. it must be "
+         "rows x positions x width, the heads of queries a multiple of those of keys, and their sum must divide the "
+         "width",
+         src.str(), heads, key_heads);
+}
+
 namespace {
 struct Name {
   const char* operator()(const ConvSpec&) const { return "conv"; }
@@ -39,6 +48,11 @@ struct Name {
   const char* operator()(const CrossEntropySpec&) const { return "cross_entropy"; }
   const char* operator()(const MseSpec&) const { return "mse"; }
   const char* operator()(const EmbeddingSpec&) const { return "embedding"; }
+  const char* operator()(const PositionEmbeddingSpec&) const { return "position_embedding"; }
+  const char* operator()(const AttentionSpec&) const { return "attention"; }
+  const char* operator()(const LayerNormSpec& s) const {
+    return s.kind == LayerNormSpec::Kind::rms ? "rms_norm" : "layer_norm";
+  }
 };
 }  // namespace
 
@@ -81,6 +95,9 @@ struct Forward {
   Cost operator()(const MseSpec& s) const {
     return {0, 2 * size_of_tensor(s.src, s.dtype) + size_of_tensor(s.src, DType::f32)};
   }
+  Cost operator()(const AttentionSpec& s) const {
+    return {s.flops(), size_of_tensor(s.src, s.dtype) + size_of_tensor(s.dst(), s.dtype)};
+  }
   Cost operator()(const EmbeddingSpec& s) const {
     return {0, size_of_tensor(s.src, s.raw) + 2 * size_of_tensor(s.dst(), s.dtype)};
   }
@@ -115,6 +132,9 @@ struct Backward {
   }
   Cost operator()(const AddSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
   Cost operator()(const ActivationSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
+  // The scores are computed again: five products instead of two. Both tensors and their gradients.
+  Cost operator()(const AttentionSpec& s) const { return {2.5 * s.flops(), 2 * Forward{}(s).bytes}; }
+  Cost operator()(const LayerNormSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
   template <class Rest>
   Cost operator()(const Rest& s) const {
     return Forward{}(s);

@@ -47,6 +47,9 @@ void forward_passes(const ActivationSpec&, OpPasses&);
 void forward_passes(const AddSpec&, OpPasses&);
 void forward_passes(const DropoutSpec&, OpPasses&);
 void forward_passes(const EmbeddingSpec&, OpPasses&);
+void forward_passes(const LayerNormSpec&, OpPasses&);
+void forward_passes(const PositionEmbeddingSpec&, OpPasses&);
+void forward_passes(const AttentionSpec&, OpPasses&);
 void forward_passes(const CrossEntropySpec&, OpPasses&);
 void forward_passes(const MseSpec&, OpPasses&);
 
@@ -58,6 +61,9 @@ void backward_passes(const ActivationSpec&, OpPasses&);
 void backward_passes(const AddSpec&, OpPasses&);
 void backward_passes(const DropoutSpec&, OpPasses&);
 void backward_passes(const EmbeddingSpec&, OpPasses&);
+void backward_passes(const LayerNormSpec&, OpPasses&);
+void backward_passes(const PositionEmbeddingSpec&, OpPasses&);
+void backward_passes(const AttentionSpec&, OpPasses&);
 inline void backward_passes(const InputSpec&, OpPasses&) {}
 inline void backward_passes(const CrossEntropySpec&, OpPasses&) {}  // the forward pass writes the gradient
 inline void backward_passes(const MseSpec&, OpPasses&) {}

@@ -76,8 +76,39 @@ void backward_passes(const EmbeddingSpec& s, OpPasses& out) {
           3 * digits + 3);
 }
 
+// src/cuda/kernels/layer_norm.cu: one kernel in each direction, and the column sums of the blocks' weight gradients.
+void forward_passes(const LayerNormSpec& s, OpPasses& out) {
+  out.add(PassKind::layer_norm, 2 * tensor_bytes(s.src, s.dtype));
+}
+void backward_passes(const LayerNormSpec& s, OpPasses& out) {
+  const int tensors = out.wants_gradient(0) ? 3 : 2;
+  // One block a multiprocessor at least, so there are enough parts for two stages.
+  const int sums = column_sum_launches(s.positions()) * (s.bias ? 2 : 1);
+  out.add(PassKind::layer_norm, tensors * tensor_bytes(s.src, s.dtype), 1 + sums);
+}
+
+void forward_passes(const PositionEmbeddingSpec& s, OpPasses& out) {
+  out.add(PassKind::embedding, 2 * tensor_bytes(s.src, s.dtype) + tensor_bytes(s.weight(), s.dtype));
+}
+void backward_passes(const PositionEmbeddingSpec& s, OpPasses& out) {
+  out.add(PassKind::embedding, tensor_bytes(s.src, s.dtype) + gradient_bytes(double(s.weight().count()), out.first),
+          column_sum_launches(s.src[0]));
+  if (out.wants_gradient(0)) out.add(PassKind::embedding, 2 * tensor_bytes(s.src, s.dtype));
+}
+
+// Not built for CUDA yet: what a fused kernel in each direction reads and writes.
+void forward_passes(const AttentionSpec& s, OpPasses& out) {
+  const double bytes = tensor_bytes(s.src, s.dtype) + tensor_bytes(s.dst(), s.dtype);
+  out.add_product(PassKind::attention, bytes, s.flops(), s.dtype);
+}
+void backward_passes(const AttentionSpec& s, OpPasses& out) {
+  if (!out.wants_gradient(0)) return;
+  const double bytes = 2 * (tensor_bytes(s.src, s.dtype) + tensor_bytes(s.dst(), s.dtype));
+  out.add_product(PassKind::attention, bytes, 2.5 * s.flops(), s.dtype);
+}
+
 void forward_passes(const CrossEntropySpec& s, OpPasses& out) {
-  out.add(PassKind::loss, 2 * tensor_bytes(s.src, s.dtype) + double(s.src[0]) * double(sizeof(std::int32_t)), 2);
+  out.add(PassKind::loss, 2 * tensor_bytes(s.src, s.dtype) + double(s.positions()) * double(sizeof(std::int32_t)), 2);
 }
 void forward_passes(const MseSpec& s, OpPasses& out) {
   out.add(PassKind::loss, 2 * tensor_bytes(s.src, s.dtype) + tensor_bytes(s.src, DType::f32), 2);

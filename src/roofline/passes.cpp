@@ -19,6 +19,8 @@ constexpr Name names[] = {
     {PassKind::conv_weight_gradient, "convolution wgrad", "conv_weight_gradient"},
     {PassKind::norm_gradient_sums, "batch norm backward sums", "norm_gradient_sums"},
     {PassKind::norm_gradient_apply, "batch norm backward apply", "norm_gradient_apply"},
+    {PassKind::layer_norm, "layer norm", "layer_norm"},
+    {PassKind::attention, "attention", "attention"},
     {PassKind::linear_data_gradient, "linear data gradient", "linear_data_gradient"},
     {PassKind::linear_weight_gradient, "linear weight gradient", "linear_weight_gradient"},
     {PassKind::gradient_add, "gradient adds", "gradient_add"},

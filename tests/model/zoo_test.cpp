@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "millrace/base/error.hpp"
 #include "millrace/model/layout.hpp"
@@ -125,6 +126,95 @@ TEST(Zoo, OnlyEmbeddingsAcceptTokens) {
   EXPECT_NE(refusal({"linear outputs"}, true).find("which only `embedding WIDTH` accepts"), std::string::npos);
   EXPECT_NE(refusal({"embedding 5", "embedding 5"}, true).find("accepts only the samples"), std::string::npos);
   EXPECT_NE(refusal({"embedding 5", "linear outputs"}).find("data.sample = tokens"), std::string::npos);
+}
+
+const std::vector<std::string> small_gpt{"embedding 8 std=0.02 as=wte",
+                                         "positions std=0.02 as=wpe",
+                                         "repeat 3 as=h {",
+                                         "residual {",
+                                         "layernorm as=ln_1",
+                                         "linear 24 axis=last as=attn.c_attn",
+                                         "attention heads=2 causal as=attn",
+                                         "linear 8 axis=last std=0.01 as=attn.c_proj",
+                                         "}",
+                                         "residual {",
+                                         "layernorm as=ln_2",
+                                         "linear 32 axis=last",
+                                         "gelu_tanh",
+                                         "linear 8 axis=last",
+                                         "}",
+                                         "}",
+                                         "layernorm as=ln_f",
+                                         "linear outputs axis=last bias=off weights=wte"};
+
+Graph token_network(const std::vector<std::string>& lines) {
+  ModelSpec spec;
+  spec.name = "layers";
+  spec.layers = lines;
+  spec.tokens = true;
+  spec.outputs = 11;
+  return build_model(spec, {.rows = 2, .sample = {6}, .x_dtype = DType::u8, .target = {6}, .labels = true}, DType::f32,
+                     Mode::train);
+}
+
+TEST(Zoo, BlocksRepeatTheirLinesUnderNamesOfTheirOwn) {
+  const Graph g = token_network(small_gpt);
+  const std::int64_t block = 2 * 16 + 24 * 9 + 8 * 9 + 32 * 9 + 8 * 33;
+  EXPECT_EQ(g.parameter_count(), 11 * 8 + 6 * 8 + 3 * block + 16);  // the last layer has the weights of the first
+  std::set<std::string> names;
+  for (const Parameter& p : g.parameters) names.insert(p.name);
+  EXPECT_EQ(names.size(), g.parameters.size());
+  for (const char* name : {"wte.weight", "wpe.weight", "h.0.ln_1.bias", "h.2.attn.c_proj.weight", "h.1.linear3.weight",
+                           "h.1.linear4.weight", "ln_f.weight"})
+    EXPECT_TRUE(names.contains(name)) << name;
+  EXPECT_EQ(g.nodes.back().src[0], int(g.values.size()) - 1);
+  EXPECT_EQ(g.values.back().shape, (Shape{2, 6, 11}));
+  EXPECT_EQ(g.nodes[g.nodes.size() - 2].weight, g.nodes[0].weight);
+}
+
+TEST(Zoo, WeightsOfANormalDistributionHaveItsDeviation) {
+  const Graph g = layers({"linear 300 std=0.02", "relu", "linear outputs"}, {40, 40, 1}, 10);
+  const ParameterLayout layout(g);
+  std::vector<float> values(std::size_t(layout.count)), running(std::size_t(layout.stats_count));
+  layout.initialise(g, 1, values.data(), running.data());
+  double sum = 0, squares = 0, fourth = 0;
+  const auto& weight = layout.parameters[0];
+  for (std::int64_t i = weight.begin; i < weight.begin + weight.count; ++i) {
+    const double v = double(values[std::size_t(i)]) / 0.02;
+    sum += v;
+    squares += v * v;
+    fourth += v * v * v * v;
+  }
+  const double n = double(weight.count);  // 480,000: the errors of these means are 0.0014, 0.002 and 0.014
+  EXPECT_NEAR(sum / n, 0, 0.006);
+  EXPECT_NEAR(squares / n, 1, 0.01);
+  EXPECT_NEAR(fourth / n, 3, 0.06);
+  for (std::int64_t i = layout.parameters[1].begin; i < layout.parameters[1].begin + 300; ++i)
+    EXPECT_EQ(values[std::size_t(i)], 0);
+}
+
+TEST(Zoo, BrokenBlocksAreRefused) {
+  const auto refused = [](std::vector<std::string> lines) {
+    lines.insert(lines.begin(), "embedding 8");
+    try {
+      token_network(lines);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_NE(refused({"repeat 2 {", "relu"}).find("close it with a line `}`"), std::string::npos);
+  EXPECT_NE(refused({"relu", "}"}).find("no block is open"), std::string::npos);
+  EXPECT_NE(refused({"repeat 2", "relu", "}"}).find("begins with `{`"), std::string::npos);
+  EXPECT_NE(refused({"relu {", "}"}).find("only repeat and residual"), std::string::npos);
+  EXPECT_NE(refused({"repeat 0 {", "relu", "}"}).find("at least 1"), std::string::npos);
+  EXPECT_NE(refused({"repeat 2 {", "relu as=a", "}", "add a"}).find("no earlier line has as=a"), std::string::npos);
+  EXPECT_NE(refused({"residual {", "linear 9 axis=last", "}"}).find("shapes must be equal"), std::string::npos);
+  EXPECT_NE(refused({"attention heads=3 causal"}).find("does not hold 3 heads"), std::string::npos);
+  EXPECT_NE(refused({"attention causaal"}).find("'causaal' is not an option"), std::string::npos);
+  EXPECT_NE(refused({"linear outputs axis=last weights=nothing"}).find("no layer 'nothing' has weights"),
+            std::string::npos);
+  EXPECT_NE(refused({"linear outputs"}).find("2x6x11"), std::string::npos);
 }
 
 TEST(Layout, InitialValuesDependOnlyOnNameAndSeed) {

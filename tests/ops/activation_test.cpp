@@ -31,8 +31,10 @@ TEST_P(ActivationAgainstReference, ForwardAndGradientMatch) {
       dx[i] *= reference::activation_slope(kind, x[i]);
     }
     const Values kept = get(h.args.dst);
-    if (kind == Activation::tanh)  // the slope is computed from the rounded result
-      for (std::size_t i = 0; i < x.size(); ++i) dx[i] = dy[i] * (1 - kept[i] * kept[i]);
+    for (std::size_t i = 0; i < x.size(); ++i)  // these slopes are computed from the rounded result
+      dx[i] = kind == Activation::tanh      ? dy[i] * (1 - kept[i] * kept[i])
+              : kind == Activation::sigmoid ? dy[i] * kept[i] * (1 - kept[i])
+                                            : dx[i];
     expect_close(kept, y, tolerance.of(dtype), "dst " + shape.str());
     expect_close(get(h.args.diff_src[0]), dx, tolerance.of(dtype), "diff_src " + shape.str());
   }

@@ -76,5 +76,31 @@ TEST(EmbeddingOp, FloatTokensAreRejected) {
   }
 }
 
+TEST(EmbeddingOp, PositionsAreAddedToEveryRow) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const Shape& src : {Shape{5, 7, 24}, Shape{1, 3, 5}, Shape{130, 2, 3, 9}, Shape{3, 1100, 2}})
+      for (const GradMode mode : {GradMode::write, GradMode::add}) {
+        const PositionEmbeddingSpec s{src, dtype, Mode::train};
+        OpHarness h(s);
+        const Values x = h.set_src(0, src, dtype, random_values(src.count(), 1));
+        const Values table = h.set_weight(0, s.weight(), dtype, random_values(s.weight().count(), 2));
+        const Values dy = h.set_diff_dst(src, dtype, random_values(src.count(), 3));
+        Values sums = h.want_diff_weight(0, s.weight(), mode, random_values(s.weight().count(), 4));
+        h.want_dst(src, dtype);
+        h.want_diff_src(0, src, dtype);
+        h.forward();
+        h.backward();
+        Values expected(x.size());
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          expected[i] = x[i] + table[i % table.size()];
+          sums[i % table.size()] += dy[i];
+        }
+        constexpr Tolerance rounded{1e-7, 4e-3, 5e-4};
+        expect_close(get(h.args.dst), expected, rounded.of(dtype), src.str());
+        EXPECT_EQ(get(h.args.diff_src[0]), dy);
+        expect_close(get(h.args.diff_weight[0]), sums, 2e-6, src.str());
+      }
+}
+
 }  // namespace
 }  // namespace millrace

@@ -53,6 +53,22 @@ TEST(CrossEntropyOp, MatchesReference) {
       }
 }
 
+// Labels of each token of a row: a position weighs a part of its row, and the sums count positions.
+TEST(CrossEntropyOp, PositionsShareTheWeightOfTheirRow) {
+  const auto s = cross_entropy({4, 3, 2, 11});
+  OpHarness h(s);
+  h.state.loss_scale = 8;
+  h.state.row_weight = 0.25f;
+  Values labels = labels_for({24, 11});
+  const auto x = h.set_src(0, s.src, DType::f32, random_values(s.src.count(), 1, 3));
+  h.set_src(1, {4, 3, 2}, DType::i32, labels);
+  h.want_diff_src(0, s.src, DType::f32);
+  h.forward();
+  const auto loss = reference::cross_entropy(s, x, labels, 8 * 0.25 / 6);
+  expect_state(h.state, loss);
+  expect_close(get(h.args.diff_src[0]), loss.diff, tolerance.f32, s.src.str());
+}
+
 TEST(CrossEntropyReference, GradientMatchesFiniteDifferences) {
   for (const float smoothing : {0.0f, 0.2f}) {
     const auto s = cross_entropy({6, 7}, smoothing);

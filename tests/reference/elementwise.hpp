@@ -1,5 +1,6 @@
 // Pointwise operations by their definition, in double.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -24,6 +25,16 @@ inline double activation(Activation kind, double x) {
       return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
     case Activation::gelu_tanh:
       return 0.5 * x * (1 + tanh_of_cubic(x));
+    case Activation::silu:
+      return x / (1 + std::exp(-x));
+    case Activation::sigmoid:
+      return 1 / (1 + std::exp(-x));
+    case Activation::leaky_relu:
+      return x < 0 ? double(0.01f) * x : x;
+    case Activation::elu:
+      return x < 0 ? std::expm1(x) : x;
+    case Activation::hardswish:
+      return x * std::min(std::max(x + 3, 0.0), 6.0) / 6;
     case Activation::tanh:
       return std::tanh(x);
     case Activation::none:
@@ -40,6 +51,18 @@ inline double activation_slope(Activation kind, double x) {
       return 0.5 * std::erfc(-x / std::sqrt(2.0)) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * std::acos(-1.0));
     case Activation::gelu_tanh:
       return 0.5 * (1 + tanh_of_cubic(x)) + 0.5 * x * tanh_of_cubic_slope(x);
+    case Activation::silu: {
+      const double s = 1 / (1 + std::exp(-x));
+      return s + x * s * (1 - s);
+    }
+    case Activation::sigmoid:
+      return std::exp(-x) / ((1 + std::exp(-x)) * (1 + std::exp(-x)));
+    case Activation::leaky_relu:
+      return x > 0 ? 1 : double(0.01f);
+    case Activation::elu:
+      return x > 0 ? 1 : std::exp(x);
+    case Activation::hardswish:
+      return x < -3 ? 0 : x > 3 ? 1 : x / 3 + 0.5;
     case Activation::tanh:
       return 1 - std::tanh(x) * std::tanh(x);
     case Activation::none:

@@ -15,7 +15,7 @@ struct Loss {
 
 inline Loss cross_entropy(const CrossEntropySpec& s, const std::vector<double>& x, const std::vector<double>& labels,
                           double factor) {
-  const std::size_t classes = std::size_t(s.src[1]);
+  const std::size_t classes = std::size_t(s.classes());
   Loss loss;
   loss.diff.resize(x.size());
   for (std::size_t r = 0; r < labels.size(); ++r) {

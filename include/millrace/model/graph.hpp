@@ -20,7 +20,8 @@ struct Value {
 struct Parameter {
   // PyTorch's defaults. scaled_uniform: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), which is kaiming_uniform with a = sqrt(5).
   // It initialises the weights and biases of convolutions and linear layers. Norms start with gamma = 1 and beta = 0.
-  enum class Init { zero, one, scaled_uniform };
+  // normal: N(0, deviation^2).
+  enum class Init { zero, one, scaled_uniform, normal };
   std::string name;
   Shape shape;
   Init init = Init::zero;
@@ -29,6 +30,7 @@ struct Parameter {
   // parameters stay float32 and have no weight decay.
   bool matrix = false;
   std::string older_name = {};  // in checkpoints of format 2 and older; empty: the same name
+  double deviation = 1;         // of Init::normal
 };
 
 // The running mean and variance of one norm: 2 * channels values.
@@ -85,7 +87,7 @@ class GraphBuilder {
   struct Batch {  // shapes include the rows
     Shape x;
     DType x_dtype;
-    Shape y;  // labels (rows) or targets (rows, features)
+    Shape y;  // labels (rows, positions...) or targets (rows, features)
     bool labels;
   };
   GraphBuilder(const Batch&, DType compute, Mode);
@@ -96,13 +98,25 @@ class GraphBuilder {
   int conv(const std::string& name, int src, std::int64_t out_channels, const Window&, bool bias,
            std::int64_t groups = 1);
   int batch_norm(const std::string& name, int src);
-  int linear(const std::string& name, int src, std::int64_t out_features, bool bias = true);
+  // Layer norm, or RMS norm without bias, over the last axis.
+  int layer_norm(const std::string& name, int src, LayerNormSpec::Kind, bool bias, float epsilon);
+  // flatten: all values of a row are one vector. Otherwise each position of a row, (C), is one, and the result has the
+  // shape (N, ..., out_features).
+  int linear(const std::string& name, int src, std::int64_t out_features, bool bias = true, bool flatten = true);
   int activation(const std::string& name, int src, Activation);
   int pool(const std::string& name, int src, PoolSpec::Kind, const Window&);
   int add(const std::string& name, int a, int b);
+  // Adds a learned vector at each position.
+  int position_embedding(const std::string& name, int src);
+  // src: (N, S, (heads + 2 * key_heads) * head size)
+  int attention(const std::string& name, int src, std::int64_t heads, std::int64_t key_heads, bool causal);
   int dropout(const std::string& name, int src, float probability, std::uint64_t seed);
   void cross_entropy(int logits, float label_smoothing);
   void mse(int prediction);
+  // The weights of layer `name` are drawn from N(0, deviation^2), and its bias is zero.
+  void set_normal_init(const std::string& name, double deviation);
+  // Layer `name` uses the weights of layer `other` (in the graph) in place of its own. false: their shapes differ.
+  bool tie_weights(const std::string& name, const std::string& other);
   // Notes that the layer `name` was called `older` in old checkpoints.
   void set_older_name(const std::string& name, const std::string& older);
   Graph finish() { return std::move(graph_); }

@@ -5,20 +5,24 @@
 #include <variant>
 
 #include "millrace/device/device.hpp"
+#include "millrace/ops/attention.hpp"
 #include "millrace/ops/batch_norm.hpp"
 #include "millrace/ops/conv.hpp"
 #include "millrace/ops/elementwise.hpp"
 #include "millrace/ops/embedding.hpp"
 #include "millrace/ops/input.hpp"
+#include "millrace/ops/layer_norm.hpp"
 #include "millrace/ops/linear.hpp"
 #include "millrace/ops/loss.hpp"
 #include "millrace/ops/optimizer.hpp"
 #include "millrace/ops/pool.hpp"
+#include "millrace/ops/position_embedding.hpp"
 
 namespace millrace {
 
-using Spec = std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, ActivationSpec, AddSpec, DropoutSpec,
-                          InputSpec, CrossEntropySpec, MseSpec, EmbeddingSpec>;
+using Spec =
+    std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, ActivationSpec, AddSpec, DropoutSpec, InputSpec,
+                 CrossEntropySpec, MseSpec, EmbeddingSpec, LayerNormSpec, AttentionSpec, PositionEmbeddingSpec>;
 const char* name_of(const Spec&);  // "conv", "linear", ...
 double flops_of(const Spec&);      // of the forward pass; 0 for operations bound by memory bandwidth
 

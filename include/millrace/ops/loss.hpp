@@ -8,15 +8,19 @@
 
 namespace millrace {
 
-// Softmax cross-entropy. src[0]: logits, (N, classes) in `dtype`. src[1]: labels, (N) int32 in [0, classes). Rows with
-// a negative label are ignored. Label smoothing s mixes the one-hot target with the uniform distribution, as in
-// PyTorch: (1 - s) * onehot + s / classes.
+// Softmax cross-entropy at every position of a row. src[0]: logits, (N, ..., classes) in `dtype`. src[1]: labels,
+// (N, ...) int32 in [0, classes). A position weighs row_weight / (positions of a row). Positions with a negative label
+// are ignored; loss_sum, top1, top5 and counted count positions. Label smoothing s mixes the one-hot target with the
+// uniform distribution, as in PyTorch: (1 - s) * onehot + s / classes.
 struct CrossEntropySpec {
   Shape src;
   float label_smoothing = 0;
   DType dtype = DType::f32;
   Mode mode = Mode::train;
 
+  std::int64_t classes() const { return src[-1]; }
+  std::int64_t positions() const { return src.count() / src[-1]; }  // of all rows
+  std::int64_t positions_of_row() const { return src.row_count() / src[-1]; }
   static constexpr bool keeps_src = true, keeps_dst = false;
 };
 

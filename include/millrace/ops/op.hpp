@@ -15,8 +15,9 @@ namespace millrace {
 
 enum class Mode { train, infer };
 // gelu: the exact function, x * Phi(x). gelu_tanh: the approximation 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
-// of Hendrycks & Gimpel 2016, the only form that some libraries have.
-enum class Activation { none, relu, gelu, gelu_tanh, tanh };
+// of Hendrycks & Gimpel 2016, the only form that some libraries have. silu: x * sigmoid(x). leaky_relu: 0.01 x for
+// x < 0. elu: e^x - 1 for x < 0. hardswish: x * min(max(x + 3, 0), 6) / 6. The constants are PyTorch's defaults.
+enum class Activation { none, relu, gelu, gelu_tanh, tanh, silu, sigmoid, leaky_relu, elu, hardswish };
 
 struct ActivationTraits {
   Activation kind;
@@ -25,11 +26,12 @@ struct ActivationTraits {
 };
 // All activations. A slope that is a simple function of the result should be computed from it, because the argument
 // then need not be kept.
-inline constexpr ActivationTraits activations[] = {{Activation::none, "none", false},
-                                                   {Activation::relu, "relu", false},
-                                                   {Activation::gelu, "gelu", true},
-                                                   {Activation::gelu_tanh, "gelu_tanh", true},
-                                                   {Activation::tanh, "tanh", false}};
+inline constexpr ActivationTraits activations[] = {
+    {Activation::none, "none", false},       {Activation::relu, "relu", false},
+    {Activation::gelu, "gelu", true},        {Activation::gelu_tanh, "gelu_tanh", true},
+    {Activation::tanh, "tanh", false},       {Activation::silu, "silu", true},
+    {Activation::sigmoid, "sigmoid", false}, {Activation::leaky_relu, "leaky_relu", false},
+    {Activation::elu, "elu", false},         {Activation::hardswish, "hardswish", true}};
 constexpr const ActivationTraits& traits_of(Activation kind) {
   for (const ActivationTraits& a : activations)
     if (a.kind == kind) return a;

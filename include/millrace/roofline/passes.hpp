@@ -25,6 +25,8 @@ enum class PassKind {
   conv_weight_gradient,
   norm_gradient_sums,
   norm_gradient_apply,
+  layer_norm,
+  attention,
   linear_data_gradient,
   linear_weight_gradient,
   gradient_add,

@@ -34,6 +34,9 @@ std::unique_ptr<Op> make_input(const InputSpec&);
 std::unique_ptr<Op> make_cross_entropy(const CrossEntropySpec&);
 std::unique_ptr<Op> make_mse(const MseSpec&);
 std::unique_ptr<Op> make_embedding(const EmbeddingSpec&);
+std::unique_ptr<Op> make_layer_norm(const LayerNormSpec&);
+std::unique_ptr<Op> make_position_embedding(const PositionEmbeddingSpec&);
+std::unique_ptr<Op> make_attention(const AttentionSpec&);
 std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&);
 
 }  // namespace millrace::cpu

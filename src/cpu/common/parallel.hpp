@@ -15,9 +15,11 @@ namespace millrace::cpu {
 
 #ifdef _OPENMP
 inline int thread_count() { return omp_get_max_threads(); }
+inline int thread_number() { return omp_get_thread_num(); }  // of the calling thread, in a parallel loop
 inline void set_thread_count(int threads) { omp_set_num_threads(threads); }
 #else
 inline int thread_count() { return 1; }
+inline int thread_number() { return 0; }
 inline void set_thread_count(int) {}
 #endif
 

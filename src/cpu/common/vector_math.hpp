@@ -56,6 +56,20 @@ __attribute__((always_inline)) inline float fast_tanh(float x, const ExpBounds& 
   return with_bits(bits_of(m / (m + 2)) | (bits_of(x) & sign_bit));
 }
 
+// 1 / (1 + e^-x), from the exponential of a number that is at most 0.
+__attribute__((always_inline)) inline float fast_sigmoid(float x, const ExpBounds& bounds) {
+  const float t = fast_exp(with_bits(bits_of(x) | sign_bit), bounds);
+  const std::uint32_t positive = ~std::uint32_t(std::int32_t(bits_of(x)) >> 31);
+  return with_bits((0x3f800000u & positive) | (bits_of(t) & ~positive)) / (1 + t);
+}
+
+// e^x - 1 for x <= 0.
+__attribute__((always_inline)) inline float fast_expm1(float x, const ExpBounds& bounds) {
+  const ExpParts e = exp_parts(x < bounds.low ? bounds.low : x);
+  const float half = power_of_two(e.n >> 1), rest = power_of_two(e.n - (e.n >> 1)), power = half * rest;
+  return power * e.fraction + (power - 1);
+}
+
 struct Normal {
   float cumulative, density;
 };

@@ -87,6 +87,16 @@ Eltwise eltwise_of(Activation kind, bool from_dst) {
       return {dnnl::algorithm::eltwise_gelu_erf};
     case Activation::gelu_tanh:
       return {dnnl::algorithm::eltwise_gelu_tanh};
+    case Activation::silu:
+      return {dnnl::algorithm::eltwise_swish, 1};
+    case Activation::sigmoid:
+      return {from_dst ? dnnl::algorithm::eltwise_logistic_use_dst_for_bwd : dnnl::algorithm::eltwise_logistic};
+    case Activation::leaky_relu:
+      return {from_dst ? dnnl::algorithm::eltwise_relu_use_dst_for_bwd : dnnl::algorithm::eltwise_relu, 0.01f};
+    case Activation::elu:
+      return {from_dst ? dnnl::algorithm::eltwise_elu_use_dst_for_bwd : dnnl::algorithm::eltwise_elu, 1};
+    case Activation::hardswish:
+      return {dnnl::algorithm::eltwise_hardswish, 1.0f / 6, 0.5f};
     case Activation::none:
       break;
   }
@@ -137,9 +147,9 @@ dnnl::matmul::primitive_desc matmul(const desc& src, const desc& weight, const d
   if (activation != Activation::none) {
     const Eltwise eltwise = eltwise_of(activation);
 #if DNNL_VERSION_MAJOR < 3
-    after.append_eltwise(1.0f, eltwise.algorithm, eltwise.alpha, 0.0f);
+    after.append_eltwise(1.0f, eltwise.algorithm, eltwise.alpha, eltwise.beta);
 #else
-    after.append_eltwise(eltwise.algorithm, eltwise.alpha, 0.0f);
+    after.append_eltwise(eltwise.algorithm, eltwise.alpha, eltwise.beta);
 #endif
   }
   attr.set_post_ops(after);
@@ -149,11 +159,11 @@ dnnl::matmul::primitive_desc matmul(const desc& src, const desc& weight, const d
 
 dnnl::eltwise_forward::primitive_desc eltwise_forward(const Eltwise& eltwise, const desc& data, Mode mode) {
 #if DNNL_VERSION_MAJOR < 3
-  return describe<dnnl::eltwise_forward>(user_scratch(),
-                                         std::tuple(kind_of(mode), eltwise.algorithm, data, eltwise.alpha, 0.0f));
+  return describe<dnnl::eltwise_forward>(
+      user_scratch(), std::tuple(kind_of(mode), eltwise.algorithm, data, eltwise.alpha, eltwise.beta));
 #else
-  return describe<dnnl::eltwise_forward>(user_scratch(),
-                                         std::tuple(kind_of(mode), eltwise.algorithm, data, data, eltwise.alpha, 0.0f));
+  return describe<dnnl::eltwise_forward>(
+      user_scratch(), std::tuple(kind_of(mode), eltwise.algorithm, data, data, eltwise.alpha, eltwise.beta));
 #endif
 }
 
@@ -161,10 +171,10 @@ dnnl::eltwise_backward::primitive_desc eltwise_backward(const Eltwise& eltwise, 
                                                         const dnnl::eltwise_forward::primitive_desc& hint) {
 #if DNNL_VERSION_MAJOR < 3
   return describe<dnnl::eltwise_backward>(user_scratch(),
-                                          std::tuple(eltwise.algorithm, data, data, eltwise.alpha, 0.0f), hint);
+                                          std::tuple(eltwise.algorithm, data, data, eltwise.alpha, eltwise.beta), hint);
 #else
-  return describe<dnnl::eltwise_backward>(user_scratch(),
-                                          std::tuple(eltwise.algorithm, data, data, data, eltwise.alpha, 0.0f), hint);
+  return describe<dnnl::eltwise_backward>(
+      user_scratch(), std::tuple(eltwise.algorithm, data, data, data, eltwise.alpha, eltwise.beta), hint);
 #endif
 }
 

@@ -20,12 +20,12 @@ dnnl::stream& stream();  // one per thread; primitives have finished when their 
 bool has_bf16();         // whether this processor and this release compute in bf16 (needs AVX-512 or AMX)
 std::string isa_name();  // the instruction set that oneDNN uses: "AVX2", "AMX (bf16)"
 dnnl::memory::data_type type_of(DType);  // Error(config) for types that are not f32, bf16 or f16
-// An activation in oneDNN's terms. What alpha means depends on the algorithm; it is 0 for all but a few.
+// An activation in oneDNN's terms. What alpha and beta mean depends on the algorithm; most have none.
 struct Eltwise {
   dnnl::algorithm algorithm;
-  float alpha = 0;
+  float alpha = 0, beta = 0;
 };
-// from_dst: the variant whose backward pass reads the result (relu and tanh).
+// from_dst: the variant whose backward pass reads the result; for activations that are not backward_reads_src().
 Eltwise eltwise_of(Activation, bool from_dst = false);
 
 // Memory descriptors. plain: row-major without gaps. strided: with the given strides. any: the primitive chooses the

@@ -79,6 +79,67 @@ struct Gelu {
   }
 };
 
+MR_DEVICE_INLINE float logistic(float x) {  // from the exponential of a number that is at most 0
+  const float t = expf(-fabsf(x));
+  return (x < 0 ? t : 1) / (1 + t);
+}
+struct Silu {
+  static constexpr Activation kind = Activation::silu;
+  template <class T>
+  static MR_DEVICE_INLINE float value(float x) {
+    return x * logistic(x);
+  }
+  template <class T>
+  static MR_DEVICE_INLINE float gradient(float dy, float x) {
+    const float s = logistic(x);
+    return dy * s * (1 + x * (1 - s));
+  }
+};
+struct Sigmoid {
+  static constexpr Activation kind = Activation::sigmoid;
+  template <class T>
+  static MR_DEVICE_INLINE float value(float x) {
+    return logistic(x);
+  }
+  template <class T>
+  static MR_DEVICE_INLINE float gradient(float dy, float y) {
+    return dy * y * (1 - y);
+  }
+};
+struct LeakyRelu {
+  static constexpr Activation kind = Activation::leaky_relu;
+  template <class T>
+  static MR_DEVICE_INLINE float value(float x) {
+    return x < 0 ? 0.01f * x : x;
+  }
+  template <class T>
+  static MR_DEVICE_INLINE float gradient(float dy, float y) {
+    return y <= 0 ? 0.01f * dy : dy;
+  }
+};
+struct Elu {
+  static constexpr Activation kind = Activation::elu;
+  template <class T>
+  static MR_DEVICE_INLINE float value(float x) {
+    return x < 0 ? expm1f(x) : x;
+  }
+  template <class T>
+  static MR_DEVICE_INLINE float gradient(float dy, float y) {
+    return dy * (1 + (y < 0 ? y : 0));
+  }
+};
+struct Hardswish {
+  static constexpr Activation kind = Activation::hardswish;
+  template <class T>
+  static MR_DEVICE_INLINE float value(float x) {
+    return x <= -3 ? 0 : x >= 3 ? x : x * ((x + 3) * (1.0f / 6));
+  }
+  template <class T>
+  static MR_DEVICE_INLINE float gradient(float dy, float x) {
+    return dy * (x < -3 ? 0 : x > 3 ? 1 : x * (1.0f / 3) + 0.5f);
+  }
+};
+
 template <class Kind, class T>
 struct Forward {
   T* dst;
@@ -176,6 +237,16 @@ std::unique_ptr<Op> make_activation(const ActivationSpec& spec, const LaunchCont
       return std::make_unique<ActivationOp<Gelu>>(spec, context);
     case Activation::gelu_tanh:
       return std::make_unique<ActivationOp<GeluTanh>>(spec, context);
+    case Activation::silu:
+      return std::make_unique<ActivationOp<Silu>>(spec, context);
+    case Activation::sigmoid:
+      return std::make_unique<ActivationOp<Sigmoid>>(spec, context);
+    case Activation::leaky_relu:
+      return std::make_unique<ActivationOp<LeakyRelu>>(spec, context);
+    case Activation::elu:
+      return std::make_unique<ActivationOp<Elu>>(spec, context);
+    case Activation::hardswish:
+      return std::make_unique<ActivationOp<Hardswish>>(spec, context);
     case Activation::none:
       break;
   }

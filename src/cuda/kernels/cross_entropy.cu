@@ -55,6 +55,7 @@ struct CrossEntropyRow {
   int classes;
   bool cached;  // the row fits into shared memory
   float smoothing;
+  double positions_of_row;  // each weighs row_weight / positions_of_row
 
   template <class Block>
   MR_DEVICE_INLINE void operator()(Block& block) const {
@@ -113,7 +114,8 @@ struct CrossEntropyRow {
   MR_DEVICE_INLINE void write_gradient(Block& block, const RowParts<n>& parts, std::int64_t base, int label,
                                        float maximum, double sum) const {
     const double kept_share = 1 - double(smoothing), uniform = double(smoothing) / double(classes);
-    const double scale = double(state->loss_scale) * double(state->row_weight), target = uniform + kept_share;
+    const double scale = double(state->loss_scale) * double(state->row_weight) / positions_of_row,
+                 target = uniform + kept_share;
     const float factor = float(scale / sum), shift = float(scale * uniform);
     const T* const x = logits + base;
     T* const out = diff + base;
@@ -153,7 +155,10 @@ struct CrossEntropyRow {
 class CrossEntropy : public Op {
  public:
   CrossEntropy(const CrossEntropySpec& spec, const LaunchContext& context)
-      : spec_(spec), context_(context), rows_(spec.src[0]), classes_(spec.src.row_count()) {
+      : spec_(spec),
+        context_(context),
+        rows_(spec.src.count() / std::max<std::int64_t>(1, spec.classes())),
+        classes_(spec.classes()) {
     dispatch_dtype(spec_.dtype, [](auto) {});
     if (classes_ < 1 || classes_ > std::numeric_limits<std::int32_t>::max())
       fail(Exit::config, "cross-entropy: input {} has no classes, or more classes than int32 labels can hold",
@@ -186,7 +191,7 @@ class CrossEntropy : public Op {
                            cached ? bytes : 0,
                            CrossEntropyRow<T, n>{args.src[0].as<T>(), args.src[1].as<std::int32_t>(), diff,
                                                  static_cast<RowLoss*>(args.workspace), args.state, int(classes_),
-                                                 cached, spec_.label_smoothing});
+                                                 cached, spec_.label_smoothing, double(spec_.positions_of_row())});
   }
 
   CrossEntropySpec spec_;

@@ -22,6 +22,7 @@ void SampleView::check() const {
     reject(window != 0, "data.window", "tokens");
     reject(stride != 1, "data.stride", "tokens");
     reject(vocabulary != 0, "data.vocabulary", "tokens");
+    reject(token_labels != TokenLabels::last, "data.token_labels", "tokens");
   }
   if (sample != SampleKind::pair) reject(lead != 1, "data.lead", "pair");
 }
@@ -40,7 +41,8 @@ std::string SampleView::str() const {
     case SampleKind::pair:
       return fmt::format("pairs of rows t and t + {}", lead);
     case SampleKind::tokens:
-      return fmt::format("windows of {} tokens and the next, every {}", window, stride);
+      return fmt::format("windows of {} tokens and the next{}, every {}", window,
+                         token_labels == TokenLabels::every ? " of each" : "", stride);
   }
   return "rows";
 }

@@ -179,8 +179,7 @@ void Loader::Impl::hand_over(HostSlot& s) {
   batch.skipped = s.skipped;
   batch.x = {at, index.x.dtype, with_rows(index.sample)};
   batch.ids = {at + ids_offset, DType::i64, {rows}};
-  batch.y = {at + y_offset, index.y.labels ? DType::i32 : DType::f32,
-             index.y.labels ? Shape{rows} : with_rows(index.y.target)};
+  batch.y = {at + y_offset, index.y.labels ? DType::i32 : DType::f32, with_rows(index.y.target)};
   batches.push_back(batch);
 }
 

@@ -175,9 +175,8 @@ class RetryingSource : public Source {
     for (std::size_t i = 0; i < ids.size(); ++i) {
       char *const to_x = x + i * x_bytes_, *const to_y = y + i * y_bytes_;
       if (read_one(epoch, ids[i], to_x, to_y, cancellable_wait)) continue;
-      constexpr std::int32_t no_label = -1;
       std::memset(to_x, 0, x_bytes_);
-      std::memcpy(to_y, &no_label, sizeof no_label);
+      std::memset(to_y, 0xff, y_bytes_);  // every label is -1
       ++skipped;
     }
     return skipped;

@@ -41,7 +41,7 @@ std::size_t y_stored_bytes(const ShardIndex& index) {
 }
 
 std::size_t y_batch_bytes(const ShardIndex& index) {
-  return index.y.labels ? sizeof(std::int32_t) : sizeof(float) * std::size_t(index.y.target.count());
+  return (index.y.labels ? sizeof(std::int32_t) : sizeof(float)) * std::size_t(index.y.target.count());
 }
 
 void convert_targets(const ShardIndex& index, const Shard& shard, std::int64_t count, void* y_stored, void* y) {

@@ -19,14 +19,14 @@ namespace {
 // Mirrors an index at the edges of [0, n) without repeating the edge: ... 2 1 0 1 2 ... It is less than n outside.
 std::int64_t mirrored(std::int64_t i, std::int64_t n) { return i < 0 ? -i : i >= n ? 2 * n - 2 - i : i; }
 
-// Calls out_of_range(i, token) for tokens that are not below `vocabulary`. Returns the last token.
+// Calls out_of_range(i, token) for tokens that are not below `vocabulary`. Writes the last `label_count` tokens.
 template <class OutOfRange>
-std::int32_t check_tokens(const void* tokens, DType dtype, std::int64_t count, std::int64_t vocabulary,
-                          const OutOfRange& out_of_range) {
-  std::uint32_t token = 0;
+void check_tokens(const void* tokens, DType dtype, std::int64_t count, std::int64_t vocabulary,
+                  const OutOfRange& out_of_range, std::int64_t label_count, std::int32_t* labels) {
   const auto check = [&](const auto* t) {
     for (std::int64_t i = 0; i < count; ++i)
-      if (token = std::uint32_t(t[i]); std::int64_t(token) >= vocabulary) out_of_range(i, token);
+      if (const auto token = std::uint32_t(t[i]); std::int64_t(token) >= vocabulary) out_of_range(i, token);
+    for (std::int64_t i = count - label_count; i < count; ++i) *labels++ = std::int32_t(t[i]);
   };
   if (dtype == DType::u8)
     check(static_cast<const std::uint8_t*>(tokens));
@@ -34,7 +34,6 @@ std::int32_t check_tokens(const void* tokens, DType dtype, std::int64_t count, s
     check(static_cast<const std::uint16_t*>(tokens));
   else
     check(static_cast<const std::uint32_t*>(tokens));  // also for int32: a negative token becomes a large one
-  return std::int32_t(token);
 }
 
 class ViewSource : public Source {
@@ -133,10 +132,9 @@ class ViewSource : public Source {
            token, shard.path, shard.array.rank > 1 ? fmt::format("row {}, ", slab.first[0]) : "", slab.first[-1] + at,
            index_.classes.count);
     };
-    const std::int32_t next =
-        check_tokens(stored.data(), index_.x.dtype, window + 1, index_.classes.count, out_of_range);
+    check_tokens(stored.data(), index_.x.dtype, window + 1, index_.classes.count, out_of_range, index_.y.target.count(),
+                 reinterpret_cast<std::int32_t*>(y));
     std::memcpy(x, stored.data(), x_bytes_);
-    std::memcpy(y, &next, sizeof next);
   }
 
   const ShardIndex index_;

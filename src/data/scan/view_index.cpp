@@ -145,6 +145,7 @@ void add_tokens(ShardIndex& one, Shard& shard, const io::File& file, const DataO
                       : known > 0                 ? known
                                                   : largest_token(one, shard) + 1;
   one.sample = {options.view.window};
+  if (options.view.token_labels == TokenLabels::every) one.y.target = one.sample;
   one.y.dtype = DType::i32;
   shard.rows = windows_of(shard.array, options.view) * (shard.array.rank > 1 ? shard.array[0] : 1);
 }

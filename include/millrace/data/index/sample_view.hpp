@@ -17,9 +17,10 @@ namespace millrace {
 //   pair    x is (T, ...). Sample t is row t; its target is row t + lead of the same file, scaled and normalised like
 //   x. tokens  x is (N), or (R, N) where each row is one text; integers of 8, 16 or 32 bits. Sample i of a text is the
 //   tokens
-//           [i * stride, i * stride + window); its label is the next token. An incomplete window at the end of a text
-//           is dropped.
+//           [i * stride, i * stride + window). Its label is the next token, or each of its tokens has the next one as
+//           its label (TokenLabels). An incomplete window at the end of a text is dropped.
 enum class SampleKind { rows, patch, pair, tokens };
+enum class TokenLabels { last, every };
 
 struct SampleView {
   SampleKind sample = SampleKind::rows;
@@ -32,6 +33,7 @@ struct SampleView {
   // tokens: number of different tokens; each token that is read is checked to be below it. 0: the file's attribute
   // `classes`, else one more than the largest token, for which rank 0 reads all files at the start.
   std::int64_t vocabulary = 0;
+  TokenLabels token_labels = TokenLabels::last;
 
   void check() const;       // Error(config) names the configuration key
   std::string str() const;  // "patches of 9x9"; a resumed run must have the same text

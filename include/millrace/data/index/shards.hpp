@@ -40,8 +40,8 @@ struct TargetStorage {
   std::string name;
   DType dtype = DType::i64;
   bool big_endian = false;
-  bool labels = true;  // true: class numbers, one integer a row. false: floating-point targets of a regression
-  Shape target;        // of one row: () for labels
+  bool labels = true;                   // true: class numbers, integers. false: floating-point targets of a regression
+  Shape target;                         // of one row: () for one label a row; the positions if each has a label
   std::vector<ConcatenatedPart> parts;  // empty: one data set
 };
 
