@@ -20,7 +20,8 @@ void add_resnet(Keys& k) {
                          "resnet: first layers. cifar: 3x3 convolution; pool: the same and max-pooling by 2; imagenet: "
                          "7x7 convolution with stride 2 and max-pooling; auto: by model.depth and image size"));
   k.push_back(number_key(MR_FIELD(model.width), between(1, max_width),
-                         "resnet: channels of the first stage; auto: 16 for CIFAR style, 64 for ImageNet style",
+                         "resnet, convnext: channels of the first stage; gpt2, llama, vit: channels of a token. auto: "
+                         "16 for a resnet in CIFAR style, 64 in ImageNet style; of the others, as model.size has it",
                          auto_is_zero));
 }
 
@@ -33,7 +34,33 @@ void add_mlp(Keys& k) {
                        "mlp: activation function after each hidden layer. gelu_tanh is the tanh approximation of gelu, "
                        "which cuBLAS can fuse into its matrix products"));
   k.push_back(number_key(MR_FIELD(model.dropout), fraction(),
-                         "mlp: probability with which an activation is set to zero in training"));
+                         "mlp, gpt2, vit: probability with which an activation is set to zero in training"));
+}
+
+void add_transformers(Keys& k) {
+  k.push_back(text_key(MR_FIELD(model.size), "name or auto",
+                       "gpt2: tiny, 124M, 350M, 774M or 1558M; llama: tiny, 1.1B, 7B or 8B; vit: tiny, small or base; "
+                       "convnext: tiny; auto: tiny"));
+  k.push_back(number_key(MR_FIELD(model.blocks), between(1, 2000),
+                         "gpt2, llama, vit: number of blocks; auto: as model.size has it", auto_is_zero));
+  k.push_back(number_key(MR_FIELD(model.heads), between(1, max_width),
+                         "gpt2, llama, vit: heads of the attention; auto: as model.size has it", auto_is_zero));
+  k.push_back(number_key(MR_FIELD(model.key_heads), between(1, max_width),
+                         "llama: heads of keys and values, which groups of heads share; auto: as model.size has it",
+                         auto_is_zero));
+  k.push_back(number_key(MR_FIELD(model.feed_forward), between(1, max_width),
+                         "gpt2, llama, vit: channels inside the feed-forward part of a block; auto: as model.size has "
+                         "it, in proportion to model.width",
+                         auto_is_zero));
+  k.push_back(number_key(MR_FIELD(model.patch), between(1, max_width),
+                         "vit, convnext: side in pixels of the patches that the first layer divides an image into; "
+                         "auto: 16 for vit, 4 for convnext",
+                         auto_is_zero));
+  k.push_back(number_key(MR_FIELD(model.rotary_base), above(1),
+                         "llama: base of the frequencies of the rotary positions (500000 for Llama 3)"));
+  k.push_back(number_key(MR_FIELD(model.drop_path), fraction(),
+                         "vit, convnext: probability with which the last block is left out for a sample in training; "
+                         "it rises linearly from 0 in the first block"));
 }
 
 void add_learning_rate(Keys& k) {
@@ -74,12 +101,18 @@ void add_update_rule(Keys& k) {
 }  // namespace
 
 void add_model_keys(Keys& k) {
-  k.push_back(choice_key(
-      MR_FIELD(model.name),
-      Choices<ModelName>{{"mlp", ModelName::mlp}, {"resnet", ModelName::resnet}, {"layers", ModelName::layers}},
-      "kind of network; layers: the network is written out under model.layers"));
+  k.push_back(choice_key(MR_FIELD(model.name),
+                         Choices<ModelName>{{"mlp", ModelName::mlp},
+                                            {"resnet", ModelName::resnet},
+                                            {"gpt2", ModelName::gpt2},
+                                            {"llama", ModelName::llama},
+                                            {"vit", ModelName::vit},
+                                            {"convnext", ModelName::convnext},
+                                            {"layers", ModelName::layers}},
+                         "kind of network; layers: the network is written out under model.layers"));
   add_resnet(k);
   add_mlp(k);
+  add_transformers(k);
   k.push_back(strings_key(MR_FIELD(model.layers), Key::Many::lines, "a layer",
                           "layers: one layer of the network each time the key is given, in order"));
   k.push_back(

@@ -71,6 +71,12 @@ struct Make {
   std::unique_ptr<Op> operator()(const LayerNormSpec& s) const { return cpu::make_layer_norm(s); }
   std::unique_ptr<Op> operator()(const PositionEmbeddingSpec& s) const { return cpu::make_position_embedding(s); }
   std::unique_ptr<Op> operator()(const AttentionSpec& s) const { return cpu::make_attention(s); }
+  std::unique_ptr<Op> operator()(const GatedSpec& s) const { return cpu::make_gated(s); }
+  std::unique_ptr<Op> operator()(const ScaleSpec& s) const { return cpu::make_scale(s); }
+  std::unique_ptr<Op> operator()(const RotarySpec& s) const { return cpu::make_rotary(s); }
+  std::unique_ptr<Op> operator()(const ConcatSpec& s) const { return cpu::make_concat(s); }
+  std::unique_ptr<Op> operator()(const SliceSpec& s) const { return cpu::make_slice(s); }
+  std::unique_ptr<Op> operator()(const UpsampleSpec& s) const { return cpu::make_upsample(s); }
 };
 
 class CpuBackend : public Backend {

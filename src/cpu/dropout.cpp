@@ -71,7 +71,13 @@ class Dropout : public Op {
     const auto* ids = args.src[1].as<std::int64_t>();
     for_row_tiles([&](std::int64_t tile, std::int64_t row, std::int64_t begin, std::int64_t n) {
       Tile kept;
-      draw(kept, key, args.state->rng_step, std::uint64_t(ids[row]), begin, n, spec_.probability);
+      const std::uint64_t id = std::uint64_t(ids[row]);
+      if (spec_.whole_rows) {
+        const Random4 first = philox(key, args.state->rng_step << 32, id);
+        std::fill_n(kept.v, n, uniform01(first.v[0]) >= spec_.probability ? 1.0f : 0.0f);
+      } else {
+        draw(kept, key, args.state->rng_step, id, begin, n, spec_.probability);
+      }
       pack_positive(bits(args, tile), kept, n);
       apply(args.dst, args.src[0], bits(args, tile), row * row_count_ + begin, n);
     });

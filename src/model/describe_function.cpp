@@ -39,7 +39,17 @@ std::string text_of(const EmbeddingSpec& s) { return fmt::format("{} vocabulary=
 std::string text_of(const LayerNormSpec& s) {
   return fmt::format("epsilon={:g}{}", s.epsilon, s.bias ? "" : " bias=off");
 }
-std::string text_of(const PositionEmbeddingSpec&) { return ""; }
+std::string text_of(const PositionEmbeddingSpec& s) { return s.class_token ? "class_token" : ""; }
+std::string text_of(const GatedSpec& s) { return name_of(s.kind); }
+std::string text_of(const ScaleSpec&) { return ""; }
+std::string text_of(const RotarySpec& s) {
+  return fmt::format("heads={} key_heads={} theta={:g}", s.heads, s.key_heads, s.theta);
+}
+std::string text_of(const ConcatSpec& s) { return fmt::format("axis={}", s.axis); }
+std::string text_of(const SliceSpec& s) { return fmt::format("axis={} {}+{}", s.axis, s.begin, s.count); }
+std::string text_of(const UpsampleSpec& s) {
+  return fmt::format("{} {}", s.kind == UpsampleSpec::Kind::linear ? "linear" : "nearest", s.factor);
+}
 std::string text_of(const AttentionSpec& s) {
   return fmt::format("heads={} key_heads={}{}", s.heads, s.key_heads, s.causal ? " causal" : "");
 }

@@ -96,12 +96,6 @@ int GraphBuilder::input(InputSpec spec) {
   return node("input", spec, {Graph::x, Graph::ids}, dst);
 }
 
-int GraphBuilder::embedding(const std::string& name, std::int64_t vocabulary, std::int64_t width) {
-  EmbeddingSpec spec{shape(Graph::x), graph_.values[Graph::x].dtype, vocabulary, width, graph_.dtype, graph_.mode};
-  const int table = parameter(name + ".weight", spec.weight(), Parameter::Init::scaled_uniform, 1, true);
-  return node(name, spec, {Graph::x}, spec.dst(), {table});
-}
-
 int GraphBuilder::conv(const std::string& name, int src, std::int64_t out_channels, const Window& window, bool bias,
                        std::int64_t groups) {
   ConvSpec spec;
@@ -141,14 +135,6 @@ int GraphBuilder::batch_norm(const std::string& name, int src) {
   return node(name, spec, {src}, spec.dst(), parameters, int(graph_.stats.size()) - 1);
 }
 
-int GraphBuilder::layer_norm(const std::string& name, int src, LayerNormSpec::Kind kind, bool bias, float epsilon) {
-  const LayerNormSpec spec{shape(src), kind, bias, epsilon, graph_.dtype, graph_.mode};
-  const Shape channels{spec.channels()};
-  std::vector<int> parameters{parameter(name + ".weight", channels, Parameter::Init::one, channels[0], false)};
-  if (bias) parameters.push_back(parameter(name + ".bias", channels, Parameter::Init::zero, channels[0], false));
-  return node(name, spec, {src}, spec.dst(), parameters);
-}
-
 int GraphBuilder::linear(const std::string& name, int src, std::int64_t out_features, bool bias, bool flatten) {
   LinearSpec spec;
   spec.src = shape(src);
@@ -185,20 +171,8 @@ int GraphBuilder::add(const std::string& name, int a, int b) {
   return node(name, spec, {a, b}, spec.dst());
 }
 
-int GraphBuilder::position_embedding(const std::string& name, int src) {
-  const PositionEmbeddingSpec spec{shape(src), graph_.dtype, graph_.mode};
-  const int table = parameter(name + ".weight", spec.weight(), Parameter::Init::scaled_uniform, 1, true);
-  return node(name, spec, {src}, spec.dst(), {table});
-}
-
-int GraphBuilder::attention(const std::string& name, int src, std::int64_t heads, std::int64_t key_heads, bool causal) {
-  const AttentionSpec spec{shape(src), heads, key_heads, causal, graph_.dtype, graph_.mode};
-  spec.check();
-  return node(name, spec, {src}, spec.dst());
-}
-
-int GraphBuilder::dropout(const std::string& name, int src, float probability, std::uint64_t seed) {
-  DropoutSpec spec{shape(src), probability, seed, dropouts_++, graph_.dtype, graph_.mode};
+int GraphBuilder::dropout(const std::string& name, int src, float probability, std::uint64_t seed, bool whole_rows) {
+  DropoutSpec spec{shape(src), probability, seed, dropouts_++, whole_rows, graph_.dtype, graph_.mode};
   return node(name, spec, {src, Graph::ids}, spec.dst());
 }
 
@@ -216,7 +190,7 @@ void GraphBuilder::set_normal_init(const std::string& name, double deviation) {
   for (Parameter& p : graph_.parameters)
     if (p.name == name + ".weight") {
       p.init = Parameter::Init::normal;
-      p.deviation = deviation;
+      p.init_value = deviation;
     } else if (p.name == name + ".bias") {
       p.init = Parameter::Init::zero;
     }

@@ -21,6 +21,10 @@ void fill(const Parameter& p, std::uint64_t seed, float* out) {
     std::fill(out, out + count, p.init == Parameter::Init::one ? 1.0f : 0.0f);
     return;
   }
+  if (p.init == Parameter::Init::constant) {
+    std::fill(out, out + count, float(p.init_value));
+    return;
+  }
   const float bound = 1.0f / std::sqrt(float(p.fan_in));
   const std::uint64_t key = rng_key(seed, RngPurpose::init), stream = crc32(p.name.data(), p.name.size());
   if (p.init == Parameter::Init::normal) {  // Box and Muller 1958: two pairs from four uniform numbers
@@ -30,7 +34,7 @@ void fill(const Parameter& p, std::uint64_t seed, float* out) {
         const std::int64_t pair = (k - i) / 2 * 2;
         const double radius = std::sqrt(-2 * std::log(1 - double(uniform01(r.v[pair])))),
                      angle = 2 * std::numbers::pi * double(uniform01(r.v[pair + 1]));
-        out[k] = float(p.deviation * radius * (k % 2 == 0 ? std::cos(angle) : std::sin(angle)));
+        out[k] = float(p.init_value * radius * (k % 2 == 0 ? std::cos(angle) : std::sin(angle)));
       }
     }
     return;

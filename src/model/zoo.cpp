@@ -32,9 +32,14 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
     ++shape->rank;
   }
   GraphBuilder builder({x, batch.x_dtype, y, batch.labels}, compute, mode);
-  if (spec.tokens && spec.name != "layers")
+  const bool language = spec.name == "gpt2" || spec.name == "llama";
+  if (spec.tokens && spec.name != "layers" && !language)
     fail(Exit::config,
-         "model.name: {} does not accept tokens. use model.name = layers with `embedding WIDTH` as the first layer",
+         "model.name: {} does not accept tokens. use gpt2, llama, or layers with `embedding WIDTH` as the first layer",
+         spec.name);
+  if (language && (!spec.tokens || y.rank != 2))
+    fail(Exit::config,
+         "model.name: {} needs tokens with a label each. set data.sample = tokens and data.token_labels = every",
          spec.name);
   const int input = spec.tokens ? Graph::x : builder.input(spec.input);
   int out = -1;
@@ -42,10 +47,8 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
     out = build_mlp(builder, input, spec);
   else if (spec.name == "resnet")
     out = build_resnet(builder, input, spec);
-  else if (spec.name == "layers")
-    out = build_layers(builder, input, spec);
   else
-    fail(Exit::config, "model.name: unknown model '{}'. use one of mlp, resnet, layers", spec.name);
+    out = build_layers(builder, input, spec);
   require_outputs(builder.shape(out), y, spec);
   if (spec.mean_squared_error)
     builder.mse(out);

@@ -35,6 +35,15 @@ void AttentionSpec::check() const {
          src.str(), heads, key_heads);
 }
 
+void RotarySpec::check() const {
+  AttentionSpec{src, heads, key_heads, false, dtype, mode}.check();
+  if (head_size() % 2 != 0 || !(theta > 1))
+    fail(Exit::config,
+         "rotary positions: heads of {} values cannot be rotated with theta {:g}. their size must be even, and theta "
+         "above 1",
+         head_size(), theta);
+}
+
 namespace {
 struct Name {
   const char* operator()(const ConvSpec&) const { return "conv"; }
@@ -50,6 +59,12 @@ struct Name {
   const char* operator()(const EmbeddingSpec&) const { return "embedding"; }
   const char* operator()(const PositionEmbeddingSpec&) const { return "position_embedding"; }
   const char* operator()(const AttentionSpec&) const { return "attention"; }
+  const char* operator()(const GatedSpec&) const { return "gated"; }
+  const char* operator()(const ScaleSpec&) const { return "scale"; }
+  const char* operator()(const RotarySpec&) const { return "rotary"; }
+  const char* operator()(const ConcatSpec&) const { return "concat"; }
+  const char* operator()(const SliceSpec&) const { return "slice"; }
+  const char* operator()(const UpsampleSpec&) const { return "upsample"; }
   const char* operator()(const LayerNormSpec& s) const {
     return s.kind == LayerNormSpec::Kind::rms ? "rms_norm" : "layer_norm";
   }
@@ -98,6 +113,8 @@ struct Forward {
   Cost operator()(const AttentionSpec& s) const {
     return {s.flops(), size_of_tensor(s.src, s.dtype) + size_of_tensor(s.dst(), s.dtype)};
   }
+  Cost operator()(const ConcatSpec& s) const { return {0, 2 * size_of_tensor(s.dst(), s.dtype)}; }
+  Cost operator()(const SliceSpec& s) const { return {0, 2 * size_of_tensor(s.dst(), s.dtype)}; }
   Cost operator()(const EmbeddingSpec& s) const {
     return {0, size_of_tensor(s.src, s.raw) + 2 * size_of_tensor(s.dst(), s.dtype)};
   }
@@ -134,6 +151,11 @@ struct Backward {
   Cost operator()(const ActivationSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
   // The scores are computed again: five products instead of two. Both tensors and their gradients.
   Cost operator()(const AttentionSpec& s) const { return {2.5 * s.flops(), 2 * Forward{}(s).bytes}; }
+  Cost operator()(const GatedSpec& s) const { return {0, 5 * size_of_tensor(s.dst(), s.dtype)}; }
+  Cost operator()(const ScaleSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
+  Cost operator()(const SliceSpec& s) const {
+    return {0, size_of_tensor(s.src, s.dtype) + size_of_tensor(s.dst(), s.dtype)};
+  }
   Cost operator()(const LayerNormSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
   template <class Rest>
   Cost operator()(const Rest& s) const {

@@ -50,6 +50,12 @@ void forward_passes(const EmbeddingSpec&, OpPasses&);
 void forward_passes(const LayerNormSpec&, OpPasses&);
 void forward_passes(const PositionEmbeddingSpec&, OpPasses&);
 void forward_passes(const AttentionSpec&, OpPasses&);
+void forward_passes(const GatedSpec&, OpPasses&);
+void forward_passes(const ScaleSpec&, OpPasses&);
+void forward_passes(const RotarySpec&, OpPasses&);
+void forward_passes(const ConcatSpec&, OpPasses&);
+void forward_passes(const SliceSpec&, OpPasses&);
+void forward_passes(const UpsampleSpec&, OpPasses&);
 void forward_passes(const CrossEntropySpec&, OpPasses&);
 void forward_passes(const MseSpec&, OpPasses&);
 
@@ -64,6 +70,12 @@ void backward_passes(const EmbeddingSpec&, OpPasses&);
 void backward_passes(const LayerNormSpec&, OpPasses&);
 void backward_passes(const PositionEmbeddingSpec&, OpPasses&);
 void backward_passes(const AttentionSpec&, OpPasses&);
+void backward_passes(const GatedSpec&, OpPasses&);
+void backward_passes(const ScaleSpec&, OpPasses&);
+void backward_passes(const RotarySpec&, OpPasses&);
+void backward_passes(const ConcatSpec&, OpPasses&);
+void backward_passes(const SliceSpec&, OpPasses&);
+void backward_passes(const UpsampleSpec&, OpPasses&);
 inline void backward_passes(const InputSpec&, OpPasses&) {}
 inline void backward_passes(const CrossEntropySpec&, OpPasses&) {}  // the forward pass writes the gradient
 inline void backward_passes(const MseSpec&, OpPasses&) {}

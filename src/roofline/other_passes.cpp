@@ -61,8 +61,8 @@ void backward_passes(const DropoutSpec& s, OpPasses& out) {
 void forward_passes(const EmbeddingSpec& s, OpPasses& out) {  // each place reads one row of the table
   out.add(PassKind::embedding, tensor_bytes(s.src, s.raw) + 2 * tensor_bytes(s.dst(), s.dtype));
 }
-// src/cuda/kernels/token_order.hpp: a radix sort of the positions, with three kernels for each digit, and two kernels
-// that find the positions of each word. Then the gradient of each word is the sum over its positions.
+// src/cuda/kernels/tokens/token_order.hpp: a radix sort of the positions, with three kernels for each digit, and two
+// kernels that find the positions of each word. Then the gradient of each word is the sum over its positions.
 void backward_passes(const EmbeddingSpec& s, OpPasses& out) {
   const double positions = double(s.src.count()), token = double(size_of(s.raw)), place = 4, run = 8;
   int digits = 0;
@@ -76,7 +76,8 @@ void backward_passes(const EmbeddingSpec& s, OpPasses& out) {
           3 * digits + 3);
 }
 
-// src/cuda/kernels/layer_norm.cu: one kernel in each direction, and the column sums of the blocks' weight gradients.
+// src/cuda/kernels/tokens/layer_norm.cu: one kernel in each direction, and the column sums of the blocks' weight
+// gradients.
 void forward_passes(const LayerNormSpec& s, OpPasses& out) {
   out.add(PassKind::layer_norm, 2 * tensor_bytes(s.src, s.dtype));
 }
@@ -88,11 +89,13 @@ void backward_passes(const LayerNormSpec& s, OpPasses& out) {
 }
 
 void forward_passes(const PositionEmbeddingSpec& s, OpPasses& out) {
-  out.add(PassKind::embedding, 2 * tensor_bytes(s.src, s.dtype) + tensor_bytes(s.weight(), s.dtype));
+  out.add(PassKind::embedding,
+          tensor_bytes(s.src, s.dtype) + tensor_bytes(s.dst(), s.dtype) + tensor_bytes(s.weight(), s.dtype));
 }
 void backward_passes(const PositionEmbeddingSpec& s, OpPasses& out) {
-  out.add(PassKind::embedding, tensor_bytes(s.src, s.dtype) + gradient_bytes(double(s.weight().count()), out.first),
+  out.add(PassKind::embedding, tensor_bytes(s.dst(), s.dtype) + gradient_bytes(double(s.weight().count()), out.first),
           column_sum_launches(s.src[0]));
+  if (s.class_token) out.add(PassKind::embedding, 2.0 * double(s.channels()) * sizeof(float));
   if (out.wants_gradient(0)) out.add(PassKind::embedding, 2 * tensor_bytes(s.src, s.dtype));
 }
 
@@ -105,6 +108,49 @@ void backward_passes(const AttentionSpec& s, OpPasses& out) {
   if (!out.wants_gradient(0)) return;
   const double bytes = 2 * (tensor_bytes(s.src, s.dtype) + tensor_bytes(s.dst(), s.dtype));
   out.add_product(PassKind::attention, bytes, 2.5 * s.flops(), s.dtype);
+}
+
+void forward_passes(const GatedSpec& s, OpPasses& out) {
+  out.add(PassKind::activation, 3 * tensor_bytes(s.dst(), s.dtype));
+}
+void backward_passes(const GatedSpec& s, OpPasses& out) {
+  if (out.wants_gradient(0)) out.add(PassKind::activation, 5 * tensor_bytes(s.dst(), s.dtype));
+}
+
+void forward_passes(const ScaleSpec& s, OpPasses& out) {
+  out.add(PassKind::activation, 2 * tensor_bytes(s.src, s.dtype));
+}
+void backward_passes(const ScaleSpec& s, OpPasses& out) {  // with the sums of the parts of the rows, in two launches
+  out.add(PassKind::activation, (out.wants_gradient(0) ? 3 : 2) * tensor_bytes(s.src, s.dtype), 3);
+}
+
+void forward_passes(const RotarySpec& s, OpPasses& out) {
+  out.add(PassKind::embedding, 2 * tensor_bytes(s.src, s.dtype));
+}
+void backward_passes(const RotarySpec& s, OpPasses& out) {
+  if (out.wants_gradient(0)) forward_passes(s, out);
+}
+
+void forward_passes(const ConcatSpec& s, OpPasses& out) {
+  out.add(PassKind::add, 2 * tensor_bytes(s.dst(), s.dtype), 2);
+}
+void backward_passes(const ConcatSpec& s, OpPasses& out) {
+  if (out.wants_gradient(0)) out.add(PassKind::add, 2 * tensor_bytes(s.src, s.dtype));
+  if (out.wants_gradient(1)) out.add(PassKind::add, 2 * tensor_bytes(s.other, s.dtype));
+}
+
+void forward_passes(const SliceSpec& s, OpPasses& out) { out.add(PassKind::add, 2 * tensor_bytes(s.dst(), s.dtype)); }
+void backward_passes(const SliceSpec& s, OpPasses& out) {  // the part, and zeros before and after it
+  const int launches = 1 + int(s.begin > 0) + int(s.begin + s.count < s.src[s.axis]);
+  if (out.wants_gradient(0))
+    out.add(PassKind::add, tensor_bytes(s.dst(), s.dtype) + tensor_bytes(s.src, s.dtype), launches);
+}
+
+void forward_passes(const UpsampleSpec& s, OpPasses& out) {
+  out.add(PassKind::pool, tensor_bytes(s.src, s.dtype) + tensor_bytes(s.dst(), s.dtype));
+}
+void backward_passes(const UpsampleSpec& s, OpPasses& out) {
+  if (out.wants_gradient(0)) forward_passes(s, out);
 }
 
 void forward_passes(const CrossEntropySpec& s, OpPasses& out) {

@@ -50,6 +50,33 @@ TEST(DropoutOp, ForwardAndBackwardMatchReference) {
       }
 }
 
+// Stochastic depth.
+TEST(DropoutOp, WholeRowsAreKeptOrNot) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const Shape& shape : {Shape{40, 7}, Shape{30, 3, 5, 8}, Shape{10, 5001}}) {
+      DropoutSpec s = dropout(shape, 0.4f, dtype);
+      s.whole_rows = true;
+      OpHarness h(s);
+      h.state.rng_step = 7;
+      Values ids;
+      for (std::int64_t i = 0; i < shape[0]; ++i) ids.push_back(double(i + 100));
+      Values y = h.set_src(0, shape, dtype, random_values(shape.count(), 1));
+      h.set_src(1, {shape[0]}, DType::i64, ids);
+      h.want_dst(shape, dtype);
+      h.forward();
+      const auto factors = reference::dropout_factors(s, ids, h.state);
+      int kept = 0;
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        y[i] *= factors[i];
+        ASSERT_EQ(factors[i], factors[i / std::size_t(shape.row_count()) * std::size_t(shape.row_count())]);
+        kept += i % std::size_t(shape.row_count()) == 0 && factors[i] > 0;
+      }
+      EXPECT_GT(kept, 0);
+      EXPECT_LT(kept, shape[0]);
+      expect_close(get(h.args.dst), y, Tolerance{2e-7, 4e-3, 5e-4}.of(dtype), shape.str());
+    }
+}
+
 TEST(DropoutOp, MaskDependsOnTheIdOfARowNotOnItsPosition) {
   const Shape shape{2, 300};
   Values rows[2];

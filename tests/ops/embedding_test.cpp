@@ -80,7 +80,7 @@ TEST(EmbeddingOp, PositionsAreAddedToEveryRow) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const Shape& src : {Shape{5, 7, 24}, Shape{1, 3, 5}, Shape{130, 2, 3, 9}, Shape{3, 1100, 2}})
       for (const GradMode mode : {GradMode::write, GradMode::add}) {
-        const PositionEmbeddingSpec s{src, dtype, Mode::train};
+        const PositionEmbeddingSpec s{src, false, dtype, Mode::train};
         OpHarness h(s);
         const Values x = h.set_src(0, src, dtype, random_values(src.count(), 1));
         const Values table = h.set_weight(0, s.weight(), dtype, random_values(s.weight().count(), 2));
@@ -99,6 +99,40 @@ TEST(EmbeddingOp, PositionsAreAddedToEveryRow) {
         expect_close(get(h.args.dst), expected, rounded.of(dtype), src.str());
         EXPECT_EQ(get(h.args.diff_src[0]), dy);
         expect_close(get(h.args.diff_weight[0]), sums, 2e-6, src.str());
+      }
+}
+
+TEST(EmbeddingOp, AClassTokenBecomesTheFirstPosition) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const Shape& src : {Shape{5, 7, 24}, Shape{1, 3, 5}, Shape{130, 2, 3, 9}, Shape{3, 400, 16}})
+      for (const GradMode mode : {GradMode::write, GradMode::add}) {
+        const PositionEmbeddingSpec s{src, true, dtype, Mode::train};
+        const std::size_t channels = std::size_t(src[-1]), row = std::size_t(src.row_count());
+        OpHarness h(s);
+        const Values x = h.set_src(0, src, dtype, random_values(src.count(), 1));
+        const Values table = h.set_weight(0, s.weight(), dtype, random_values(s.weight().count(), 2));
+        const Values token = h.set_weight(1, {src[-1]}, DType::f32, random_values(src[-1], 5));
+        const Values dy = h.set_diff_dst(s.dst(), dtype, random_values(s.dst().count(), 3));
+        // Both gradients have the same history.
+        Values sums = h.want_diff_weight(0, s.weight(), mode, random_values(s.weight().count(), 4));
+        h.want_diff_weight(1, {src[-1]}, mode, Values(sums.begin(), sums.begin() + std::ptrdiff_t(channels)));
+        h.want_dst(s.dst(), dtype);
+        h.want_diff_src(0, src, dtype);
+        h.forward();
+        h.backward();
+        Values expected, dx;
+        for (std::size_t i = 0; i < dy.size(); ++i) {
+          const std::size_t n = i / table.size(), at = i % table.size();
+          expected.push_back((at < channels ? token[at] : x[n * row + at - channels]) + table[at]);
+          sums[at] += dy[i];
+          if (at >= channels) dx.push_back(dy[i]);
+        }
+        constexpr Tolerance rounded{1e-7, 4e-3, 5e-4};
+        expect_close(get(h.args.dst), expected, rounded.of(dtype), src.str());
+        EXPECT_EQ(get(h.args.diff_src[0]), dx);
+        expect_close(get(h.args.diff_weight[0]), sums, 2e-6, src.str());
+        expect_close(get(h.args.diff_weight[1]), Values(sums.begin(), sums.begin() + std::ptrdiff_t(channels)), 2e-6,
+                     src.str());
       }
 }
 

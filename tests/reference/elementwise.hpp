@@ -77,9 +77,11 @@ inline std::vector<double> dropout_factors(const DropoutSpec& s, const std::vect
   std::vector<double> factors;
   for (const double id : ids)
     for (std::int64_t e = 0; e < s.src.row_count(); ++e) {
-      const Random4 r = philox(rng_key(s.seed, RngPurpose::dropout) + s.layer,
-                               state.rng_step << 32 | std::uint64_t(e / 4), std::uint64_t(std::int64_t(id)));
-      factors.push_back(uniform01(r.v[e % 4]) >= s.probability ? 1 / (1 - double(s.probability)) : 0);
+      const std::uint64_t draw = s.whole_rows ? 0 : std::uint64_t(e / 4);
+      const Random4 r = philox(rng_key(s.seed, RngPurpose::dropout) + s.layer, state.rng_step << 32 | draw,
+                               std::uint64_t(std::int64_t(id)));
+      factors.push_back(uniform01(r.v[s.whole_rows ? 0 : e % 4]) >= s.probability ? 1 / (1 - double(s.probability))
+                                                                                  : 0);
     }
   return factors;
 }

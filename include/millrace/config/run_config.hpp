@@ -18,7 +18,7 @@ enum class Resume { automatic, must, never };
 enum class Shuffle { off, global, block };
 enum class Precision { fp32, bf16, fp16 };
 enum class DeviceChoice { automatic, cpu, cuda };
-enum class ModelName { mlp, resnet, layers };
+enum class ModelName { mlp, resnet, gpt2, llama, vit, convnext, layers };
 enum class ResNetStem { automatic, cifar, pool, imagenet };
 enum class Loss { automatic, cross_entropy, mse };
 enum class OptimizerName { sgd, adamw, lars, lamb };
@@ -103,10 +103,14 @@ struct ModelOptions {
   std::int64_t depth = 20;                  // resnet: 6n+2 (CIFAR style), or 18, 34, 50, 101 (ImageNet style)
   ResNetStem stem = ResNetStem::automatic;  // resnet: cifar (3x3), pool (3x3, max-pool 2), imagenet (7x7 stride 2 and
                                             // pooling); auto: by depth and image size
-  std::int64_t width = 0;                   // resnet: channels of the first stage; 0: 16 for CIFAR style, else 64
+  std::int64_t width = 0;                   // resnet: channels of the first stage; 0: 16 for CIFAR style, else 64. Of
+                                            // the others: channels of a token, or of the first stage
   std::vector<std::int64_t> hidden{128};    // mlp: widths of the hidden layers
   std::string activation = "relu";
   double dropout = 0;
+  std::string size = "auto";
+  std::int64_t blocks = 0, heads = 0, key_heads = 0, feed_forward = 0, patch = 0;  // 0: as the size has it
+  double rotary_base = 10000, drop_path = 0;
   std::vector<std::string> layers;  // layers: one line for each layer, in order
   Loss loss = Loss::automatic;      // automatic: by the labels
   double label_smoothing = 0;

@@ -20,8 +20,8 @@ struct Value {
 struct Parameter {
   // PyTorch's defaults. scaled_uniform: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), which is kaiming_uniform with a = sqrt(5).
   // It initialises the weights and biases of convolutions and linear layers. Norms start with gamma = 1 and beta = 0.
-  // normal: N(0, deviation^2).
-  enum class Init { zero, one, scaled_uniform, normal };
+  // normal: N(0, init_value^2). constant: init_value.
+  enum class Init { zero, one, scaled_uniform, normal, constant };
   std::string name;
   Shape shape;
   Init init = Init::zero;
@@ -30,7 +30,7 @@ struct Parameter {
   // parameters stay float32 and have no weight decay.
   bool matrix = false;
   std::string older_name = {};  // in checkpoints of format 2 and older; empty: the same name
-  double deviation = 1;         // of Init::normal
+  double init_value = 1;
 };
 
 // The running mean and variance of one norm: 2 * channels values.
@@ -106,11 +106,18 @@ class GraphBuilder {
   int activation(const std::string& name, int src, Activation);
   int pool(const std::string& name, int src, PoolSpec::Kind, const Window&);
   int add(const std::string& name, int a, int b);
-  // Adds a learned vector at each position.
-  int position_embedding(const std::string& name, int src);
-  // src: (N, S, (heads + 2 * key_heads) * head size)
+  // Adds a learned vector at each position. class_token: and puts a learned vector before them, as position 0.
+  int position_embedding(const std::string& name, int src, bool class_token = false);
+  // src: (N, S..., (heads + 2 * key_heads) * head size)
   int attention(const std::string& name, int src, std::int64_t heads, std::int64_t key_heads, bool causal);
-  int dropout(const std::string& name, int src, float probability, std::uint64_t seed);
+  // Rotates the queries and keys of such a source; it must have one axis of positions.
+  int rotary(const std::string& name, int src, std::int64_t heads, std::int64_t key_heads, float theta);
+  int gated(const std::string& name, int src, Activation);
+  int scale(const std::string& name, int src, double initial);
+  int concat(const std::string& name, int a, int b, int axis);
+  int slice(const std::string& name, int src, int axis, std::int64_t begin, std::int64_t count);
+  int upsample(const std::string& name, int src, UpsampleSpec::Kind, std::int64_t factor);
+  int dropout(const std::string& name, int src, float probability, std::uint64_t seed, bool whole_rows = false);
   void cross_entropy(int logits, float label_smoothing);
   void mse(int prediction);
   // The weights of layer `name` are drawn from N(0, deviation^2), and its bias is zero.

@@ -8,13 +8,18 @@
 namespace millrace {
 
 struct ModelSpec {
-  std::string name = "mlp";  // mlp, resnet or layers
+  std::string name = "mlp";  // mlp, resnet, gpt2, llama, vit, convnext or layers
   std::int64_t depth = 20, width = 0;
   std::string stem = "auto";
   std::vector<std::int64_t> hidden;
   Activation activation = Activation::relu;
   float dropout = 0, label_smoothing = 0;
   std::vector<std::string> layers;
+  // gpt2, llama, vit, convnext: a size of the articles, and what differs from it. 0: as that size has it.
+  std::string size = "auto";
+  std::int64_t blocks = 0, heads = 0, key_heads = 0, feed_forward = 0, patch = 0;
+  double rotary_base = 10000, drop_path = 0;
+  std::string drop_path_line(std::int64_t block, std::int64_t count) const;  // "": the block drops nothing
   bool mean_squared_error = false;
   bool tokens = false;        // the samples are tokens below `outputs`, so the network begins with an embedding
   std::int64_t outputs = 10;  // number of classes, or of features of a target
@@ -36,7 +41,9 @@ Graph build_model(const ModelSpec&, const ModelBatch&, DType compute, Mode);
 // Each builds a network on the value `src` and returns the value of its outputs.
 int build_mlp(GraphBuilder&, int src, const ModelSpec&);
 int build_resnet(GraphBuilder&, int src, const ModelSpec&);
-// From ModelSpec::layers: lines of text, one for each layer. See docs/reference/networks.md.
+// From written_layers().
 int build_layers(GraphBuilder&, int src, const ModelSpec&);
+// The lines of text of a network that is written in them, one for each layer. See docs/reference/networks.md.
+std::vector<std::string> written_layers(const ModelSpec&);
 
 }  // namespace millrace

@@ -7,6 +7,7 @@
 #include "millrace/device/device.hpp"
 #include "millrace/ops/attention.hpp"
 #include "millrace/ops/batch_norm.hpp"
+#include "millrace/ops/blocks.hpp"
 #include "millrace/ops/conv.hpp"
 #include "millrace/ops/elementwise.hpp"
 #include "millrace/ops/embedding.hpp"
@@ -17,12 +18,14 @@
 #include "millrace/ops/optimizer.hpp"
 #include "millrace/ops/pool.hpp"
 #include "millrace/ops/position_embedding.hpp"
+#include "millrace/ops/rotary.hpp"
+#include "millrace/ops/upsample.hpp"
 
 namespace millrace {
 
-using Spec =
-    std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, ActivationSpec, AddSpec, DropoutSpec, InputSpec,
-                 CrossEntropySpec, MseSpec, EmbeddingSpec, LayerNormSpec, AttentionSpec, PositionEmbeddingSpec>;
+using Spec = std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, ActivationSpec, AddSpec, DropoutSpec,
+                          InputSpec, CrossEntropySpec, MseSpec, EmbeddingSpec, LayerNormSpec, AttentionSpec,
+                          PositionEmbeddingSpec, GatedSpec, ScaleSpec, RotarySpec, ConcatSpec, SliceSpec, UpsampleSpec>;
 const char* name_of(const Spec&);  // "conv", "linear", ...
 double flops_of(const Spec&);      // of the forward pass; 0 for operations bound by memory bandwidth
 

@@ -1,4 +1,4 @@
-// Pointwise operations. All tensors of an operation have the same shape.
+// Pointwise operations. All tensors of an operation have the same shape unless stated otherwise.
 #pragma once
 #include "millrace/ops/op.hpp"
 
@@ -25,15 +25,48 @@ struct AddSpec {
   static constexpr bool keeps_src = false, keeps_dst = false;
 };
 
+// Gated linear unit (Dauphin et al. 2017): dst = kind(a) * b, where the channels of src[0] are a followed by b. With
+// silu it is SwiGLU (Shazeer 2020).
+//
+//   src[0]   (..., 2 C)
+//   dst      (..., C)
+struct GatedSpec {
+  Shape src;
+  Activation kind = Activation::silu;
+  DType dtype = DType::f32;
+  Mode mode = Mode::train;
+
+  std::int64_t channels() const { return src[-1] / 2; }
+  std::int64_t positions() const { return src.count() / src[-1]; }
+  Shape dst() const {
+    Shape out = src;
+    out[-1] = channels();
+    return out;
+  }
+  static constexpr bool keeps_src = true, keeps_dst = false;
+};
+
+// dst[..., c] = src[0][..., c] * weight[0][c], with weight[0] (C) float32: the layer scale of Touvron et al. 2021.
+struct ScaleSpec {
+  Shape src;
+  DType dtype = DType::f32;
+  Mode mode = Mode::train;
+
+  Shape dst() const { return src; }
+  static constexpr bool keeps_src = true, keeps_dst = false;
+};
+
 // Inverted dropout: dst = keep ? src[0] / (1 - probability) : 0; the identity in Mode::infer.
 // src[1]: sample ids, (N) int64. Element e of row r is kept if uniform01(r.v[e % 4]) >= probability, with
 // r = philox(rng_key(seed, dropout) + layer, state->rng_step << 32 | e / 4, id[r]). So the result does not depend on
 // the number of ranks, the backend or the layout.
+// whole_rows: all elements of a row are kept or not, by the draw for element 0 (stochastic depth, Huang et al. 2016).
 struct DropoutSpec {
   Shape src;
   float probability = 0.5f;
   std::uint64_t seed = 0;
   std::uint32_t layer = 0;  // index of this dropout among those of the graph
+  bool whole_rows = false;
   DType dtype = DType::f32;
   Mode mode = Mode::train;
 

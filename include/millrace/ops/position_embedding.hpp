@@ -4,6 +4,14 @@
 //   weight[0]     (..., C) in `dtype`
 //
 // The gradient of the weights is the sum of diff_dst over the rows; that of src equals diff_dst.
+//
+// class_token (Dosovitskiy et al. 2021): a learned vector becomes position 0 of each row, before it is added to:
+//
+//   src[0]     (N, ..., C), whose positions are counted in one axis: P of them
+//   dst        (N, 1 + P, C)
+//   weight[0]  (1 + P, C) in `dtype`
+//   weight[1]  (C) float32, the vector. Its gradient equals that of the first row of weight[0], with which it is
+//              requested
 #pragma once
 #include "millrace/ops/op.hpp"
 
@@ -11,13 +19,16 @@ namespace millrace {
 
 struct PositionEmbeddingSpec {
   Shape src;
+  bool class_token = false;
   DType dtype = DType::f32;
   Mode mode = Mode::train;
 
-  Shape dst() const { return src; }
+  std::int64_t channels() const { return src[-1]; }
+  Shape dst() const { return class_token ? Shape{src[0], 1 + src.row_count() / channels(), channels()} : src; }
   Shape weight() const {
+    const Shape of = dst();
     Shape out;
-    for (int axis = 1; axis < src.rank; ++axis) out.dims[std::size_t(out.rank++)] = src[axis];
+    for (int axis = 1; axis < of.rank; ++axis) out.dims[std::size_t(out.rank++)] = of[axis];
     return out;
   }
   static constexpr bool keeps_src = false, keeps_dst = false;

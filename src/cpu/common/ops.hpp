@@ -37,6 +37,12 @@ std::unique_ptr<Op> make_embedding(const EmbeddingSpec&);
 std::unique_ptr<Op> make_layer_norm(const LayerNormSpec&);
 std::unique_ptr<Op> make_position_embedding(const PositionEmbeddingSpec&);
 std::unique_ptr<Op> make_attention(const AttentionSpec&);
+std::unique_ptr<Op> make_gated(const GatedSpec&);
+std::unique_ptr<Op> make_scale(const ScaleSpec&);
+std::unique_ptr<Op> make_rotary(const RotarySpec&);
+std::unique_ptr<Op> make_concat(const ConcatSpec&);
+std::unique_ptr<Op> make_slice(const SliceSpec&);
+std::unique_ptr<Op> make_upsample(const UpsampleSpec&);
 std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&);
 
 }  // namespace millrace::cpu

@@ -39,14 +39,19 @@ struct DropoutForward {
   const StepState* state;
   std::uint64_t key;
   float probability;
+  bool whole_rows;
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
     constexpr int n = pack_size<T>;
     const std::int64_t row = i / rows.groups, begin = (i - row * rows.groups) * n;
     const std::uint64_t step = state->rng_step << 32, id = std::uint64_t(ids[row]);
     unsigned kept = 0;
-    for (int k = 0; k < n; k += 4) {
-      const Random4 r = philox(key, step | std::uint64_t((begin + k) / 4), id);
-      for (int j = 0; j < 4; ++j) kept |= unsigned(uniform01(r.v[j]) >= probability) << (k + j);
+    if (whole_rows) {
+      kept = uniform01(philox(key, step, id).v[0]) >= probability ? ~0u : 0u;
+    } else {
+      for (int k = 0; k < n; k += 4) {
+        const Random4 r = philox(key, step | std::uint64_t((begin + k) / 4), id);
+        for (int j = 0; j < 4; ++j) kept |= unsigned(uniform01(r.v[j]) >= probability) << (k + j);
+      }
     }
     saved[i] = std::uint8_t(kept);
     rows.apply(dst, src, row, begin, kept);
@@ -93,7 +98,8 @@ class Dropout : public Op {
       for_each(context_, groups(),
                DropoutForward<T>{rows(dst, src), dst, src, args.src[1].as<std::int64_t>(),
                                  static_cast<std::uint8_t*>(args.saved), args.state,
-                                 rng_key(spec_.seed, RngPurpose::dropout) + spec_.layer, spec_.probability});
+                                 rng_key(spec_.seed, RngPurpose::dropout) + spec_.layer, spec_.probability,
+                                 spec_.whole_rows});
     });
   }
 

@@ -22,6 +22,12 @@ std::unique_ptr<Op> make_mse(const MseSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_embedding(const EmbeddingSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_layer_norm(const LayerNormSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_position_embedding(const PositionEmbeddingSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_gated(const GatedSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_scale(const ScaleSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_rotary(const RotarySpec&, const LaunchContext&);
+std::unique_ptr<Op> make_concat(const ConcatSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_slice(const SliceSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_upsample(const UpsampleSpec&, const LaunchContext&);
 std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&, const LaunchContext&, Device&);
 // A visitor of Spec that makes these operations. Backends derive their visitor from it and add the other Specs.
 struct MakeKernelOp {
@@ -41,6 +47,12 @@ struct MakeKernelOp {
   std::unique_ptr<Op> operator()(const EmbeddingSpec& s) const { return make_embedding(s, context); }
   std::unique_ptr<Op> operator()(const LayerNormSpec& s) const { return make_layer_norm(s, context); }
   std::unique_ptr<Op> operator()(const PositionEmbeddingSpec& s) const { return make_position_embedding(s, context); }
+  std::unique_ptr<Op> operator()(const GatedSpec& s) const { return make_gated(s, context); }
+  std::unique_ptr<Op> operator()(const ScaleSpec& s) const { return make_scale(s, context); }
+  std::unique_ptr<Op> operator()(const RotarySpec& s) const { return make_rotary(s, context); }
+  std::unique_ptr<Op> operator()(const ConcatSpec& s) const { return make_concat(s, context); }
+  std::unique_ptr<Op> operator()(const SliceSpec& s) const { return make_slice(s, context); }
+  std::unique_ptr<Op> operator()(const UpsampleSpec& s) const { return make_upsample(s, context); }
 };
 
 // dst = src, converted between any two of f32, bf16 and f16.

@@ -31,6 +31,14 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
   m.dropout = float(c.model.dropout);
   m.label_smoothing = float(c.model.label_smoothing);
   m.layers = c.model.layers;
+  m.size = c.model.size;
+  m.blocks = c.model.blocks;
+  m.heads = c.model.heads;
+  m.key_heads = c.model.key_heads;
+  m.feed_forward = c.model.feed_forward;
+  m.patch = c.model.patch;
+  m.rotary_base = c.model.rotary_base;
+  m.drop_path = c.model.drop_path;
   m.seed = c.run.seed;
   m.mean_squared_error = !data.y.labels;
   m.tokens = data.view.sample == SampleKind::tokens;

@@ -64,12 +64,14 @@ MR_TARGET_CLONES Products products(const float* dy, const float* x, const float*
   }
   return sum;
 }
+struct Means {  // of one position
+  float x, inverse, g, gx;
+};
 // dx = (dy * gamma - mean_g - xhat * mean_gx) * inverse
 MR_TARGET_CLONES void gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict x,
-                               const float* __restrict gamma, float mean, float inverse, float mean_g, float mean_gx,
-                               std::int64_t n) {
+                               const float* __restrict gamma, Means mean, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i)
-    dx[i] = (dy[i] * gamma[i] - mean_g - (x[i] - mean) * inverse * mean_gx) * inverse;
+    dx[i] = (dy[i] * gamma[i] - mean.g - (x[i] - mean.x) * mean.inverse * mean.gx) * mean.inverse;
 }
 MR_TARGET_CLONES void add_weight_gradients(float* __restrict gamma, float* __restrict beta, const float* __restrict dy,
                                            const float* __restrict x, float mean, float inverse, std::int64_t n) {
@@ -128,7 +130,7 @@ class LayerNorm : public Op {
           const Products sum = products(dy, x, gamma, m.mean, m.inverse, channels_);
           const float mean_g = layer() ? sum.g / float(channels_) : 0;
           float* dx = float_target(args.diff_src[0], p * channels_, row.y.data());
-          gradient(dx, dy, x, gamma, m.mean, m.inverse, mean_g, sum.gx / float(channels_), channels_);
+          gradient(dx, dy, x, gamma, {m.mean, m.inverse, mean_g, sum.gx / float(channels_)}, channels_);
           write_floats(args.diff_src[0], p * channels_, channels_, dx);
         }
       }

@@ -1,4 +1,4 @@
-#include "cpu/attention_blocks.hpp"
+#include "cpu/tokens/attention_blocks.hpp"
 
 #include <algorithm>
 #include <cmath>

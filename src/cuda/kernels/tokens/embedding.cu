@@ -6,7 +6,7 @@
 #include "cuda/block/divider.hpp"
 #include "cuda/block/vectorized_loop.hpp"
 #include "cuda/kernels/kernels.hpp"
-#include "cuda/kernels/token_order.hpp"
+#include "cuda/kernels/tokens/token_order.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "cpu/attention_blocks.hpp"
 #include "cpu/common/ops.hpp"
 #include "cpu/common/tile.hpp"
 #include "cpu/onednn/onednn_op.hpp"
+#include "cpu/tokens/attention_blocks.hpp"
 
 namespace millrace::cpu {
 namespace {

@@ -1,0 +1,132 @@
+#include "cpu/common/activation_kernels.hpp"
+
+#include "cpu/common/vector_math.hpp"
+#include "millrace/base/target_clones.hpp"
+
+namespace millrace::cpu {
+namespace {
+
+MR_TARGET_CLONES void relu(float* __restrict y, const float* __restrict x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] < 0 ? 0 : x[i];
+}
+MR_TARGET_CLONES void relu_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict y,
+                                    std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float g = dy[i];
+    dx[i] = y[i] <= 0 ? 0 : g;
+  }
+}
+MR_TARGET_CLONES void tanh(float* __restrict y, const float* __restrict x, std::int64_t n) {
+  const ExpBounds bounds;
+  for (std::int64_t i = 0; i < n; ++i) y[i] = fast_tanh(x[i], bounds);
+}
+MR_TARGET_CLONES void tanh_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict y,
+                                    std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * (1 - y[i] * y[i]);
+}
+MR_TARGET_CLONES void gelu(float* __restrict y, const float* __restrict x, std::int64_t n) {
+  const ExpBounds bounds;
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * fast_normal(x[i], bounds).cumulative;
+}
+MR_TARGET_CLONES void gelu_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict x,
+                                    std::int64_t n) {
+  const ExpBounds bounds;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Normal normal = fast_normal(x[i], bounds);
+    dx[i] = dy[i] * (normal.cumulative + x[i] * normal.density);
+  }
+}
+MR_TARGET_CLONES void gelu_tanh(float* __restrict y, const float* __restrict x, std::int64_t n) {
+  const ExpBounds bounds;
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * fast_tanh_normal(x[i], bounds).cumulative;
+}
+MR_TARGET_CLONES void gelu_tanh_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict x,
+                                         std::int64_t n) {
+  const ExpBounds bounds;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Normal normal = fast_tanh_normal(x[i], bounds);
+    dx[i] = dy[i] * (normal.cumulative + x[i] * normal.density);
+  }
+}
+
+MR_TARGET_CLONES void silu(float* __restrict y, const float* __restrict x, std::int64_t n) {
+  const ExpBounds bounds;
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * fast_sigmoid(x[i], bounds);
+}
+MR_TARGET_CLONES void silu_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict x,
+                                    std::int64_t n) {
+  const ExpBounds bounds;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float s = fast_sigmoid(x[i], bounds);
+    dx[i] = dy[i] * s * (1 + x[i] * (1 - s));
+  }
+}
+MR_TARGET_CLONES void sigmoid(float* __restrict y, const float* __restrict x, std::int64_t n) {
+  const ExpBounds bounds;
+  for (std::int64_t i = 0; i < n; ++i) y[i] = fast_sigmoid(x[i], bounds);
+}
+MR_TARGET_CLONES void sigmoid_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict y,
+                                       std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * y[i] * (1 - y[i]);
+}
+MR_TARGET_CLONES void leaky_relu(float* __restrict y, const float* __restrict x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * (x[i] < 0 ? 0.01f : 1.0f);
+}
+MR_TARGET_CLONES void leaky_relu_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict y,
+                                          std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * (y[i] <= 0 ? 0.01f : 1.0f);
+}
+MR_TARGET_CLONES void elu(float* __restrict y, const float* __restrict x, std::int64_t n) {
+  const ExpBounds bounds;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float low = fast_expm1(with_bits(bits_of(x[i]) | sign_bit), bounds);
+    y[i] = x[i] < 0 ? low : x[i];
+  }
+}
+MR_TARGET_CLONES void elu_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict y,
+                                   std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * (1 + (y[i] < 0 ? y[i] : 0.0f));
+}
+MR_TARGET_CLONES void hardswish(float* __restrict y, const float* __restrict x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float low = x[i] < -3 ? -3 : x[i], gate = (low > 3 ? 3 : low) + 3;
+    y[i] = x[i] * (gate * (1.0f / 6));
+  }
+}
+MR_TARGET_CLONES void hardswish_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict x,
+                                         std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float slope = x[i] * (1.0f / 3) + 0.5f, low = x[i] < -3 ? 0.0f : slope;
+    dx[i] = dy[i] * (x[i] > 3 ? 1.0f : low);
+  }
+}
+
+}  // namespace
+
+ActivationKernels activation_kernels(Activation kind) {
+  switch (kind) {
+    case Activation::relu:
+      return {&relu, &relu_gradient};
+    case Activation::tanh:
+      return {&tanh, &tanh_gradient};
+    case Activation::gelu:
+      return {&gelu, &gelu_gradient};
+    case Activation::gelu_tanh:
+      return {&gelu_tanh, &gelu_tanh_gradient};
+    case Activation::silu:
+      return {&silu, &silu_gradient};
+    case Activation::sigmoid:
+      return {&sigmoid, &sigmoid_gradient};
+    case Activation::leaky_relu:
+      return {&leaky_relu, &leaky_relu_gradient};
+    case Activation::elu:
+      return {&elu, &elu_gradient};
+    case Activation::hardswish:
+      return {&hardswish, &hardswish_gradient};
+    case Activation::none:
+      break;
+  }
+  return {};
+}
+
+}  // namespace millrace::cpu

@@ -1,0 +1,17 @@
+// The activation functions over arrays of float.
+#pragma once
+#include <cstdint>
+
+#include "millrace/ops/op.hpp"
+
+namespace millrace::cpu {
+
+struct ActivationKernels {
+  void (*forward)(float* y, const float* x, std::int64_t n) = nullptr;
+  // kept: x if backward_reads_src(), otherwise y.
+  void (*backward)(float* dx, const float* dy, const float* kept, std::int64_t n) = nullptr;
+};
+// Null for Activation::none.
+ActivationKernels activation_kernels(Activation);
+
+}  // namespace millrace::cpu

@@ -1,0 +1,83 @@
+// The layers of GraphBuilder for tokens, and those that copy blocks.
+#include "millrace/base/error.hpp"
+#include "millrace/model/graph.hpp"
+
+namespace millrace {
+
+int GraphBuilder::embedding(const std::string& name, std::int64_t vocabulary, std::int64_t width) {
+  EmbeddingSpec spec{shape(Graph::x), graph_.values[Graph::x].dtype, vocabulary, width, graph_.dtype, graph_.mode};
+  const int table = parameter(name + ".weight", spec.weight(), Parameter::Init::scaled_uniform, 1, true);
+  return node(name, spec, {Graph::x}, spec.dst(), {table});
+}
+
+int GraphBuilder::layer_norm(const std::string& name, int src, LayerNormSpec::Kind kind, bool bias, float epsilon) {
+  const LayerNormSpec spec{shape(src), kind, bias, epsilon, graph_.dtype, graph_.mode};
+  const Shape channels{spec.channels()};
+  std::vector<int> parameters{parameter(name + ".weight", channels, Parameter::Init::one, channels[0], false)};
+  if (bias) parameters.push_back(parameter(name + ".bias", channels, Parameter::Init::zero, channels[0], false));
+  return node(name, spec, {src}, spec.dst(), parameters);
+}
+
+int GraphBuilder::position_embedding(const std::string& name, int src, bool class_token) {
+  const PositionEmbeddingSpec spec{shape(src), class_token, graph_.dtype, graph_.mode};
+  std::vector<int> parameters{parameter(name + ".weight", spec.weight(), Parameter::Init::scaled_uniform, 1, true)};
+  if (class_token)
+    parameters.push_back(parameter(name + ".class_token", {spec.channels()}, Parameter::Init::zero, 1, false));
+  return node(name, spec, {src}, spec.dst(), parameters);
+}
+
+int GraphBuilder::attention(const std::string& name, int src, std::int64_t heads, std::int64_t key_heads, bool causal) {
+  Shape dst = shape(src);
+  const Shape positions{dst[0], dst.rank < 2 ? 1 : dst.row_count() / dst[-1], dst[-1]};
+  const AttentionSpec spec{positions, heads, key_heads, causal, graph_.dtype, graph_.mode};
+  spec.check();
+  dst[-1] = spec.dst()[-1];
+  return node(name, spec, {src}, dst);
+}
+
+int GraphBuilder::rotary(const std::string& name, int src, std::int64_t heads, std::int64_t key_heads, float theta) {
+  const RotarySpec spec{shape(src), heads, key_heads, theta, graph_.dtype, graph_.mode};
+  spec.check();
+  return node(name, spec, {src}, spec.dst());
+}
+
+int GraphBuilder::gated(const std::string& name, int src, Activation kind) {
+  const GatedSpec spec{shape(src), kind, graph_.dtype, graph_.mode};
+  if (spec.src[-1] % 2 != 0)
+    fail(Exit::config, "model: layer '{}' divides its channels into two halves, but its input {} has {} of them", name,
+         spec.src.str(), spec.src[-1]);
+  return node(name, spec, {src}, spec.dst());
+}
+
+int GraphBuilder::scale(const std::string& name, int src, double initial) {
+  const ScaleSpec spec{shape(src), graph_.dtype, graph_.mode};
+  const int weight = parameter(name + ".weight", {spec.src[-1]}, Parameter::Init::constant, 1, false);
+  graph_.parameters.back().init_value = initial;
+  return node(name, spec, {src}, spec.dst(), {weight});
+}
+
+int GraphBuilder::concat(const std::string& name, int a, int b, int axis) {
+  Shape expected = shape(a);
+  if (expected.rank == shape(b).rank) expected[axis] = shape(b)[axis];
+  if (shape(b) != expected)
+    fail(Exit::config, "model: layer '{}' joins {} and {}. all extents but that of axis {} must be equal", name,
+         shape(a).str(), shape(b).str(), axis - 1);
+  const ConcatSpec spec{shape(a), shape(b), axis, graph_.dtype, graph_.mode};
+  return node(name, spec, {a, b}, spec.dst());
+}
+
+int GraphBuilder::slice(const std::string& name, int src, int axis, std::int64_t begin, std::int64_t count) {
+  const std::int64_t extent = shape(src)[axis];
+  if (begin + count > extent)
+    fail(Exit::config, "model: layer '{}' takes elements {} to {} of axis {}, but its input {} has {}", name, begin,
+         begin + count - 1, axis - 1, shape(src).str(), extent);
+  const SliceSpec spec{shape(src), axis, begin, count, graph_.dtype, graph_.mode};
+  return node(name, spec, {src}, spec.dst());
+}
+
+int GraphBuilder::upsample(const std::string& name, int src, UpsampleSpec::Kind kind, std::int64_t factor) {
+  const UpsampleSpec spec{shape(src), kind, factor, graph_.dtype, graph_.mode};
+  return node(name, spec, {src}, spec.dst());
+}
+
+}  // namespace millrace

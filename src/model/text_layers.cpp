@@ -1,0 +1,165 @@
+#include "model/text_layers.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <sstream>
+
+namespace millrace {
+namespace {
+
+// Parses KERNEL and the options of a sliding window. A single number applies to all dimensions. default_stride 0: the
+// stride equals the kernel.
+Window window(TextLine& line, const std::string& kernel, int rank, std::int64_t default_stride) {
+  Window w;
+  w.rank = rank;
+  std::vector<std::int64_t> sizes;
+  std::istringstream in(kernel);
+  for (std::string part; std::getline(in, part, 'x');) sizes.push_back(line.number(part, "kernel size"));
+  if (sizes.size() != 1 && int(sizes.size()) != rank)
+    line.refuse(fmt::format("kernel {} does not fit data with {} spatial dimensions", kernel, rank));
+  for (int a = 0; a < rank; ++a) w.kernel[std::size_t(a)] = sizes[sizes.size() == 1 ? 0 : std::size_t(a)];
+  const auto pad = line.named.find("pad");
+  const bool same = pad != line.named.end() && pad->second == "same";
+  if (same) line.named.erase(pad);
+  const std::int64_t dilation = line.option("dilation", 1), padding = line.option("pad", 0, 0);
+  const std::int64_t stride = line.option("stride", default_stride);
+  for (int a = 0; a < rank; ++a) {
+    if (w.kernel[std::size_t(a)] < 1) line.refuse("the kernel must be at least 1");
+    w.dilation[std::size_t(a)] = dilation;
+    w.stride[std::size_t(a)] = stride > 0 ? stride : w.kernel[std::size_t(a)];
+    const std::int64_t reach = dilation * (w.kernel[std::size_t(a)] - 1);
+    // More would give results of padding only. A pool also needs at least half of its window inside the image.
+    const std::int64_t max_pad = line.kind == "conv" ? reach : (reach + 1) / 2;
+    w.pad[std::size_t(a)] = same ? reach / 2 : padding;
+    if (w.pad[std::size_t(a)] > max_pad)
+      line.refuse(fmt::format("pad={} is too large for its kernel (at most {})", w.pad[std::size_t(a)], max_pad));
+  }
+  return w;
+}
+
+int make_window_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src) {
+  const int rank = g.shape(src).spatial_rank();
+  if (rank < 1)
+    line.refuse(fmt::format("needs spatial dimensions, but its input has the shape {}", g.shape(src).str()));
+  if (line.kind == "globalpool") return g.pool(name, src, PoolSpec::Kind::global, Window{});
+  if (line.kind != "conv") {
+    const Window w = window(line, line.word(0, "a kernel"), rank, 0);
+    return g.pool(name, src, line.kind == "maxpool" ? PoolSpec::Kind::max : PoolSpec::Kind::average, w);
+  }
+  const std::int64_t channels = line.number(line.word(0, "a number of channels"), "number of channels");
+  const Window w = window(line, line.words.size() > 1 ? line.words[1] : "1", rank, 1);
+  const std::int64_t groups = line.option("groups", 1);
+  if (channels < 1 || groups < 1) line.refuse("channels and groups must be at least 1");
+  return g.conv(name, src, channels, w, line.flag("bias", false), groups);
+}
+
+int make_embedding(GraphBuilder& g, TextLine& line, const std::string& name, int src, const ModelSpec& spec) {
+  if (src != Graph::x) line.refuse("embedding accepts only the samples, and only with data.sample = tokens");
+  const std::int64_t width = line.number(line.word(0, "a width"), "width"),
+                     vocabulary = line.option("vocabulary", spec.outputs);
+  if (width < 1) line.refuse("the width must be at least 1");
+  if (vocabulary < spec.outputs)
+    line.refuse(fmt::format("the vocabulary must be at least {} (the data has tokens up to {})", spec.outputs,
+                            spec.outputs - 1));
+  return g.embedding(name, vocabulary, width);
+}
+
+int make_linear(GraphBuilder& g, TextLine& line, const std::string& name, int src, const ModelSpec& spec) {
+  const std::string& width = line.word(0, "a number of features");
+  const std::int64_t features = width == "outputs" ? spec.outputs : line.number(width, "number of features");
+  const bool flatten = line.choice("axis", {"all", "last"}) == "all";
+  const std::string shared = line.take("weights");
+  const int dst = g.linear(name, src, features, line.flag("bias", true), flatten);
+  if (!shared.empty() && !g.tie_weights(name, shared))
+    line.refuse(fmt::format("no layer '{}' has weights of the shape {}x{}", shared, features,
+                            flatten ? g.shape(src).row_count() : g.shape(src)[-1]));
+  return dst;
+}
+
+int make_dropout(GraphBuilder& g, const TextLine& line, const std::string& name, int src, std::uint64_t seed) {
+  float p = -1;
+  const std::string& word = line.word(0, "a probability");
+  const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), p);
+  if (problem != std::errc() || end != word.data() + word.size() || !(p >= 0 && p < 1))
+    line.refuse(fmt::format("'{}' is not a probability (a number of at least 0 and below 1)", word));
+  return g.dropout(name, src, p, seed, line.kind == "droppath");
+}
+
+int make_norm(GraphBuilder& g, TextLine& line, const std::string& name, int src) {
+  if (line.kind == "batchnorm") return g.batch_norm(name, src);
+  const bool layer = line.kind == "layernorm";
+  const auto kind = layer ? LayerNormSpec::Kind::layer : LayerNormSpec::Kind::rms;
+  return g.layer_norm(name, src, kind, layer && line.flag("bias", true), float(line.real("epsilon", 1e-5, 0, 1)));
+}
+
+int make_attention(GraphBuilder& g, TextLine& line, const std::string& name, int src) {
+  const std::int64_t heads = line.option("heads", 1), key_heads = line.option("key_heads", heads);
+  const bool causal = line.take_word("causal"), turned = line.named.contains("rotary");
+  const double theta = line.real("rotary", 0, 1, 1e30);
+  if (!line.words.empty()) line.refuse(fmt::format("'{}' is not an option of attention", line.words[0]));
+  if (turned) src = g.rotary(name + ".rotary", src, heads, key_heads, float(theta));
+  return g.attention(name, src, heads, key_heads, causal);
+}
+
+int make_gated(GraphBuilder& g, const TextLine& line, const std::string& name, int src) {
+  const std::string word = line.words.empty() ? "sigmoid" : line.words[0];
+  const ActivationTraits* found = find_activation(word);
+  if (!found) line.refuse(fmt::format("'{}' is no activation. use one of {}", word, activation_names()));
+  return g.gated(name, src, found->kind);
+}
+
+// axis= counts the axes of a sample from 0; without it, the channels.
+int axis_of(const GraphBuilder& g, TextLine& line, int src) {
+  const int last = g.shape(src).rank - 1;
+  const std::int64_t axis = line.option("axis", last - 1, 0) + 1;
+  if (axis > last) line.refuse(fmt::format("its input {} has no axis {}", g.shape(src).str(), axis - 1));
+  return int(axis);
+}
+
+int make_slice(GraphBuilder& g, TextLine& line, const std::string& name, int src) {
+  const std::int64_t begin = line.number(line.word(0, "the first element"), "number of an element"),
+                     count = line.number(line.word(1, "a number of elements"), "number of elements");
+  if (count < 1) line.refuse("the number of elements must be at least 1");
+  return g.slice(name, src, axis_of(g, line, src), begin, count);
+}
+
+int make_upsample(GraphBuilder& g, TextLine& line, const std::string& name, int src) {
+  const std::int64_t factor = line.number(line.word(0, "a factor"), "factor");
+  if (factor < 1) line.refuse("the factor must be at least 1");
+  if (g.shape(src).spatial_rank() < 1)
+    line.refuse(fmt::format("needs spatial dimensions, but its input has the shape {}", g.shape(src).str()));
+  const bool linear = line.choice("mode", {"nearest", "linear"}) == "linear";
+  return g.upsample(name, src, linear ? UpsampleSpec::Kind::linear : UpsampleSpec::Kind::nearest, factor);
+}
+
+}  // namespace
+
+int make_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src, const ModelSpec& spec) {
+  const std::string& kind = line.kind;
+  if (kind == "embedding") return make_embedding(g, line, name, src, spec);
+  if (src == Graph::x) line.refuse("the samples are tokens, which only `embedding WIDTH` accepts");
+  if (kind == "conv" || kind == "maxpool" || kind == "avgpool" || kind == "globalpool")
+    return make_window_layer(g, line, name, src);
+  if (kind == "batchnorm" || kind == "layernorm" || kind == "rmsnorm") return make_norm(g, line, name, src);
+  if (const auto* activation = find_activation(kind)) return g.activation(name, src, activation->kind);
+  if (kind == "linear") return make_linear(g, line, name, src, spec);
+  if (kind == "dropout" || kind == "droppath") return make_dropout(g, line, name, src, spec.seed);
+  if (kind == "attention") return make_attention(g, line, name, src);
+  if (kind == "positions") return g.position_embedding(name, src, line.flag("class_token", false));
+  if (kind == "glu") return make_gated(g, line, name, src);
+  if (kind == "scale") return g.scale(name, src, line.real("init", 1, -1e6, 1e6));
+  if (kind == "slice") return make_slice(g, line, name, src);
+  if (kind == "upsample") return make_upsample(g, line, name, src);
+  line.refuse(
+      fmt::format("unknown layer '{}'. use one of conv, embedding, positions, batchnorm, layernorm, rmsnorm, {}, glu, "
+                  "scale, attention, dropout, droppath, linear, maxpool, avgpool, globalpool, upsample, add, concat, "
+                  "slice, or a block of repeat or residual",
+                  kind, activation_names()));
+}
+
+int make_join(GraphBuilder& g, TextLine& line, const std::string& name, int src, int other) {
+  return line.kind == "add" ? g.add(name, src, other) : g.concat(name, src, other, axis_of(g, line, src));
+}
+
+}  // namespace millrace

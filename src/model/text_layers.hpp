@@ -1,0 +1,13 @@
+// The layer of one line of model.layers.
+#pragma once
+#include "millrace/model/zoo.hpp"
+#include "model/text_line.hpp"
+
+namespace millrace {
+
+// Adds the layer of a line whose kind is none of `add`, `concat`, `repeat` and `residual`.
+int make_layer(GraphBuilder&, TextLine&, const std::string& name, int src, const ModelSpec&);
+// The same for `add` and `concat`. other: the result of the named line.
+int make_join(GraphBuilder&, TextLine&, const std::string& name, int src, int other);
+
+}  // namespace millrace

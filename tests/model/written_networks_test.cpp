@@ -1,0 +1,143 @@
+// The networks that are written in the text form.
+#include <gtest/gtest.h>
+
+#include "millrace/model/layout.hpp"
+#include "millrace/model/zoo.hpp"
+#include "support/expect_error.hpp"
+
+namespace millrace {
+namespace {
+
+using test::expect_error;
+
+ModelSpec spec_of(const std::string& name, const std::string& size, std::int64_t outputs) {
+  ModelSpec spec;
+  spec.name = name;
+  spec.size = size;
+  spec.outputs = outputs;
+  spec.tokens = name == "gpt2" || name == "llama";
+  return spec;
+}
+Graph language(const ModelSpec& spec, std::int64_t window) {
+  return build_model(spec, {1, {window}, DType::u16, {window}, true}, DType::f32, Mode::train);
+}
+Graph images(const ModelSpec& spec, std::int64_t side = 224) {
+  return build_model(spec, {1, {side, side, 3}, DType::u8, {}, true}, DType::f32, Mode::train);
+}
+
+// OpenAI's checkpoints, as Hugging Face counts them.
+TEST(WrittenNetworks, Gpt2HasThePublishedParameterCounts) {
+  EXPECT_EQ(language(spec_of("gpt2", "124M", 50257), 1024).parameter_count(), 124439808);
+  EXPECT_EQ(language(spec_of("gpt2", "350M", 50257), 1024).parameter_count(), 354823168);
+  EXPECT_EQ(language(spec_of("gpt2", "774M", 50257), 1024).parameter_count(), 774030080);
+  EXPECT_EQ(language(spec_of("gpt2", "1558M", 50257), 1024).parameter_count(), 1557611200);
+}
+
+// TinyLlama-1.1B, Llama-2-7b, Meta-Llama-3-8B.
+TEST(WrittenNetworks, LlamaHasThePublishedParameterCounts) {
+  EXPECT_EQ(language(spec_of("llama", "1.1B", 32000), 16).parameter_count(), 1100048384);
+  EXPECT_EQ(language(spec_of("llama", "7B", 32000), 16).parameter_count(), 6738415616);
+  EXPECT_EQ(language(spec_of("llama", "8B", 128256), 16).parameter_count(), 8030261248);
+}
+
+// timm's vit_*_patch16_224 and convnext_tiny.
+TEST(WrittenNetworks, ImageNetworksHaveThePublishedParameterCounts) {
+  EXPECT_EQ(images(spec_of("vit", "tiny", 1000)).parameter_count(), 5717416);
+  EXPECT_EQ(images(spec_of("vit", "small", 1000)).parameter_count(), 22050664);
+  EXPECT_EQ(images(spec_of("vit", "base", 1000)).parameter_count(), 86567656);
+  EXPECT_EQ(images(spec_of("convnext", "tiny", 1000)).parameter_count(), 28589128);
+}
+
+// The articles state 4.5 and 17.6 giga multiply-adds.
+TEST(WrittenNetworks, ImageNetworksHaveThePublishedWork) {
+  EXPECT_NEAR(images(spec_of("convnext", "tiny", 1000)).forward_flops() / 2, 4.46e9, 0.02e9);
+  EXPECT_NEAR(images(spec_of("vit", "base", 1000)).forward_flops() / 2, 17.58e9, 0.05e9);
+}
+
+TEST(WrittenNetworks, KeysReplaceWhatASizeHas) {
+  ModelSpec spec = spec_of("gpt2", "124M", 256);
+  spec.blocks = 2;
+  spec.width = 64;
+  spec.heads = 2;
+  const std::int64_t block = 2 * 2 * 64 + (64 * 3 + 64 + 4 * 64 + 64) + 64 * 64 * (3 + 1 + 4 + 4);
+  EXPECT_EQ(language(spec, 8).parameter_count(), 256 * 64 + 8 * 64 + 2 * block + 2 * 64);
+  spec.heads = 5;
+  expect_error(Exit::config, "model.heads: 5 heads do not divide a width of 64", [&] { language(spec, 8); });
+}
+
+TEST(WrittenNetworks, StochasticDepthRisesWithTheBlock) {
+  ModelSpec spec = spec_of("vit", "tiny", 10);
+  spec.drop_path = 0.22;
+  std::vector<float> found;
+  for (const Node& node : images(spec, 32).nodes)
+    if (const auto* dropout = std::get_if<DropoutSpec>(&node.spec)) {
+      EXPECT_TRUE(dropout->whole_rows);
+      found.push_back(dropout->probability);
+    }
+  ASSERT_EQ(found.size(), 22u) << "two in each block but the first";
+  EXPECT_FLOAT_EQ(found.front(), 0.02f);
+  EXPECT_FLOAT_EQ(found.back(), 0.22f);
+}
+
+TEST(WrittenNetworks, LayerScaleBeginsWithItsConstant) {
+  const Graph g = images(spec_of("convnext", "tiny", 10), 32);
+  const ParameterLayout layout(g);
+  std::vector<float> master(std::size_t(layout.count)), running(std::size_t(layout.stats_count));
+  layout.initialise(g, 1, master.data(), running.data());
+  int scales = 0;
+  for (std::size_t p = 0; p < g.parameters.size(); ++p)
+    if (g.parameters[p].name.ends_with(".gamma.weight")) {
+      ++scales;
+      EXPECT_EQ(master[std::size_t(layout.parameters[p].begin)], 1e-6f) << g.parameters[p].name;
+    }
+  EXPECT_EQ(scales, 18);
+}
+
+TEST(WrittenNetworks, WhatDoesNotFitIsRefused) {
+  expect_error(Exit::config, "model.size: gpt2 has no size '125M'. use one of tiny, 124M",
+               [] { language(spec_of("gpt2", "125M", 100), 8); });
+  expect_error(Exit::config, "set data.sample = tokens and data.token_labels = every",
+               [] { images(spec_of("gpt2", "tiny", 100)); });
+  expect_error(Exit::config, "vit does not accept tokens", [] {
+    ModelSpec spec = spec_of("vit", "tiny", 10);
+    spec.tokens = true;
+    language(spec, 8);
+  });
+}
+
+TEST(WrittenNetworks, TextJoinsSlicesAndUpsamples) {
+  ModelSpec spec = spec_of("layers", "auto", 10);
+  spec.layers = {"conv 8 3 pad=same as=a",
+                 "maxpool 2",
+                 "conv 16 3 pad=same",
+                 "upsample 2 mode=linear as=up",
+                 "concat a",
+                 "glu silu",
+                 "scale init=0.5",
+                 "slice 0 3 axis=0 as=top",
+                 "slice 1 3 axis=0 from=up",
+                 "globalpool",
+                 "linear outputs"};
+  const Graph g = images(spec, 8);
+  std::vector<std::string> kinds;
+  for (const Node& node : g.nodes)
+    kinds.push_back(
+        fmt::format("{} {}", name_of(node.spec), node.dst < 0 ? "" : g.values[std::size_t(node.dst)].shape.str()));
+  EXPECT_EQ(kinds[4], "upsample 1x8x8x16");
+  EXPECT_EQ(kinds[5], "concat 1x8x8x24");
+  EXPECT_EQ(kinds[6], "gated 1x8x8x12");
+  EXPECT_EQ(kinds[8], "slice 1x3x8x12");
+  for (const auto& [line, message] : {std::pair{"concat a axis=1", "all extents but that of axis 1 must be equal"},
+                                      {"slice 5 4 axis=0", "takes elements 5 to 8 of axis 0"},
+                                      {"slice 0 1 axis=3", "has no axis 3"},
+                                      {"glu softmax", "'softmax' is no activation"},
+                                      {"upsample 0", "must be at least 1"},
+                                      {"upsample 2 mode=cubic", "mode=cubic must be one of nearest, linear"},
+                                      {"scale init=x", "init=x is not a number"}}) {
+    spec.layers = {"conv 8 3 pad=same as=a", "maxpool 2", line, "globalpool", "linear outputs"};
+    expect_error(Exit::config, message, [&] { images(spec, 8); });
+  }
+}
+
+}  // namespace
+}  // namespace millrace
