@@ -84,9 +84,6 @@ class CudaBackend : public Backend {
     using MakeKernelOp::operator();
     std::unique_ptr<Op> operator()(const ConvSpec& s) const { return make_conv(s, b.context_, b.cudnn_); }
     std::unique_ptr<Op> operator()(const LinearSpec& s) const { return make_linear(s, b.context_, *b.cublas_); }
-    std::unique_ptr<Op> operator()(const AttentionSpec&) const {
-      fail(Exit::config, "attention runs on the processor only so far. set run.device = cpu");
-    }
   };
   CudaDevice& device_;
   LaunchContext context_;

@@ -22,6 +22,7 @@ std::unique_ptr<Op> make_mse(const MseSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_embedding(const EmbeddingSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_layer_norm(const LayerNormSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_position_embedding(const PositionEmbeddingSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_attention(const AttentionSpec&, const LaunchContext&);
 std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&, const LaunchContext&, Device&);
 // A visitor of Spec that makes these operations. Backends derive their visitor from it and add the other Specs.
 struct MakeKernelOp {
@@ -41,6 +42,7 @@ struct MakeKernelOp {
   std::unique_ptr<Op> operator()(const EmbeddingSpec& s) const { return make_embedding(s, context); }
   std::unique_ptr<Op> operator()(const LayerNormSpec& s) const { return make_layer_norm(s, context); }
   std::unique_ptr<Op> operator()(const PositionEmbeddingSpec& s) const { return make_position_embedding(s, context); }
+  std::unique_ptr<Op> operator()(const AttentionSpec& s) const { return make_attention(s, context); }
 };
 
 // dst = src, converted between any two of f32, bf16 and f16.

@@ -43,9 +43,7 @@ class PositionEmbedding : public Op {
     if (count_ > max_index)
       fail(Exit::config, "position embedding: rows of {} values are more than the kernels can index", count_);
   }
-  MemoryRequirements memory_requirements() const override {
-    return {column_sums_bytes(rows_, count_, context_), 0, 0};
-  }
+  MemoryRequirements memory_requirements() const override { return {column_sums_bytes(rows_, count_, context_), 0, 0}; }
   std::string implementation() const override { return "kernel"; }
 
   void forward(const OpArgs& args) override {
