@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "cuda/dnn/attention.hpp"
 #include "cuda/dnn/conv.hpp"
 #include "cuda/dnn/cublas.hpp"
 #include "cuda/dnn/cudnn.hpp"
@@ -84,9 +85,7 @@ class CudaBackend : public Backend {
     using MakeKernelOp::operator();
     std::unique_ptr<Op> operator()(const ConvSpec& s) const { return make_conv(s, b.context_, b.cudnn_); }
     std::unique_ptr<Op> operator()(const LinearSpec& s) const { return make_linear(s, b.context_, *b.cublas_); }
-    std::unique_ptr<Op> operator()(const AttentionSpec&) const {
-      fail(Exit::config, "attention runs on the processor only so far. set run.device = cpu");
-    }
+    std::unique_ptr<Op> operator()(const AttentionSpec& s) const { return make_attention(s, b.context_, b.cudnn_); }
   };
   CudaDevice& device_;
   LaunchContext context_;

@@ -99,15 +99,36 @@ void backward_passes(const PositionEmbeddingSpec& s, OpPasses& out) {
   if (out.wants_gradient(0)) out.add(PassKind::embedding, 2 * tensor_bytes(s.src, s.dtype));
 }
 
-// Not built for CUDA yet: what a fused kernel in each direction reads and writes.
-void forward_passes(const AttentionSpec& s, OpPasses& out) {
-  const double bytes = tensor_bytes(s.src, s.dtype) + tensor_bytes(s.dst(), s.dtype);
-  out.add_product(PassKind::attention, bytes, s.flops(), s.dtype);
+namespace {
+// src/cuda/dnn/attention.cpp: whether cuDNN computes it, on tensor cores. The kernels multiply in float32.
+bool by_cudnn(const AttentionSpec& s) {
+  return s.dtype != DType::f32 && s.head_size() % 8 == 0 && s.head_size() <= 256;
 }
+double one_float_for_each_query(const AttentionSpec& s) {
+  return double(s.src[0] * s.heads * s.positions()) * sizeof(float);
+}
+}  // namespace
+
+// Keys and values are read from the cache by all blocks but the first. A plan of cuDNN counts as one launch, as for
+// convolutions.
+void forward_passes(const AttentionSpec& s, OpPasses& out) {
+  const double bytes = tensor_bytes(s.src, s.dtype) + tensor_bytes(s.dst(), s.dtype) +
+                       (s.mode == Mode::train || by_cudnn(s) ? one_float_for_each_query(s) : 0);
+  out.add_product(PassKind::attention, bytes, s.flops(), by_cudnn(s) ? s.dtype : DType::f32);
+}
+// Backward reads src, dst, diff_dst and the logarithms of the sums, and writes diff_src. cuDNN and the first kernel
+// store a float for each query, which the blocks of the keys read. Of the kernels, the first computes the gradient of
+// the queries, in three products, and the second those of keys and values, in four.
 void backward_passes(const AttentionSpec& s, OpPasses& out) {
   if (!out.wants_gradient(0)) return;
-  const double bytes = 2 * (tensor_bytes(s.src, s.dtype) + tensor_bytes(s.dst(), s.dtype));
-  out.add_product(PassKind::attention, bytes, 2.5 * s.flops(), s.dtype);
+  const double src = tensor_bytes(s.src, s.dtype), dst = tensor_bytes(s.dst(), s.dtype),
+               of_queries = one_float_for_each_query(s);
+  if (by_cudnn(s)) {
+    out.add_product(PassKind::attention, 2 * (src + dst) + 3 * of_queries, 2.5 * s.flops(), s.dtype);
+    return;
+  }
+  out.add_product(PassKind::attention, src + 3 * dst + 2 * of_queries, 1.5 * s.flops(), DType::f32);
+  out.add_product(PassKind::attention, 2 * src + 2 * of_queries, 2 * s.flops(), DType::f32);
 }
 
 void forward_passes(const GatedSpec& s, OpPasses& out) {

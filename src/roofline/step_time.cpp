@@ -26,7 +26,8 @@ int labels_of(const Graph& graph) {
 }
 
 void add(PassTotal& total, const Pass& pass, const GpuModel& gpu, bool tf32) {
-  const double rate = gpu.product_rate(pass.factors, tf32);
+  // The kernels of attention multiply float32 exactly.
+  const double rate = gpu.product_rate(pass.factors, tf32 && pass.kind != PassKind::attention);
   const double memory = pass.bytes / gpu.memory_bandwidth, compute = pass.flops / rate;
   const double memory_seconds = memory / gpu.memory_efficiency, compute_seconds = compute / gpu.tensor_efficiency;
   const bool bound_by_memory = memory_seconds >= compute_seconds;

@@ -7,6 +7,7 @@
 #include <deque>
 
 #include "cuda/dnn/conv.hpp"
+#include "cuda/dnn/conv_graph.hpp"
 #include "cuda/dnn/cudnn.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/comm/world.hpp"

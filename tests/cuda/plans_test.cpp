@@ -9,6 +9,7 @@
 
 #include "cpu/backend.hpp"
 #include "cuda/dnn/conv.hpp"
+#include "cuda/dnn/conv_graph.hpp"
 #include "cuda/dnn/cudnn.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/model/program.hpp"
@@ -117,7 +118,7 @@ Fused fused(const Graph& graph) {
   return f;
 }
 
-void expect_to_fail_at_load(const cudnn::ConvGraph::RuntimeCompiledEngines& engines) {
+void expect_to_fail_at_load(const cudnn::Graph::RuntimeCompiledEngines& engines) {
   if (engines.proposed > engines.finished) {
     EXPECT_NE(engines.why_not.find("cuLibraryLoadData"), std::string::npos) << engines.why_not;
   }
@@ -169,10 +170,10 @@ class Checker {
         "%.1f "
         "MB\n",
         ops_, library_.choices().cache().entries().size(), without, double(workspace_) / (1 << 20));
-    // Graphs with a plan have a precompiled engine. The others have runtime-compiled engines at most. Without a GPU
-    // these fail, but only when the module is loaded.
-    EXPECT_EQ(library_.without_precompiled_engine().size(), without);
-    for (const auto& [key, engines] : library_.without_precompiled_engine()) {
+    // The graphs without a plan have runtime-compiled engines at most. Without a GPU these fail, but only when the
+    // module is loaded.
+    EXPECT_EQ(library_.without_plan().size(), without);
+    for (const auto& [key, engines] : library_.without_plan()) {
       std::printf("without %s: %d runtime-compiled engines %s\n", key.c_str(), engines.proposed,
                   engines.why_not.c_str());
       expect_to_fail_at_load(engines);

@@ -16,6 +16,7 @@ nvcc, source, names = sys.argv[1], sys.argv[2], sys.argv[3:]
 WIDE = {
     "activation": {r"VectorizedLoopILi8ENS.*Forward": (1, 1), r"VectorizedLoopILi8ENS.*Backward": (2, 1)},
     "add": {"AddElements": (2, 1), "CopyTwice": (1, 2)},
+    "attention/attention": {r"Forward.*f16ELi8": (3, 0), r"QueryGradients.*f16ELi8": (5, 0), r"KeyGradients.*f16ELi8": (6, 0)},
     "batch_norm": {"Normalise[IN]": (1, 1), "8Gradient[IN]": (1, 1), "ResidentForward": (1, 1), "ResidentBackward": (2, 1)},
     "bias": {r"AddBias.*Li8E": (1, 1)},
     "channels": {r"CopyChannels.*Li4E": (0, 0)},
@@ -43,7 +44,7 @@ INSTRUCTIONS = {r"NormalizeAugmented.*StoredValuesIh.*CropFlipELi4E": 2500, r"No
                 r"VectorizedLoopILi8E.*NormalizeContiguous": 700}
 DIVIDES = {"batch_norm", "merged_norm/dual_norm", "merged_norm/norm_pool", "column_sums", "mse", "channels",
            "dropout"}  # 64-bit numbers, before a loop
-SPILLED_BYTES = {"batch_norm": 16, "merged_norm/dual_norm": 20, "merged_norm/norm_pool": 16}
+SPILLED_BYTES = {"attention/attention": 16, "batch_norm": 16, "merged_norm/dual_norm": 20, "merged_norm/norm_pool": 16}
 ALL_TYPES = {"batch_norm", "merged_norm/dual_norm"}
 NARROW_STORES_OF_A_TAIL = 9  # a pack that is not whole is stored by elements
 REGISTERS = 65536            # of a multiprocessor

@@ -15,9 +15,10 @@ struct Case {
   bool causal;
 };
 // One position, parts of a block, whole blocks, several blocks with a rest; grouped queries; head sizes that are no
-// multiple of a vector.
+// multiple of a vector; wide heads.
 const Case cases[] = {{2, 1, 2, 2, 8, true},     {3, 5, 1, 1, 3, false},   {1, 64, 2, 1, 16, true},
-                      {2, 197, 3, 3, 20, false}, {1, 300, 4, 2, 32, true}, {1, 530, 2, 1, 8, true}};
+                      {2, 197, 3, 3, 20, false}, {1, 300, 4, 2, 32, true}, {1, 530, 2, 1, 8, true},
+                      {1, 70, 2, 1, 72, true},   {1, 67, 1, 1, 133, false}};
 
 AttentionSpec spec_of(const Case& c, DType dtype = DType::f32) {
   return {

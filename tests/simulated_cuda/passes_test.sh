@@ -1,6 +1,6 @@
 #!/bin/bash
 # Compares the launches that `millrace plan --gpu` predicts with those of a captured step on the simulated CUDA.
-# Usage: passes_test.sh MILLRACE_SIMULATED MPIEXEC levels|modes
+# Usage: passes_test.sh MILLRACE_SIMULATED MPIEXEC levels|modes|attention
 set -euo pipefail
 source "$(dirname "$0")/../app/lib.sh" "$1" "$2"
 unset MILLRACE_SIMULATED_SEED
@@ -79,6 +79,15 @@ case_modes() {
   expect_passes 1 1 uneven --train.micro_batch 24 --optim.name lars
   expect_passes 1 2 ranks --comm.grad_dtype bf16 --optim.name adamw
   expect_passes 1 2 zero --optim.zero 1 --comm.grad_dtype bf16 --comm.bucket_size 64k
+}
+
+# Heads of 8 by cuDNN or, in float32, by kernels; heads of 12 by kernels.
+case_attention() {
+  sed -i 's/shape=8x8x8/shape=16x8/; /^layers =/d' net.cfg
+  sed -i 's/^name = layers$/&\nlayers = linear 96 axis=last\nlayers = attention heads=4 causal\nlayers = linear 96 axis=last\nlayers = attention heads=4 key_heads=2\nlayers = linear outputs/' net.cfg
+  expect_passes 1 1 fp16
+  expect_passes 1 1 fp32 --run.precision fp32
+  expect_passes 1 1 accumulated --run.precision bf16 --train.micro_batch 16
 }
 
 run_case "$3"

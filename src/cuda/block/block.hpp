@@ -71,10 +71,12 @@ struct LaunchContext {
 #ifdef __CUDACC__
 #define MR_DEVICE_INLINE __device__ __forceinline__
 #define MR_NO_UNROLL _Pragma("unroll 1")  // before a loop: not unrolled
+#define MR_UNROLL _Pragma("unroll")       // unrolled, so that its index is known: for arrays in registers
 #define MR_UNROLL_8 _Pragma("unroll 8")   // eight loads in flight
 #else
 #define MR_DEVICE_INLINE inline
 #define MR_NO_UNROLL
+#define MR_UNROLL
 #define MR_UNROLL_8
 #endif
 

@@ -36,7 +36,7 @@ std::optional<ConvCandidate> find_candidate(const ConvSpec& s, std::int64_t chan
   const double rate = library.options().copy_bytes_per_second;
   const auto count = [&](const std::optional<Choice>& choice) {
     candidate.seconds += choice->seconds + (copy > 0 ? 2 * double(copy) / rate : 0);
-    candidate.workspace = std::max(candidate.workspace, copy + choice->plan.workspace_bytes());
+    candidate.workspace = std::max(candidate.workspace, copy + choice->plan->workspace_bytes());
     candidate.timed = candidate.timed && choice->seconds > 0 && (copy == 0 || rate > 0);
   };
   if (s.bias) {

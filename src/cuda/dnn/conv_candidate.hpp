@@ -1,5 +1,6 @@
 // What a convolution asks cuDNN for, and which of its candidates it uses. An internal header of conv.cpp.
 #pragma once
+#include "cuda/dnn/conv_graph.hpp"
 #include "cuda/dnn/cudnn.hpp"
 #include "millrace/ops/conv.hpp"
 

@@ -1,19 +1,14 @@
 // The cuDNN graph of a convolution and the operations that are fused with it.
-#include "cuda/dnn/cudnn_graph.hpp"
+#include "cuda/dnn/conv_graph.hpp"
+
+#include <fmt/core.h>
+
 #include "millrace/base/types.hpp"
-#include "millrace/base/value_table.hpp"
 
 namespace millrace::cuda::cudnn {
 namespace {
 
 using Numbers = std::vector<std::int64_t>;
-
-cudnnDataType_t type_of(DType dtype) {
-  constexpr TableRow<DType, cudnnDataType_t> types[] = {
-      {DType::f32, CUDNN_DATA_FLOAT}, {DType::f16, CUDNN_DATA_HALF}, {DType::bf16, CUDNN_DATA_BFLOAT16}};
-  if (const auto* type = find_value(types, dtype)) return *type;
-  fail(Exit::config, "cuDNN has no convolution in {}. choose fp32, bf16 or fp16", name_of(dtype));
-}
 
 // Memory holds (N, spatial..., C); cuDNN counts dimensions as (N, C, spatial...). A tensor with one spatial dimension
 // gets a height of 1, because cuDNN needs two.
@@ -107,6 +102,20 @@ Shape per_channel(Shape shape) {
 
 }  // namespace
 
+std::string ConvProblem::key() const {
+  static const char* const names[] = {"forward", "backward_data", "backward_weights"};
+  std::string text =
+      fmt::format("{} {} {} * {} -> {}", names[int(direction)], name_of(dtype), src.str(), weight.str(), dst.str());
+  for (const auto& [name, extents] :
+       {std::pair("stride", window.stride), std::pair("pad", window.pad), std::pair("dilation", window.dilation)}) {
+    text += fmt::format(" {}", name);
+    for (std::size_t axis = 0; axis < std::size_t(window.rank); ++axis)
+      text += fmt::format("{}{}", axis ? "x" : " ", extents[axis]);
+  }
+  return text + (bias ? " bias" : "") + (add ? " add" : "") + (sums ? " sums" : "") + (norm ? " norm" : "") +
+         (normalise ? " normalise" : "");
+}
+
 std::vector<Argument> ConvProblem::arguments() const {
   std::vector<Argument> all{{src_role, src, dtype}, {weight_role, weight, dtype}, {dst_role, dst, dtype}};
   if (bias) all.push_back({bias_role, per_channel(dst), dtype});
@@ -121,7 +130,17 @@ std::vector<Argument> ConvProblem::arguments() const {
   return all;
 }
 
-ConvGraph::ConvGraph(const DeviceTarget& target, const ConvProblem& p) : target_(target), dtype_(p.dtype) {
+ConvProblem::operator Problem() const {
+  Problem problem;
+  problem.key = key();
+  problem.dtype = dtype;
+  problem.arguments = arguments();
+  problem.make_graph = [p = *this](const DeviceTarget& target) { return std::make_unique<ConvGraph>(target, p); };
+  if (src[-1] < 8) problem.candidates = 32;  // the fast engines are far down in cuDNN's list
+  return problem;
+}
+
+ConvGraph::ConvGraph(const DeviceTarget& target, const ConvProblem& p) : Graph(target, p.dtype) {
   const Descriptor& src = keep(tensor(p.src, p.dtype, src_role));
   const Descriptor& weight = keep(tensor(p.weight, p.dtype, weight_role));
   const Descriptor& dst = keep(tensor(p.dst, p.dtype, dst_role));
@@ -139,17 +158,9 @@ ConvGraph::ConvGraph(const DeviceTarget& target, const ConvProblem& p) : target_
   if (p.bias) pointwise(CUDNN_POINTWISE_ADD, to, &keep(tensor(per_channel(p.dst), p.dtype, bias_role)), dst);
   if (p.sums) sums(p, dst);
   if (p.norm) norm(p, from, src);
-  graph_ = Descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  graph_.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::int64_t(operations_.size()),
-             operations_.data());
-  if (target_.handle_) graph_.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &target_.handle_);
-  graph_.finalize();
+  finish();
 }
 
-const Descriptor& ConvGraph::keep(Descriptor d) {
-  parts_.push_back(std::move(d));
-  return parts_.back();
-}
 const Descriptor& ConvGraph::intermediate(const Shape& shape, Role role) {
   return keep(tensor(shape, DType::f32, role));
 }
@@ -164,11 +175,6 @@ const Descriptor& ConvGraph::normalised(const ConvProblem& p, const Descriptor& 
   pointwise(CUDNN_POINTWISE_RELU_FWD, shifted, nullptr, result);
   return result;
 }
-void ConvGraph::operation(Descriptor d) {
-  d.finalize();
-  operations_.push_back(keep(std::move(d)).raw());
-}
-
 // result = x + b, x - b, x * b or, without b, relu(x). With CUDNN_POINTWISE_RELU_BWD: the gradient b where x > 0,
 // otherwise 0.
 void ConvGraph::pointwise(cudnnPointwiseMode_t mode, const Descriptor& x, const Descriptor* b,

@@ -42,49 +42,64 @@ Cudnn::Cudnn(const std::string& device_properties, const Options& options)
       choices_(device_properties, "", untimed(options.choices)) {}
 
 Cudnn::~Cudnn() {
+  plans_.clear();  // before the handle that they were made with
   if (handle_) cudnnDestroy(handle_);
 }
 
 // Returns the same on every rank.
-PlanEntry Cudnn::entry(const ConvProblem& problem) {
-  return choices_.get(fmt::format("{} {}", problem.key(), options_.rules.key()), [&] { return select(problem); });
+PlanEntry Cudnn::entry(const Problem& problem) {
+  return choices_.get(fmt::format("{} {}", problem.key, options_.rules.key()), [&] { return select(problem); });
 }
 
-std::optional<double> Cudnn::seconds(const ConvProblem& problem) {
+std::optional<double> Cudnn::seconds(const Problem& problem) {
   const PlanEntry entry = this->entry(problem);
   if (entry.plan.empty()) return std::nullopt;
   return entry.seconds;
 }
 
-std::optional<Choice> Cudnn::choose(const ConvProblem& problem) {
+std::optional<Choice> Cudnn::choose(const Problem& problem) {
   const PlanEntry entry = this->entry(problem);
   if (entry.plan.empty()) return std::nullopt;
-  if (auto plan = Plan::from_json(target_, entry.plan)) return Choice{std::move(*plan), entry.seconds};
-  if (!warned_)
-    log::local(fmt::format(
-        "warning: a cached convolution kernel does not load on this GPU ({}). cuDNN's first proposal is used",
-        last_error()));
-  warned_ = true;
-  auto plans = ConvGraph(target_, problem).plans(options_.rules, 1);
+  auto& known = plans_[entry.plan];
+  if (!known)
+    if (auto plan = Plan::from_json(target_, entry.plan)) known = std::make_shared<const Plan>(std::move(*plan));
+  if (known) return Choice{known, entry.seconds};
+  if (warnings_.insert("cached kernels").second)
+    log::local(
+        fmt::format("warning: a cached kernel of cuDNN does not load on this GPU ({}). cuDNN's first proposal is used",
+                    last_error()));
+  auto plans = problem.make_graph(target_)->plans(options_.rules, 1);
   if (plans.empty()) return std::nullopt;
-  return Choice{std::move(plans.front()), 0};
+  known = std::make_shared<const Plan>(std::move(plans.front()));
+  return Choice{known, 0};
 }
 
-PlanEntry Cudnn::select(const ConvProblem& problem) {
-  // With few channels, the fast engines are far down in cuDNN's list.
-  const std::size_t max_plans = !choices_.timing_enabled() ? 1 : problem.src[-1] < 8 ? 32 : options_.candidates;
-  const ConvGraph graph(target_, problem);
-  auto plans = graph.plans(options_.rules, max_plans);
-  if (plans.empty() || plans.front().runtime_compiled())
-    without_precompiled_engine_[problem.key()] = graph.runtime_compiled(options_.rules);
-  if (plans.empty()) return {};
-  if (max_plans == 1 || plans.size() == 1) return {plans.front().json(), 0};
+void Cudnn::warn_once(const std::string& line) {
+  if (warnings_.insert(line).second) log::warn(line);
+}
+
+PlanEntry Cudnn::select(const Problem& problem) {
+  const std::size_t usual = problem.candidates > 0 ? problem.candidates : options_.candidates;
+  const std::size_t max_plans = choices_.timing_enabled() ? usual : 1;
+  const auto graph = problem.make_graph(target_);
+  auto plans = graph->plans(options_.rules, max_plans);
+  if (plans.empty()) {
+    without_plan_[problem.key] = graph->runtime_compiled(options_.rules);
+    return {};
+  }
   std::vector<Call> calls;
-  for (Plan& plan : plans) calls.emplace_back(std::move(plan), problem);
-  const auto seconds = time_plans(handle_, stream_, problem, calls);
-  const std::size_t best = choose_candidate(seconds);
-  if (best == seconds.size()) return {calls.front().plan().json(), 0};  // not timed
-  return {calls[best].plan().json(), seconds[best]};
+  for (Plan& plan : plans) calls.emplace_back(std::make_shared<const Plan>(std::move(plan)), problem);
+  PlanEntry entry;
+  std::size_t best = 0;
+  if (max_plans > 1 && calls.size() > 1) {
+    const auto seconds = time_plans(handle_, stream_, problem, calls);
+    best = choose_candidate(seconds);
+    if (best < seconds.size()) entry.seconds = seconds[best];
+    if (best == seconds.size()) best = 0;  // not timed
+  }
+  entry.plan = calls[best].plan().json();
+  plans_[entry.plan] = calls[best].shared_plan();
+  return entry;
 }
 
 }  // namespace millrace::cuda::cudnn

@@ -1,7 +1,8 @@
-// Cudnn: the cuDNN handle of a device, and the choice of a plan for every convolution. It must outlive the operations
+// Cudnn: the cuDNN handle of a device, and the choice of a plan for every problem. It must outlive the operations
 // that are made with it. One thread at a time.
 #pragma once
 #include <map>
+#include <set>
 
 #include "cuda/block/block.hpp"
 #include "cuda/dnn/cudnn_graph.hpp"
@@ -18,7 +19,7 @@ struct Options {
 };
 
 struct Choice {
-  Plan plan;
+  std::shared_ptr<const Plan> plan;
   double seconds = 0;  // 0: not timed
 };
 
@@ -33,30 +34,30 @@ class Cudnn {
 
   cudnnHandle_t handle() const { return handle_; }
   const Options& options() const { return options_; }
-  std::optional<Choice> choose(const ConvProblem&);  // nullopt: no engine obeys the rules
+  std::optional<Choice> choose(const Problem&);  // nullopt: no engine obeys the rules
   // The time of the chosen plan, the same on every rank; nullopt as above.
-  std::optional<double> seconds(const ConvProblem&);
+  std::optional<double> seconds(const Problem&);
   PlanSelector& choices() { return choices_; }
-  // The problems, by their keys, for which cuDNN has no precompiled engine, with statistics of its runtime-compiled
-  // ones.
-  const std::map<std::string, ConvGraph::RuntimeCompiledEngines>& without_precompiled_engine() const {
-    return without_precompiled_engine_;
-  }
+  void warn_once(const std::string&);  // operations of a network are often alike
+  // The problems, by their keys, for which cuDNN has no plan, with statistics of its runtime-compiled engines.
+  const std::map<std::string, Graph::RuntimeCompiledEngines>& without_plan() const { return without_plan_; }
 
  private:
-  PlanEntry entry(const ConvProblem&);
-  PlanEntry select(const ConvProblem&);
+  PlanEntry entry(const Problem&);
+  PlanEntry select(const Problem&);
   StreamHandle stream_ = nullptr;
   cudnnHandle_t handle_ = nullptr;
   Options options_;
   DeviceTarget target_;
   PlanSelector choices_;
-  std::map<std::string, ConvGraph::RuntimeCompiledEngines> without_precompiled_engine_;
-  bool warned_ = false;
+  // By their texts. Equal operations share a plan, because cuDNN would compile some of them again.
+  std::map<std::string, std::shared_ptr<const Plan>> plans_;
+  std::map<std::string, Graph::RuntimeCompiledEngines> without_plan_;
+  std::set<std::string> warnings_;
 };
 
 // The median seconds of one run of each plan, by time_on_device(); infinity for a plan that fails or is much slower
 // than the best. The buffers have the real size and random contents, because kernels run faster on zeros.
-std::vector<double> time_plans(cudnnHandle_t, StreamHandle, const ConvProblem&, std::vector<Call>&);
+std::vector<double> time_plans(cudnnHandle_t, StreamHandle, const Problem&, std::vector<Call>&);
 
 }  // namespace millrace::cuda::cudnn

@@ -5,14 +5,32 @@
 
 namespace millrace::cuda::cudnn {
 
-std::vector<Plan> ConvGraph::plans(const PlanRules& rules, std::size_t max_plans) const {
+const Descriptor& Graph::keep(Descriptor d) {
+  parts_.push_back(std::move(d));
+  return parts_.back();
+}
+
+void Graph::operation(Descriptor d) {
+  d.finalize();
+  operations_.push_back(keep(std::move(d)).raw());
+}
+
+void Graph::finish() {
+  graph_ = Descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  graph_.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::int64_t(operations_.size()),
+             operations_.data());
+  if (target_.handle_) graph_.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &target_.handle_);
+  graph_.finalize();
+}
+
+std::vector<Plan> Graph::plans(const PlanRules& rules, std::size_t max_plans) const {
   for (const auto compiled : {Compiled::ahead, Compiled::runtime_compiled})
     for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
       if (auto plans = collect(mode, compiled, rules, max_plans); !plans.empty()) return plans;
   return {};
 }
 
-ConvGraph::Proposals ConvGraph::proposals(cudnnBackendHeurMode_t mode) const {
+Graph::Proposals Graph::proposals(cudnnBackendHeurMode_t mode) const {
   Proposals out{Descriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR), {}};
   Descriptor& heuristics = out.heuristics;
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph_);
@@ -35,7 +53,7 @@ ConvGraph::Proposals ConvGraph::proposals(cudnnBackendHeurMode_t mode) const {
   return out;
 }
 
-std::optional<Plan> ConvGraph::plan_of(Descriptor config) const {
+std::optional<Plan> Graph::plan_of(Descriptor config) const {
   Descriptor d(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   if (target_.handle_)
     d.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target_.handle_);
@@ -45,8 +63,8 @@ std::optional<Plan> ConvGraph::plan_of(Descriptor config) const {
   return Plan::finished(std::move(d), std::move(config));
 }
 
-std::vector<Plan> ConvGraph::collect(cudnnBackendHeurMode_t mode, Compiled compiled, const PlanRules& rules,
-                                     std::size_t max_plans) const {
+std::vector<Plan> Graph::collect(cudnnBackendHeurMode_t mode, Compiled compiled, const PlanRules& rules,
+                                 std::size_t max_plans) const {
   std::vector<Plan> plans;
   auto proposed = proposals(mode);
   for (Descriptor& config : proposed.configs) {
@@ -60,7 +78,7 @@ std::vector<Plan> ConvGraph::collect(cudnnBackendHeurMode_t mode, Compiled compi
   return plans;
 }
 
-ConvGraph::RuntimeCompiledEngines ConvGraph::runtime_compiled(const PlanRules& rules) const {
+Graph::RuntimeCompiledEngines Graph::runtime_compiled(const PlanRules& rules) const {
   RuntimeCompiledEngines out;
   for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     auto proposed = proposals(mode);
@@ -78,7 +96,7 @@ ConvGraph::RuntimeCompiledEngines ConvGraph::runtime_compiled(const PlanRules& r
 
 // Whether the rules allow an engine, from the notes that cuDNN gives about it. Additions in less than float32 are never
 // allowed.
-bool ConvGraph::allowed(const Descriptor& config, Compiled compiled, const PlanRules& rules) const {
+bool Graph::allowed(const Descriptor& config, Compiled compiled, const PlanRules& rules) const {
   Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine.raw();
   std::int64_t count = 0;

@@ -1,10 +1,12 @@
-// A thin layer over the backend API of cuDNN: graphs of one convolution and the operations fused with it, the engines
-// that cuDNN proposes for a graph, and execution plans. A DeviceTarget is a real device or the description of one. So
-// graphs can be checked without a GPU: everything except Call::run() works with both.
+// A thin layer over the backend API of cuDNN: graphs of operations that are fused, the engines that cuDNN proposes for
+// a graph, and execution plans. conv_graph.hpp and attention_graph.hpp have the graphs. A DeviceTarget is a real device
+// or the description of one. So graphs can be checked without a GPU: everything except Call::run() works with both.
 #pragma once
 #include <fmt/core.h>
 
 #include <deque>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,11 +16,11 @@
 #include "cuda/errors/error_context.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/device/tensor.hpp"
-#include "millrace/ops/spatial.hpp"
 
 namespace millrace::cuda::cudnn {
 
-std::string last_error();  // cuDNN's message about the last failure of this thread
+cudnnDataType_t type_of(DType);  // Error(config) for a type that cuDNN does not compute with
+std::string last_error();        // cuDNN's message about the last failure of this thread
 
 inline void check(cudnnStatus_t status, const char* call, Exit exit = Exit::comm) {
   if (status != CUDNN_STATUS_SUCCESS)
@@ -68,72 +70,27 @@ class DeviceTarget {
   cudnnHandle_t handle() const { return handle_; }  // null: the target is a description
 
  private:
-  friend class ConvGraph;
+  friend class Graph;
   friend class Plan;
   DeviceTarget() = default;
   cudnnHandle_t handle_ = nullptr;
   Descriptor properties_;
 };
 
-enum class Direction { forward, backward_data, backward_weights };
-
-// The tensors of a graph. A gradient has the role of the tensor that it is the gradient of. The roles from
-// virtual_roles on exist only between the operations of a graph and have no memory.
-enum Role : std::int64_t {
-  src_role = 1,
-  weight_role,
-  dst_role,
-  bias_role,
-  sum_role,
-  square_role,
-  norm_src_role,
-  mean_role,
-  inverse_role,
-  gamma_role,
-  beta_role,
-  diff_gamma_role,
-  diff_beta_role,
-  factor_role,  // this and the next two: outputs of cuDNN's pattern that millrace does not use
-  slope_role,
-  offset_role,
-  src_scale_role,
-  src_bias_role,
-  virtual_roles,
-  conv_role = virtual_roles,
-  centered_role,
-  scaled_role,
-  weighted_role,
-  normed_role,
-  src_scaled_role,
-  src_shifted_role,
-  src_normalised_role
-};
-
+// A tensor of a graph that lies in memory. Its role is a number that names it in the graph.
 struct Argument {
-  Role role;
+  std::int64_t role = 0;
   Shape shape;
-  DType dtype;
+  DType dtype = DType::f32;
+  std::int64_t part_of =
+      0;                   // the role of an earlier argument: the tensor lies in the memory of that one. 0: it does not
+  std::size_t offset = 0;  // bytes, in that memory
   std::size_t bytes() const { return std::size_t(shape.count()) * size_of(dtype); }
 };
-
-// One convolution in one direction. Shapes are (N, spatial..., C) and (K, kernel..., C / groups), as everywhere in
-// millrace.
-struct ConvProblem {
-  Direction direction = Direction::forward;
-  DType dtype = DType::f32;  // of all tensors except the sums, statistics and parameters of a norm, which are float32
-  Shape src, weight, dst;
-  Window window;
-  bool bias = false;  // forward: dst = conv + bias
-  bool add = false;   // the result is added to the previous contents
-  bool sums = false;  // forward: also sums dst and its square over each channel
-  // backward_data: the result is multiplied by the derivative of the ReLU behind a batch norm. Then the gradients of
-  // the norm's gamma and beta are summed for each channel.
-  bool norm = false;
-  // forward and backward_weights: relu(scale * src + bias) takes the place of src, with a scale and a bias of each
-  // channel in dtype.
-  bool normalise = false;
-  std::string key() const;
-  std::vector<Argument> arguments() const;  // the pointers of Call::run(), in order
+// A value that a graph reads from the memory of the host when it is enqueued.
+struct Constant {
+  std::int64_t role = 0;
+  float value = 0;
 };
 
 // How much memory a plan may use, and how exact it must be.
@@ -156,16 +113,18 @@ class Plan {
   cudnnBackendDescriptor_t raw() const { return plan_.raw(); }
 
  private:
-  friend class ConvGraph;
+  friend class Graph;
   static std::optional<Plan> finished(Descriptor plan, Descriptor config);
   Descriptor plan_, config_;  // cuDNN needs the configuration as long as the plan
   std::size_t workspace_bytes_ = 0;
   bool runtime_compiled_ = false;
 };
 
-class ConvGraph {
+class Graph {
  public:
-  ConvGraph(const DeviceTarget&, const ConvProblem&);
+  virtual ~Graph() = default;
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
   // At most max_plans plans that obey the rules, in cuDNN's order of preference. They come from the first of these
   // groups that has any: engines that the heuristics propose, fallback engines, engines that cuDNN compiles at run
   // time. The last group would add about a second for each graph to every start of the program.
@@ -178,14 +137,13 @@ class ConvGraph {
   };
   RuntimeCompiledEngines runtime_compiled(const PlanRules&) const;
 
- private:
+ protected:
+  Graph(const DeviceTarget& target, DType dtype) : target_(target), dtype_(dtype) {}
   const Descriptor& keep(Descriptor);
-  const Descriptor& intermediate(const Shape&, Role);  // a virtual tensor in float32
-  const Descriptor& normalised(const ConvProblem&, const Descriptor& src);
   void operation(Descriptor);
-  void pointwise(cudnnPointwiseMode_t, const Descriptor& x, const Descriptor* b, const Descriptor& result);
-  void sums(const ConvProblem&, const Descriptor& dst);
-  void norm(const ConvProblem&, const Descriptor& diff, const Descriptor& passed);
+  void finish();  // after the last operation
+
+ private:
   enum class Compiled { ahead, runtime_compiled };
   struct Proposals {
     Descriptor heuristics;  // cuDNN needs it as long as the configurations
@@ -202,19 +160,31 @@ class ConvGraph {
   Descriptor graph_;
 };
 
+// What a graph computes, for the choice of its plan. ConvProblem and AttentionProblem convert to it.
+struct Problem {
+  std::string key;
+  DType dtype = DType::f32;
+  std::vector<Argument> arguments;  // the pointers of Call::run(), in order
+  std::vector<Constant> constants;
+  std::function<std::unique_ptr<Graph>(const DeviceTarget&)> make_graph;
+  std::size_t candidates = 0;  // to be timed; 0: the usual number
+};
+
 // A plan with its arguments. Every run passes the pointers; pointers equal to those of the last run cost nothing.
 class Call {
  public:
   Call() = default;
-  Call(Plan plan, const ConvProblem&);
-  explicit operator bool() const { return bool(roles_.size()); }
+  Call(std::shared_ptr<const Plan>, const Problem&);
+  explicit operator bool() const { return plan_ != nullptr; }
   std::size_t workspace_bytes() const { return plan_ ? plan_->workspace_bytes() : 0; }
   const Plan& plan() const { return *plan_; }
-  void run(cudnnHandle_t, std::vector<void*> pointers, void* workspace);  // as ConvProblem::arguments()
+  std::shared_ptr<const Plan> shared_plan() const { return plan_; }
+  void run(cudnnHandle_t, std::vector<void*> pointers, void* workspace);  // as Problem::arguments
 
  private:
-  std::optional<Plan> plan_;
+  std::shared_ptr<const Plan> plan_;
   std::vector<std::int64_t> roles_;
+  std::vector<float> constants_;  // their roles are the last ones
   std::vector<void*> pointers_;
   void* workspace_ = nullptr;
   Descriptor pack_;

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include "cuda/dnn/cudnn_graph.hpp"
+#include "millrace/base/value_table.hpp"
 
 namespace millrace::cuda::cudnn {
 namespace {
@@ -49,18 +50,11 @@ DeviceTarget DeviceTarget::described_by(const std::string& json) {
   return target;
 }
 
-std::string ConvProblem::key() const {
-  static const char* const names[] = {"forward", "backward_data", "backward_weights"};
-  std::string text =
-      fmt::format("{} {} {} * {} -> {}", names[int(direction)], name_of(dtype), src.str(), weight.str(), dst.str());
-  for (const auto& [name, extents] :
-       {std::pair("stride", window.stride), std::pair("pad", window.pad), std::pair("dilation", window.dilation)}) {
-    text += fmt::format(" {}", name);
-    for (std::size_t axis = 0; axis < std::size_t(window.rank); ++axis)
-      text += fmt::format("{}{}", axis ? "x" : " ", extents[axis]);
-  }
-  return text + (bias ? " bias" : "") + (add ? " add" : "") + (sums ? " sums" : "") + (norm ? " norm" : "") +
-         (normalise ? " normalise" : "");
+cudnnDataType_t type_of(DType dtype) {
+  constexpr TableRow<DType, cudnnDataType_t> types[] = {
+      {DType::f32, CUDNN_DATA_FLOAT}, {DType::f16, CUDNN_DATA_HALF}, {DType::bf16, CUDNN_DATA_BFLOAT16}};
+  if (const auto* type = find_value(types, dtype)) return *type;
+  fail(Exit::config, "cuDNN does not compute in {}. choose fp32, bf16 or fp16", name_of(dtype));
 }
 
 std::string PlanRules::key() const {
@@ -112,17 +106,22 @@ std::string Plan::engine() const {
   return "eng" + (at == text.npos ? "?" : text.substr(from, text.find_first_not_of("0123456789", from) - from));
 }
 
-Call::Call(Plan plan, const ConvProblem& problem) : plan_(std::move(plan)) {
-  for (const Argument& argument : problem.arguments()) roles_.push_back(argument.role);
+Call::Call(std::shared_ptr<const Plan> plan, const Problem& problem) : plan_(std::move(plan)) {
+  for (const Argument& argument : problem.arguments) roles_.push_back(argument.role);
+  for (const Constant& constant : problem.constants) {
+    roles_.push_back(constant.role);
+    constants_.push_back(constant.value);
+  }
 }
 
 void Call::run(cudnnHandle_t handle, std::vector<void*> pointers, void* workspace) {
   if (!pack_ || pointers != pointers_ || workspace != workspace_) {
-    MR_CHECK(pointers.size() == roles_.size());
+    MR_CHECK(pointers.size() + constants_.size() == roles_.size());
+    std::vector<void*> all = pointers;
+    for (float& constant : constants_) all.push_back(&constant);
     Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);  // a finalized pack cannot take other pointers
     pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, roles_);
-    pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::int64_t(pointers.size()),
-             pointers.data());
+    pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::int64_t(all.size()), all.data());
     pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
     pack.finalize();
     pack_ = std::move(pack);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
 #include "cuda/dnn/cudnn.hpp"
 #include "cuda/plans/device_timing.hpp"
@@ -39,28 +40,26 @@ std::size_t align256(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 }  // namespace
 
-std::vector<double> time_plans(cudnnHandle_t handle, StreamHandle stream, const ConvProblem& p,
-                               std::vector<Call>& calls) {
-  std::vector<std::size_t> sizes;
-  for (const Argument& argument : p.arguments()) sizes.push_back(argument.bytes());
+std::vector<double> time_plans(cudnnHandle_t handle, StreamHandle stream, const Problem& p, std::vector<Call>& calls) {
+  std::map<std::int64_t, std::size_t> offsets;  // by role
   std::size_t bytes = 0, workspace_bytes = 0;
-  for (const std::size_t size : sizes) bytes += align256(size);
+  for (const Argument& argument : p.arguments) {
+    offsets[argument.role] = argument.part_of ? offsets.at(argument.part_of) + argument.offset : bytes;
+    if (!argument.part_of) bytes += align256(argument.bytes());
+  }
   for (const Call& call : calls) workspace_bytes = std::max(workspace_bytes, call.workspace_bytes());
 
   const ScratchMemory memory(bytes + workspace_bytes);
   if (!memory.data()) {
     log::warn(
-        fmt::format("{} is not timed (not enough free memory on the device). cuDNN's first proposal is used", p.key()));
+        fmt::format("{} is not timed (not enough free memory on the device). cuDNN's first proposal is used", p.key));
     return std::vector<double>(calls.size(), never);
   }
   fill_random(stream, memory.data(), bytes, p.dtype);
   std::vector<void*> pointers;
-  auto* at = static_cast<std::byte*>(memory.data());
-  for (const std::size_t size : sizes) {
-    pointers.push_back(at);
-    at += align256(size);
-  }
-  void* const workspace = at;
+  auto* const begin = static_cast<std::byte*>(memory.data());
+  for (const Argument& argument : p.arguments) pointers.push_back(begin + offsets.at(argument.role));
+  void* const workspace = begin + bytes;
 
   return time_on_device(stream, calls.size(), [&](std::size_t c) {
     try {

@@ -1,5 +1,6 @@
-// The CUDA backend on the host: its kernels, and its convolutions with cuDNN's plans for an H200, which
+// The CUDA backend on the host: its kernels, and its convolutions and attention with cuDNN's plans for an H200, which
 // cudnn.cpp executes. Matrix multiplications are those of the CPU backend.
+#include "cuda/dnn/attention.hpp"
 #include "cuda/dnn/conv.hpp"
 #include "cuda/dnn/cudnn.hpp"
 #include "millrace/base/files.hpp"
@@ -15,6 +16,8 @@ class HostConvBackend : public HostKernelsBackend {
   std::unique_ptr<Op> make(const Spec& spec) override {
     if (const auto* conv = std::get_if<ConvSpec>(&spec))
       return cuda::make_conv(*conv, cuda::LaunchContext{nullptr, 2}, library_);
+    if (const auto* attention = std::get_if<AttentionSpec>(&spec))
+      return cuda::make_attention(*attention, cuda::LaunchContext{nullptr, 2}, library_);
     return HostKernelsBackend::make(spec);
   }
   std::int64_t padded_channels(const ConvSpec& spec) override { return cuda::padded_channels(spec, library_); }

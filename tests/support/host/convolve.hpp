@@ -25,7 +25,9 @@ struct View {
   }
   void set(std::int64_t i, double value) {
     if (!data)
-      kept[std::size_t(i)] = type == DType::f16 ? double(float(f16(float(value)))) : value;
+      kept[std::size_t(i)] = type == DType::f16    ? double(float(f16(float(value))))
+                             : type == DType::bf16 ? double(float(bf16(float(value))))
+                                                   : value;
     else if (type == DType::f32)
       static_cast<float*>(data)[i] = float(value);
     else if (type == DType::f16)
@@ -37,6 +39,11 @@ struct View {
     std::int64_t n = 1;
     for (const auto d : dims) n *= d;
     return n;
+  }
+  std::int64_t extent() const {  // elements from the first to the last
+    std::int64_t last = 0;
+    for (std::size_t a = 0; a < dims.size(); ++a) last += (dims[a] - 1) * strides[a];
+    return last + 1;
   }
 };
 

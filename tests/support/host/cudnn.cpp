@@ -1,6 +1,6 @@
 // Replaces some functions of cuDNN in a test binary. Descriptors, heuristics and plans are those of the library, made
-// for the description of a GPU. To execute a plan, this file reads the JSON text of the plan and computes its
-// operations on the host in double precision. It first overwrites the workspace of the plan.
+// for the description of a GPU, except for those of composite.hpp. To execute a plan, this file reads the JSON text of
+// the plan and computes its operations on the host in double precision. It first overwrites the workspace of the plan.
 #include "support/host/cudnn.hpp"
 
 #include <cudnn.h>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "millrace/base/error.hpp"
+#include "support/host/composite.hpp"
 #include "support/host/convolve.hpp"
 
 namespace {
@@ -72,10 +73,14 @@ void run(const json& graph, const Pack& pack) {
     for (std::size_t i = 0; i < pack.ids.size(); ++i)
       if (std::to_string(pack.ids[i]) == t.at("name").get<std::string>()) v.data = pack.pointers[i];
     MR_CHECK((v.data == nullptr) == t.at("isVirtual").get<bool>(), "only tensors in memory have a pointer");
-    if (!v.data) v.kept.resize(std::size_t(v.count()));
+    if (!v.data) v.kept.resize(std::size_t(v.extent()));
     views[t.at("name")] = std::move(v);
   }
   for (const json& node : graph.at("nodes")) {
+    if (node.contains("composite")) {
+      composite::compute(node, views);
+      continue;
+    }
     const auto of = [&](const char* name) -> View& { return views.at(node.at(name)); };
     const auto value_or_gradient = [&](const char* name) -> View& {
       return views.at(node.at(node.contains(name) ? name : "d" + std::string(name)));
@@ -140,15 +145,29 @@ std::vector<test::PlanMemory> memory_of(const json& graph, const Pack& pack, std
   std::vector<test::PlanMemory> all;
   for (const json& t : graph.at("tensors"))
     for (std::size_t i = 0; i < pack.ids.size(); ++i)
-      if (std::to_string(pack.ids[i]) == t.at("name").get<std::string>()) {
+      if (std::to_string(pack.ids[i]) == t.at("name").get<std::string>() && !t.value("isByValue", false)) {
         const View v{t.at("dim"), t.at("stride"), type_of(t.at("dataType")), nullptr, {}};
-        std::int64_t last = 0;
-        for (std::size_t a = 0; a < v.dims.size(); ++a) last += (v.dims[a] - 1) * v.strides[a];
-        all.push_back({pack.pointers[i], std::size_t(last + 1) * size_of(v.type), false,
+        all.push_back({pack.pointers[i], std::size_t(v.extent()) * size_of(v.type), false,
                        t.at("ptrAlignment").get<std::size_t>()});
       }
   if (workspace_bytes > 0) all.push_back({pack.workspace, workspace_bytes, true});
   return all;
+}
+
+// Values in memory of the host are read when a plan is enqueued.
+std::map<std::size_t, float> host_values(const json& graph, const Pack& pack) {
+  std::map<std::size_t, float> values;
+  for (const json& t : graph.at("tensors"))
+    for (std::size_t i = 0; i < pack.ids.size(); ++i)
+      if (std::to_string(pack.ids[i]) == t.at("name").get<std::string>() && t.value("isByValue", false))
+        values[i] = *static_cast<const float*>(pack.pointers[i]);
+  return values;
+}
+
+template <class Function>
+Function* real(const char* name) {
+  MR_CHECK(cudnnGetVersion() > 0);  // the linker leaves out a library of which no function is called
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
 using SetAttribute = decltype(&cudnnBackendSetAttribute);
@@ -168,8 +187,8 @@ extern "C" {
 cudnnStatus_t CUDNNWINAPI cudnnBackendSetAttribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
                                                    cudnnBackendAttributeType_t type, int64_t count,
                                                    const void* values) {
-  static const auto real =
-      reinterpret_cast<decltype(&cudnnBackendSetAttribute)>(dlsym(RTLD_NEXT, "cudnnBackendSetAttribute"));
+  static const auto real = ::real<decltype(cudnnBackendSetAttribute)>("cudnnBackendSetAttribute");
+  if (composite::set(d, name, type, count, values)) return CUDNN_STATUS_SUCCESS;
   if (type == CUDNN_TYPE_HANDLE) return set_handle(real, d, name);
   if (void* gpu = name == CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH ? test::described_gpu() : nullptr)
     real(d, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &gpu);
@@ -181,16 +200,42 @@ cudnnStatus_t CUDNNWINAPI cudnnBackendSetAttribute(cudnnBackendDescriptor_t d, c
   return real(d, name, type, count, values);
 }
 
+cudnnStatus_t CUDNNWINAPI cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t* d) {
+  static const auto real = ::real<decltype(cudnnBackendCreateDescriptor)>("cudnnBackendCreateDescriptor");
+  const cudnnStatus_t status = real(type, d);
+  if (status == CUDNN_STATUS_SUCCESS) composite::created(*d, type);
+  return status;
+}
+cudnnStatus_t CUDNNWINAPI cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t d) {
+  static const auto real = ::real<decltype(cudnnBackendDestroyDescriptor)>("cudnnBackendDestroyDescriptor");
+  composite::destroyed(d);
+  return real(d);
+}
+cudnnStatus_t CUDNNWINAPI cudnnBackendFinalize(cudnnBackendDescriptor_t d) {
+  static const auto real = ::real<decltype(cudnnBackendFinalize)>("cudnnBackendFinalize");
+  return composite::finalize(d) ? CUDNN_STATUS_SUCCESS : real(d);
+}
+cudnnStatus_t CUDNNWINAPI cudnnBackendGetAttribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                                                   cudnnBackendAttributeType_t type, int64_t requested, int64_t* count,
+                                                   void* values) {
+  static const auto real = ::real<decltype(cudnnBackendGetAttribute)>("cudnnBackendGetAttribute");
+  return composite::get(d, name, requested, count, values) ? CUDNN_STATUS_SUCCESS
+                                                           : real(d, name, type, requested, count, values);
+}
+
 cudnnStatus_t CUDNNWINAPI cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
                                               cudnnBackendDescriptor_t pack_descriptor) {
   std::int64_t bytes = 0, count = 0;
   cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &bytes);
   const Pack pack = packs().at(pack_descriptor);
   const auto graph = graph_of(plan);
-  test::execute_plan(handle, memory_of(*graph, pack, std::size_t(bytes)), [graph, pack, bytes] {
-    if (bytes) std::memset(pack.workspace, 0xff, std::size_t(bytes));
-    run(*graph, pack);
-  });
+  test::execute_plan(handle, memory_of(*graph, pack, std::size_t(bytes)),
+                     [graph, pack, bytes, values = host_values(*graph, pack)]() mutable {
+                       if (bytes) std::memset(pack.workspace, 0xff, std::size_t(bytes));
+                       Pack own = pack;
+                       for (auto& [i, value] : values) own.pointers[i] = &value;
+                       run(*graph, own);
+                     });
   return CUDNN_STATUS_SUCCESS;
 }
 }

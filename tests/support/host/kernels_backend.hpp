@@ -39,7 +39,6 @@ class HostKernelsBackend : public Backend {
     using MakeKernelOp::operator();
     std::unique_ptr<Op> operator()(const ConvSpec& s) const { return b.cpu_->make(s); }
     std::unique_ptr<Op> operator()(const LinearSpec& s) const { return b.cpu_->make(s); }
-    std::unique_ptr<Op> operator()(const AttentionSpec& s) const { return b.cpu_->make(s); }
   };
   Device& device_;
   std::unique_ptr<Backend> cpu_;

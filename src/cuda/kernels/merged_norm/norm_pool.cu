@@ -11,7 +11,7 @@
 #include "cuda/kernels/batch_norm_launcher.hpp"
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/kernels/merged_norm/norm_pool_kernels.hpp"
-#include "cuda/kernels/pool_windows.hpp"
+#include "cuda/kernels/pool/pool_windows.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 #include "cuda/kernels/batch_norm_kernels.hpp"
 #include "cuda/kernels/merged_norm/norm_values.hpp"
-#include "cuda/kernels/pool_kernels.hpp"
+#include "cuda/kernels/pool/pool_kernels.hpp"
 
 namespace millrace::cuda::norm_pool {
 

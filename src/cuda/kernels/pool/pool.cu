@@ -5,7 +5,7 @@
 
 #include "cuda/block/dispatch_dtype.hpp"
 #include "cuda/kernels/kernels.hpp"
-#include "cuda/kernels/pool_windows.hpp"
+#include "cuda/kernels/pool/pool_windows.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "cuda/kernels/pool_kernels.hpp"
+#include "cuda/kernels/pool/pool_kernels.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/ops/pool.hpp"
 

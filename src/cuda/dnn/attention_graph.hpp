@@ -1,0 +1,61 @@
+// The cuDNN graph of attention: matrix products with the softmax between them, which cuDNN compiles to fused kernels.
+#pragma once
+#include "cuda/dnn/cudnn_graph.hpp"
+#include "millrace/ops/attention.hpp"
+
+namespace millrace::cuda::cudnn {
+
+// Attention in one direction. All tensors are views of those of AttentionSpec, with the axes (rows, heads, positions,
+// columns) of cuDNN; the views of src begin at the queries, the keys and the values. Both types of 16 bits.
+struct AttentionProblem {
+  AttentionSpec spec;
+  bool backward = false;
+  // backward: blocks add the gradient of the queries up in float32, in any order, in memory that is zero before. False:
+  // a product computes it, with the same result in every run.
+  bool accumulate = false;
+
+  std::string key() const;
+  // Forward: queries, keys, values, dst, log_sums. Backward: the same, diff_dst, the three gradients, one float for
+  // each query and, with accumulate, the sums of dQ.
+  std::vector<Argument> arguments() const;
+  std::vector<Constant> constants() const;
+  operator Problem() const;
+};
+
+class AttentionGraph : public Graph {
+ public:
+  AttentionGraph(const DeviceTarget&, const AttentionProblem&);
+
+ private:
+  // A tensor with four axes; role 0: virtual.
+  struct View {
+    std::int64_t dims[4], strides[4];
+    cudnnDataType_t type;
+    std::int64_t role = 0;
+    const Descriptor* descriptor = nullptr;
+  };
+  View tensor(View, bool by_value = false);
+  View scalar(std::int64_t role);
+  View of_src(std::int64_t role, std::int64_t heads);     // and of its gradient
+  View transposed_src(std::int64_t role);                 // keys or values
+  View of_dst(std::int64_t role, bool in_float = false);  // and of its gradient; in_float: virtual
+  View scores(cudnnDataType_t, bool transposed = false);
+  View of_queries(std::int64_t role);  // one float for each query
+  View matmul(const View& a, const View& b, const View& result);
+  View pointwise(cudnnPointwiseMode_t, const View& x, const View* b, const View& result,
+                 const View* selector = nullptr);
+  View index(const View& scores, std::int64_t axis);
+  View reduce(cudnnReduceTensorOp_t, const View& x, const View& result);
+  View reshape(const View& x, const View& result);
+  View scaled_scores(const View& queries, const View& keys, const View& scale);
+  View masked(const View& scores);
+  void to_key_heads(const View& a, const View& b, std::int64_t role);
+  void forward();
+  void backward();
+
+  AttentionProblem problem_;
+  cudnnDataType_t type_;
+  std::int64_t next_role_;  // of virtual tensors
+};
+
+}  // namespace millrace::cuda::cudnn

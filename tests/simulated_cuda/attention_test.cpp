@@ -1,0 +1,185 @@
+// Attention with cuDNN: when it is used, and what its two graphs of the gradients compute.
+#include "cuda/dnn/attention.hpp"
+
+#include <cuda_runtime_api.h>
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include "cuda/dnn/attention_graph.hpp"
+#include "cuda/dnn/cudnn.hpp"
+#include "reference/attention.hpp"
+#include "support/device_values.hpp"
+
+namespace millrace::cuda {
+namespace {
+
+using test::random_values, test::Values;
+
+constexpr double rate = 1e12;  // bytes a second, of the memory
+
+cudaStream_t stream() {
+  static cudaStream_t const made = [] {
+    cudaStream_t s = nullptr;
+    cudaSetDevice(0);
+    cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+    return s;
+  }();
+  return made;
+}
+
+void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  EXPECT_EQ(cudaMemcpyAsync(to, from, bytes, kind, stream()), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(stream()), cudaSuccess);
+}
+
+AttentionSpec spec_of(std::int64_t size, DType dtype, std::int64_t key_heads = 2) {
+  return {{2, 9, (4 + 2 * key_heads) * size}, 4, key_heads, true, dtype, Mode::train};
+}
+
+// A tensor in memory of the GPU.
+struct Memory {
+  explicit Memory(std::size_t bytes) : bytes(bytes) {
+    EXPECT_EQ(cudaMalloc(&data, bytes + 256), cudaSuccess);
+    const std::vector<char> garbage(bytes, char(0xff));
+    copy(data, garbage.data(), bytes, cudaMemcpyHostToDevice);
+  }
+  Memory(const Values& values, const Shape& shape) : Memory(values.size() * sizeof(bf16)) {
+    std::vector<bf16> narrow;
+    for (const double v : values) narrow.push_back(bf16(float(v)));
+    copy(data, narrow.data(), bytes, cudaMemcpyHostToDevice);
+    tensor = {data, DType::bf16, shape};
+  }
+  explicit Memory(const Shape& shape) : Memory(std::size_t(shape.count()) * sizeof(bf16)) {
+    tensor = {data, DType::bf16, shape};
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() { cudaFree(data); }
+  Values values() const {
+    std::vector<bf16> narrow(bytes / sizeof(bf16));
+    copy(narrow.data(), data, bytes, cudaMemcpyDeviceToHost);
+    Values out;
+    for (const bf16 v : narrow) out.push_back(float(v));
+    return out;
+  }
+  std::size_t bytes;
+  void* data = nullptr;
+  Tensor tensor;
+};
+
+struct Library {
+  explicit Library(bool deterministic = false) {
+    options.choices.autotune = false;
+    options.rules.deterministic = deterministic;
+    options.copy_bytes_per_second = rate;
+    cudnn = std::make_unique<cudnn::Cudnn>(context, options);
+  }
+  std::unique_ptr<Op> make(const AttentionSpec& s) { return make_attention(s, context, *cudnn); }
+  PlanEntry entry(const cudnn::AttentionProblem& p) {
+    cudnn->choose(p);
+    return *cudnn->choices().cache().find(key(p));
+  }
+  void know(const cudnn::AttentionProblem& p, double seconds) {
+    PlanEntry entry = this->entry(p);
+    entry.seconds = seconds;
+    cudnn->choices().cache().insert(key(p), entry);
+  }
+  std::string key(const cudnn::AttentionProblem& p) const {
+    return fmt::format("{} {} untimed", p.key(), options.rules.key());
+  }
+  LaunchContext context{stream(), 4};
+  cudnn::Options options;
+  std::unique_ptr<cudnn::Cudnn> cudnn;
+};
+
+void expect_close(const Values& actual, const Values& expected, const std::string& what) {
+  double largest = 0, worst = 0;
+  for (const double e : expected) largest = std::max(largest, std::abs(e));
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_FALSE(std::isnan(actual[i])) << what << " " << i;
+    worst = std::max(worst, std::abs(actual[i] - expected[i]));
+  }
+  EXPECT_LE(worst, 1e-2 * largest) << what;
+}
+
+// As cases of attention_test.cpp, with memory that the host cannot reach.
+void expect_reference(Op& op, const AttentionSpec& s) {
+  const Memory src(random_values(s.src.count(), 1, 2), s.src), diff_dst(random_values(s.dst().count(), 2), s.dst());
+  const Memory dst(s.dst()), diff_src(s.src);
+  const MemoryRequirements needs = op.memory_requirements();
+  const Memory workspace(needs.workspace), saved(needs.saved);
+  OpArgs args;
+  args.src[0] = src.tensor;
+  args.dst = dst.tensor;
+  args.diff_dst = diff_dst.tensor;
+  args.diff_src[0] = diff_src.tensor;
+  args.workspace = workspace.data;
+  args.saved = saved.data;
+  op.forward(args);
+  op.backward(args);
+  EXPECT_EQ(cudaStreamSynchronize(stream()), cudaSuccess);
+  const auto expected = reference::attention(s, src.values(), diff_dst.values());
+  expect_close(dst.values(), expected.dst, "dst");
+  expect_close(diff_src.values(), expected.diff_src, "gradient");
+}
+
+TEST(CudnnAttention, IsUsedForTheTypesAndHeadSizesThatCudnnSupports) {
+  Library library;
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (const std::int64_t size : {8, 64, 256})
+      EXPECT_EQ(library.make(spec_of(size, dtype))->implementation(), "cudnn eng0, backward eng0") << size;
+  for (const auto& [dtype, size] : {std::pair(DType::f32, 64), {DType::bf16, 12}, {DType::f16, 264}})
+    EXPECT_EQ(library.make(spec_of(size, dtype))->implementation(), "kernels") << size;
+}
+
+// With times of both graphs, the faster one is used. Memory for the sums must be zeroed before, at `rate`.
+TEST(CudnnAttention, GradientsOfQueriesAreAddedUpWhereThatIsFaster) {
+  const AttentionSpec s = spec_of(16, DType::bf16);
+  const cudnn::AttentionProblem direct{s, true, false}, accumulated{s, true, true};
+  const double zeroing = double(s.dst().count()) * sizeof(float) / rate;
+  const auto adds_up = [&](double of_accumulated, bool deterministic = false) {
+    Library library(deterministic);
+    library.know(direct, 1e-6);
+    library.know(accumulated, of_accumulated);
+    const auto op = library.make(s);
+    expect_reference(*op, s);
+    return op->implementation().find("adding up gradients of queries") != std::string::npos;
+  };
+  EXPECT_TRUE(adds_up(1e-6 - 1.1 * zeroing));
+  EXPECT_FALSE(adds_up(1e-6 - 0.9 * zeroing));
+  EXPECT_FALSE(adds_up(1e-7, true)) << "the order of additions differs from run to run";
+  EXPECT_FALSE(adds_up(0)) << "not timed";
+}
+
+TEST(CudnnAttention, BothGraphsAddUpKeysOverTheQueriesThatShareThem) {
+  for (const std::int64_t key_heads : {1, 4}) {
+    const AttentionSpec s = spec_of(8, DType::bf16, key_heads);
+    Library library;
+    expect_reference(*library.make(s), s);
+    library.know({s, true, false}, 1e-3);
+    library.know({s, true, true}, 1e-6);
+    expect_reference(*library.make(s), s);
+  }
+}
+
+TEST(CudnnAttention, EqualOperationsShareAPlan) {
+  Library library;
+  const cudnn::AttentionProblem problem{spec_of(16, DType::bf16)};
+  EXPECT_EQ(library.cudnn->choose(problem)->plan, library.cudnn->choose(problem)->plan);
+}
+
+TEST(CudnnAttention, KernelsTakeThePlaceOfAMissingEngineWithOneWarning) {
+  const AttentionSpec s = spec_of(16, DType::bf16);
+  Library library;
+  library.cudnn->choices().cache().insert(library.key({s, true, false}), {});
+  library.cudnn->choices().cache().insert(library.key({s, true, true}), {});
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(library.make(s)->implementation(), "kernels");
+  const std::string said = testing::internal::GetCapturedStderr();
+  const auto at = said.find("has no engine for attention with heads of 16 in bf16");
+  EXPECT_NE(at, std::string::npos) << said;
+  EXPECT_EQ(said.find("warning", at), std::string::npos) << said;
+}
+
+}  // namespace
+}  // namespace millrace::cuda
