@@ -116,8 +116,20 @@ void apply(RunConfig& config, const Entry& entry) {
   }
 }
 
+// one_cycle determines its own rise and its lowest learning rate.
+void check_schedule(const OptimOptions& o) {
+  if (o.schedule != LrSchedule::one_cycle) return;
+  if (o.warmup > 0)
+    fail(Exit::config,
+         "optim.warmup: optim.schedule = one_cycle has a rise of its own. set optim.warmup = 0, and the length of the "
+         "rise with optim.pct_start");
+  if (o.min_lr > 0)
+    fail(Exit::config, "optim.min_lr: optim.schedule = one_cycle ends at optim.lr / 250000. set optim.min_lr = 0");
+}
+
 // Checks of several keys together.
 void check_combinations(const RunConfig& c) {
+  check_schedule(c.optim);
   if (c.train.micro_batch > c.train.global_batch)
     fail(Exit::config,
          "train.micro_batch ({}) is larger than train.global_batch ({}). lower the first or raise the second",

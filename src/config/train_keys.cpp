@@ -45,14 +45,34 @@ void add_learning_rate(Keys& k) {
                          Choices<LrSchedule>{{"constant", LrSchedule::constant},
                                              {"step", LrSchedule::step},
                                              {"cosine", LrSchedule::cosine},
-                                             {"linear", LrSchedule::linear}},
-                         "how the learning rate decreases after the warm-up"));
+                                             {"linear", LrSchedule::linear},
+                                             {"polynomial", LrSchedule::polynomial},
+                                             {"wsd", LrSchedule::wsd},
+                                             {"one_cycle", LrSchedule::one_cycle}},
+                         "how the learning rate changes after the warm-up. wsd (warm-up, stable, decay; Hu et al. "
+                         "2024): constant until the decay over the last steps; one_cycle (Smith and Topin 2018): rises "
+                         "from optim.lr / 25 to optim.lr and falls to optim.lr / 250000, both along a cosine, without "
+                         "warm-up. It is PyTorch's OneCycleLR, but the momentum stays constant"));
   k.push_back(number_key(MR_FIELD(optim.warmup), at_least(0),
                          "epochs over which the learning rate rises linearly to its full value"));
-  k.push_back(number_key(MR_FIELD(optim.min_lr), at_least(0), "cosine, linear: learning rate at the end"));
+  k.push_back(
+      number_key(MR_FIELD(optim.min_lr), at_least(0), "cosine, linear, polynomial, wsd: learning rate at the end"));
   k.push_back(numbers_key(MR_FIELD(optim.milestones), at_least(0),
                           "step: epochs at which the learning rate is multiplied by optim.gamma"));
   k.push_back(number_key(MR_FIELD(optim.gamma), above(0), "step: factor on the learning rate at each milestone"));
+  k.push_back(number_key(MR_FIELD(optim.power), above(0),
+                         "polynomial: the learning rate falls like (1 - t)^power, where t goes from 0 to 1 after the "
+                         "warm-up"));
+  k.push_back(
+      number_key(MR_FIELD(optim.decay), Range{.low = 0, .high = 1, .exclusive_low = true},
+                 "wsd: fraction of all steps, at the end, over which the learning rate decays to optim.min_lr"));
+  k.push_back(choice_key(
+      MR_FIELD(optim.decay_shape),
+      Choices<DecayShape>{{"linear", DecayShape::linear}, {"cosine", DecayShape::cosine}, {"sqrt", DecayShape::sqrt}},
+      "wsd: how the learning rate falls during the decay. t goes from 0 to 1. linear: 1 - t; "
+      "cosine: (1 + cos(pi t)) / 2; sqrt: 1 - sqrt(t)"));
+  k.push_back(number_key(MR_FIELD(optim.pct_start), fraction(),
+                         "one_cycle: fraction of all steps over which the learning rate rises"));
 }
 
 void add_update_rule(Keys& k) {

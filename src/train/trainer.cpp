@@ -54,6 +54,7 @@ Trainer::Impl::Impl(World& world, const RunConfig& config, Timeline::Clock::time
   if (config.checkpoint.best != BestMetric::loss && !s.data.reference().y.labels)
     fail(Exit::config, "checkpoint.best: {} needs class labels, but data.y holds targets. set it to loss",
          value_text(config, "checkpoint.best"));
+  make_schedule();  // refuses what it cannot do before anything is written or removed
   if (s.data.has_valid) evaluator.emplace(s, network);
 }
 
@@ -165,8 +166,12 @@ void Trainer::Impl::start_feeding() {
   loader = std::make_unique<Loader>(*s.compute.device, *s.data.train_source, s.data.train, *s.batching.train_order,
                                     s.step_loader_options(), s.micro_batches(issued, s.total_steps()));
   runner = std::make_unique<StepRunner>(s, network, *loader);
-  schedule.emplace(s.config.optim, s.batching.epochs.steps_per_epoch(), s.batching.epochs.even(s.total_steps()),
-                   s.batching.global_batch);
+  schedule = make_schedule();
+}
+
+Schedule Trainer::Impl::make_schedule() const {
+  const Epochs& epochs = s.batching.epochs;
+  return {s.config.optim, epochs.steps_per_epoch(), epochs.even(s.total_steps()), s.batching.global_batch};
 }
 
 void Trainer::Impl::resume() {

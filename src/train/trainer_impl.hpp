@@ -67,6 +67,7 @@ struct Trainer::Impl {
   // Why there is nothing to train, or "": the run has already done all steps. Nothing is written then.
   std::string nothing_to_train() const;
   void start_feeding();
+  Schedule make_schedule() const;
   Exit loop();
   void enqueue_one();
   // Collects the results of one step, and goes on with a save. Sets *stopping and *wants_checkpoint if any rank

@@ -1,0 +1,32 @@
+// Values that are valid each, but not together.
+#include <gtest/gtest.h>
+
+#include "millrace/config/options.hpp"
+#include "support/expect_error.hpp"
+
+namespace millrace::app {
+namespace {
+
+std::string refusal(const std::string& text) {
+  return test::message_of([&] { resolve_config({{"a.cfg", text}}, {}); }, Exit::config);
+}
+
+TEST(Combinations, ContradictorySizesAndTimesAreRefused) {
+  EXPECT_EQ(refusal("train.global_batch = 64\ntrain.micro_batch = 65\n"),
+            "train.micro_batch (65) is larger than train.global_batch (64). lower the first or raise the second");
+  EXPECT_EQ(refusal("model.name = layers\n"),
+            "model.name = layers, but no model.layers is given. write one for each layer");
+  EXPECT_EQ(refusal("run.walltime = 2m\nrun.stop_margin = 2m\n"),
+            "run.stop_margin is not smaller than run.walltime. lower the first or raise the second");
+}
+
+TEST(Combinations, OneCycleHasNeitherWarmUpNorMinimum) {
+  EXPECT_EQ(refusal("optim.schedule = one_cycle\noptim.warmup = 1\n"),
+            "optim.warmup: optim.schedule = one_cycle has a rise of its own. set optim.warmup = 0, and the length of "
+            "the rise with optim.pct_start");
+  EXPECT_EQ(refusal("optim.schedule = one_cycle\noptim.min_lr = 1e-5\n"),
+            "optim.min_lr: optim.schedule = one_cycle ends at optim.lr / 250000. set optim.min_lr = 0");
+}
+
+}  // namespace
+}  // namespace millrace::app
