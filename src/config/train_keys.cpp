@@ -1,6 +1,7 @@
 // The keys of [model], [train] and [optim].
 #include "config/key_groups.hpp"
 #include "millrace/config/key_types.hpp"
+#include "millrace/config/parameter_group.hpp"
 #include "millrace/ops/op.hpp"
 
 namespace millrace {
@@ -75,12 +76,28 @@ void add_learning_rate(Keys& k) {
                          "one_cycle: fraction of all steps over which the learning rate rises"));
 }
 
+// The text of optim.group is parsed where it is used, but refused here.
+void refuse_invalid_groups(Key& key) {
+  key.set = [plain = key.set](RunConfig& c, const std::vector<std::string>& lines) {
+    for (const std::string& line : lines) ParameterGroup::parse(line);
+    plain(c, lines);
+  };
+}
+
 void add_update_rule(Keys& k) {
   k.push_back(number_key(MR_FIELD(optim.momentum), fraction(), "sgd, lars: momentum coefficient"));
   k.push_back(switch_key(MR_FIELD(optim.nesterov), "sgd, lars: Nesterov momentum"));
   k.push_back(number_key(MR_FIELD(optim.weight_decay), at_least(0),
                          "weight decay; not applied to biases and normalisation layers. lars and lamb adapt the step "
                          "only of the parameters that decay"));
+  k.push_back(
+      strings_key(MR_FIELD(optim.group), Key::Many::lines, "PATTERN key=value...",
+                  "what differs for the parameters whose name matches a shell pattern; can be given several "
+                  "times. lr=: factor on the learning rate; weight_decay=: in place of optim.weight_decay, also "
+                  "for biases and norms; freeze=on: the parameter is not changed at all, and its gradient "
+                  "counts neither for optim.clip nor as an overflow (norms still track running statistics). If "
+                  "several patterns match, the last that gives a property counts. Names are as in checkpoints"));
+  refuse_invalid_groups(k.back());
   k.push_back(number_key(MR_FIELD(optim.beta1), fraction(), "adamw, lamb: decay rate of the first moment"));
   k.push_back(number_key(MR_FIELD(optim.beta2), fraction(), "adamw, lamb: decay rate of the second moment"));
   k.push_back(number_key(MR_FIELD(optim.epsilon), above(0),

@@ -139,7 +139,8 @@ struct OptimOptions {
   double pct_start = 0.3;  // one_cycle: fraction of all steps over which the learning rate rises
   double momentum = 0.9;
   bool nesterov = false;
-  double weight_decay = 1e-4;  // not applied to biases and normalisation layers
+  double weight_decay = 1e-4;      // not applied to biases and normalisation layers
+  std::vector<std::string> group;  // PATTERN key=value ... (ParameterGroup)
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double trust_coefficient = 0.001;    // lars
   int zero = 0;                        // ZeRO stage; 1: each rank keeps the moments of its part of the parameters only
