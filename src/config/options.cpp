@@ -127,9 +127,20 @@ void check_schedule(const OptimOptions& o) {
     fail(Exit::config, "optim.min_lr: optim.schedule = one_cycle ends at optim.lr / 250000. set optim.min_lr = 0");
 }
 
+// Both keys are about evaluations.
+void check_evaluation(const RunConfig& c) {
+  if (c.train.evaluate_every > 0 && c.data.valid.empty())
+    fail(Exit::config, "train.evaluate_every: there is nothing to evaluate on. set data.valid");
+  if (c.train.patience > 0 && c.data.valid.empty())
+    fail(Exit::config, "train.patience: there is nothing to evaluate on. set data.valid");
+  if (c.train.patience > 0 && !c.train.evaluate)
+    fail(Exit::config, "train.patience: train.evaluate = off. set it to on, or train.patience = 0");
+}
+
 // Checks of several keys together.
 void check_combinations(const RunConfig& c) {
   check_schedule(c.optim);
+  check_evaluation(c);
   if (c.train.micro_batch > c.train.global_batch)
     fail(Exit::config,
          "train.micro_batch ({}) is larger than train.global_batch ({}). lower the first or raise the second",

@@ -147,7 +147,14 @@ void add_train_keys(Keys& k) {
   k.push_back(text_key(MR_FIELD(train.balance), "even, auto or file",
                        "how micro-batches are split over the ranks. even: equally; auto: slower ranks get fewer, by "
                        "their speed measured during the run; the shares.jsonl of a run: exactly as in that run"));
-  k.push_back(switch_key(MR_FIELD(train.evaluate), "evaluate on data.valid after every epoch"));
+  k.push_back(
+      switch_key(MR_FIELD(train.evaluate),
+                 "evaluate on data.valid after every epoch, at the end, and by train.evaluate_every; off: never"));
+  k.push_back(number_key(MR_FIELD(train.evaluate_every), at_least(0),
+                         "above 0: evaluate also after every so many optimizer steps of the run"));
+  k.push_back(number_key(MR_FIELD(train.patience), at_least(0),
+                         "above 0: end the run, with exit code 0, when so many evaluations in a row have not improved "
+                         "the metric of checkpoint.best. A resumed run continues the count"));
 }
 
 void add_optim_keys(Keys& k) {

@@ -28,5 +28,13 @@ TEST(Combinations, OneCycleHasNeitherWarmUpNorMinimum) {
             "optim.min_lr: optim.schedule = one_cycle ends at optim.lr / 250000. set optim.min_lr = 0");
 }
 
+TEST(Combinations, PatienceNeedsEvaluations) {
+  EXPECT_EQ(refusal("train.evaluate_every = 10\n"),
+            "train.evaluate_every: there is nothing to evaluate on. set data.valid");
+  EXPECT_EQ(refusal("train.patience = 2\n"), "train.patience: there is nothing to evaluate on. set data.valid");
+  EXPECT_EQ(refusal("train.patience = 2\ntrain.evaluate = off\ndata.valid = a.h5\n"),
+            "train.patience: train.evaluate = off. set it to on, or train.patience = 0");
+}
+
 }  // namespace
 }  // namespace millrace::app

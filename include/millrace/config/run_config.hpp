@@ -118,9 +118,11 @@ struct TrainOptions {
   double epochs = 10;
   std::int64_t steps = 0;  // > 0: stop after this many optimizer steps, regardless of epochs
   std::int64_t global_batch = 128;
-  std::int64_t micro_batch = 0;  // 0: global batch / ranks
-  std::string balance = "even";  // even, auto, or the path of the shares.jsonl of a run
-  bool evaluate = true;          // after every epoch, if data.valid is given
+  std::int64_t micro_batch = 0;     // 0: global batch / ranks
+  std::string balance = "even";     // even, auto, or the path of the shares.jsonl of a run
+  bool evaluate = true;             // after every epoch, if data.valid is given
+  std::int64_t evaluate_every = 0;  // > 0: also after every so many steps
+  std::int64_t patience = 0;        // > 0: evaluations without improvement after which the run ends
 };
 
 struct OptimOptions {

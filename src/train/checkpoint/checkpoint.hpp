@@ -30,6 +30,7 @@ struct RunState {
   StepState state;
   // The steps whose weights were evaluated last and whose weights were the best by best_metric; -1: none.
   std::int64_t valid_step = -1, best_step = -1;
+  std::int64_t evaluations_since_best = 0;  // for train.patience
   double valid_accuracy = -1, valid_loss = -1, best_value = 0;
   std::string best_metric;                        // as checkpoint.best
   std::map<std::string, std::string> provenance;  // Session::provenance(), and the micro-batch split as "shares"

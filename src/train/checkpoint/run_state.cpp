@@ -58,6 +58,7 @@ std::string to_json(const RunState& r) {
                         {"unread_samples", {r.unread_samples, r.unread_in_epoch}},
                         {"valid_step", r.valid_step},
                         {"best_step", r.best_step},
+                        {"evaluations_since_best", r.evaluations_since_best},
                         {"valid_accuracy", r.valid_accuracy},
                         {"valid_loss", r.valid_loss},
                         {"best_metric", r.best_metric},
@@ -84,6 +85,7 @@ RunState run_state_from_json(const std::string& text) {
   }
   r.valid_step = j.value("valid_step", std::int64_t(-1));
   r.best_step = j.value("best_step", std::int64_t(-1));
+  r.evaluations_since_best = j.value("evaluations_since_best", std::int64_t(0));
   r.valid_accuracy = j.at("valid_accuracy");
   r.valid_loss = j.at("valid_loss");
   if (j.contains("best_metric")) {
