@@ -59,7 +59,7 @@ Schedule::Schedule(const OptimOptions& options, std::int64_t steps_per_epoch, st
 
 double Schedule::decay_start() const { return total_steps_ * (1 - options_.decay); }
 
-double Schedule::learning_rate(std::int64_t step) const {
+double Schedule::learning_rate(std::int64_t step, double plateau_rate) const {
   const double s = double(step);
   if (options_.schedule == LrSchedule::one_cycle) return one_cycle(base_, options_.pct_start, s, total_steps_);
   if (s < warmup_steps_) return base_ * (s + 1) / (warmup_steps_ + 1);
@@ -70,6 +70,8 @@ double Schedule::learning_rate(std::int64_t step) const {
   switch (options_.schedule) {
     case LrSchedule::constant:
       return base_;
+    case LrSchedule::plateau:
+      return std::max(options_.min_lr, base_ * plateau_rate);
     case LrSchedule::linear:
       return base_ + (options_.min_lr - base_) * done;
     case LrSchedule::cosine:

@@ -42,25 +42,32 @@ void add_learning_rate(Keys& k) {
   k.push_back(number_key(MR_FIELD(optim.lr_batch), at_least(0),
                          "above 0: optim.lr is meant for this global batch, and is multiplied by train.global_batch / "
                          "optim.lr_batch (linear scaling rule)"));
-  k.push_back(choice_key(MR_FIELD(optim.schedule),
-                         Choices<LrSchedule>{{"constant", LrSchedule::constant},
-                                             {"step", LrSchedule::step},
-                                             {"cosine", LrSchedule::cosine},
-                                             {"linear", LrSchedule::linear},
-                                             {"polynomial", LrSchedule::polynomial},
-                                             {"wsd", LrSchedule::wsd},
-                                             {"one_cycle", LrSchedule::one_cycle}},
-                         "how the learning rate changes after the warm-up. wsd (warm-up, stable, decay; Hu et al. "
-                         "2024): constant until the decay over the last steps; one_cycle (Smith and Topin 2018): rises "
-                         "from optim.lr / 25 to optim.lr and falls to optim.lr / 250000, both along a cosine, without "
-                         "warm-up. It is PyTorch's OneCycleLR, but the momentum stays constant"));
+  k.push_back(choice_key(
+      MR_FIELD(optim.schedule),
+      Choices<LrSchedule>{{"constant", LrSchedule::constant},
+                          {"step", LrSchedule::step},
+                          {"cosine", LrSchedule::cosine},
+                          {"linear", LrSchedule::linear},
+                          {"polynomial", LrSchedule::polynomial},
+                          {"wsd", LrSchedule::wsd},
+                          {"one_cycle", LrSchedule::one_cycle},
+                          {"plateau", LrSchedule::plateau}},
+      "how the learning rate changes after the warm-up. wsd (warm-up, stable, decay; Hu et al. "
+      "2024): constant until the decay over the last steps; one_cycle (Smith and Topin 2018): rises "
+      "from optim.lr / 25 to optim.lr and falls to optim.lr / 250000, both along a cosine, without "
+      "warm-up. It is PyTorch's OneCycleLR, but the momentum stays constant; plateau: multiplied by optim.gamma when "
+      "evaluations have not improved the metric of checkpoint.best by 0.01% (ReduceLROnPlateau)"));
   k.push_back(number_key(MR_FIELD(optim.warmup), at_least(0),
                          "epochs over which the learning rate rises linearly to its full value"));
-  k.push_back(
-      number_key(MR_FIELD(optim.min_lr), at_least(0), "cosine, linear, polynomial, wsd: learning rate at the end"));
+  k.push_back(number_key(MR_FIELD(optim.min_lr), at_least(0),
+                         "cosine, linear, polynomial, wsd: learning rate at the end; plateau: lowest learning rate"));
   k.push_back(numbers_key(MR_FIELD(optim.milestones), at_least(0),
                           "step: epochs at which the learning rate is multiplied by optim.gamma"));
-  k.push_back(number_key(MR_FIELD(optim.gamma), above(0), "step: factor on the learning rate at each milestone"));
+  k.push_back(number_key(MR_FIELD(optim.gamma), above(0),
+                         "step: factor on the learning rate at each milestone; plateau: at each reduction"));
+  k.push_back(number_key(MR_FIELD(optim.patience), at_least(0),
+                         "plateau: number of evaluations in a row without improvement that change nothing; the next "
+                         "one reduces the learning rate"));
   k.push_back(number_key(MR_FIELD(optim.power), above(0),
                          "polynomial: the learning rate falls like (1 - t)^power, where t goes from 0 to 1 after the "
                          "warm-up"));

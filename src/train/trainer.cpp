@@ -113,7 +113,7 @@ Exit Trainer::Impl::loop() {
 
 void Trainer::Impl::enqueue_one() {
   if (tracer) tracer->before_enqueue(issued);
-  runner->enqueue(issued, schedule->learning_rate(s.batching.epochs.even(issued)));
+  runner->enqueue(issued, schedule->learning_rate(s.batching.epochs.even(issued), run.plateau.rate));
   ++issued;
 }
 

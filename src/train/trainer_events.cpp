@@ -84,6 +84,14 @@ std::string Trainer::Impl::describe_patience() const {
       run.best_metric, run.evaluations_since_best, run.best_value, run.best_step);
 }
 
+void Trainer::Impl::lower_rate_on_plateau(const std::string& metric, double value) {
+  const OptimOptions& o = s.config.optim;
+  if (o.schedule != LrSchedule::plateau || !run.plateau.evaluated(o, metric, value)) return;
+  progress.line(
+      fmt::format("the validation {} has not improved for {} evaluations (optim.patience): learning rate x {:g}",
+                  metric, o.patience + 1, o.gamma));
+}
+
 bool Trainer::Impl::evaluate_now() {
   const Timeline::Scope scope(timeline, Phase::evaluation);
   const auto began = std::chrono::steady_clock::now();
@@ -97,6 +105,7 @@ bool Trainer::Impl::evaluate_now() {
   progress.line(fmt::format("epoch {} (step {}): validation {}", run.epoch, run.step, validation->str()));
   const std::string metric = value_text(s.config, "checkpoint.best");
   const double value = metric == "loss" ? validation->loss : metric == "top5" ? validation->top5 : validation->top1;
+  lower_rate_on_plateau(metric, value);
   const bool first = run.best_step < 0 || run.best_metric != metric;
   if (!std::isfinite(value) || !(first || (metric == "loss" ? value < run.best_value : value > run.best_value))) {
     ++run.evaluations_since_best;

@@ -80,7 +80,8 @@ struct Trainer::Impl {
   void saved(const std::string& problem);  // at the end of a save
   [[noreturn]] void fail_with_differing_replicas();
   bool evaluates_after(std::int64_t steps) const;  // there is an evaluation after so many steps of the run
-  bool evaluate_now();           // returns true if the weights are better than ever before, by checkpoint.best
+  bool evaluate_now();  // returns true if the weights are better than ever before, by checkpoint.best
+  void lower_rate_on_plateau(const std::string& metric, double value);  // optim.schedule = plateau
   bool out_of_patience() const;  // the last train.patience evaluations have not improved, so the run ends
   std::string describe_patience() const;
   void count_unread();  // ends the run if too many samples could not be read; collective

@@ -28,6 +28,16 @@ TEST(Combinations, OneCycleHasNeitherWarmUpNorMinimum) {
             "optim.min_lr: optim.schedule = one_cycle ends at optim.lr / 250000. set optim.min_lr = 0");
 }
 
+TEST(Combinations, PlateauNeedsEvaluationsAndAFactorBelowOne) {
+  const std::string plateau = "optim.schedule = plateau\n";
+  EXPECT_EQ(refusal(plateau),
+            "optim.schedule: plateau follows evaluations, but there is no data for them. set data.valid");
+  EXPECT_EQ(refusal(plateau + "data.valid = a.h5\ntrain.evaluate = off\n"),
+            "optim.schedule: plateau follows evaluations, but train.evaluate = off. set it to on");
+  EXPECT_EQ(refusal(plateau + "data.valid = a.h5\noptim.gamma = 1\n"),
+            "optim.gamma: optim.schedule = plateau lowers the learning rate. set optim.gamma below 1");
+}
+
 TEST(Combinations, PatienceNeedsEvaluations) {
   EXPECT_EQ(refusal("train.evaluate_every = 10\n"),
             "train.evaluate_every: there is nothing to evaluate on. set data.valid");

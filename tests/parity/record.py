@@ -64,6 +64,23 @@ def schedule_cases():
                lambda o, pct_start=pct_start, count=count: schedulers.OneCycleLR(o, lr, count, pct_start=pct_start))
 
 
+def plateau_cases():
+    """Results of evaluations, and the factor on the learning rate after each of them."""
+    falling = [3.0, 2.5, 2.49, 2.4899, 2.4898, 2.4897, 2.0, 2.1, 2.2, 2.3, 2.4, 2.5, 2.6, 1.9999, 1.9998, 1.9]
+    rising = [0.1, 0.5, 0.5, 0.50004, 0.50006, 0.4, 0.6, 0.6, float("nan"), 0.6, 0.6, 0.7, 0.7]
+    for metric, values in (("loss", falling), ("accuracy", rising)):
+        for patience, gamma in ((0, 0.5), (2, 0.1), (3, 0.7)):
+            optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+            scheduler = schedulers.ReduceLROnPlateau(optimizer, "min" if metric == "loss" else "max", gamma, patience,
+                                                     eps=0)
+            after = []
+            for value in values:
+                scheduler.step(value)
+                after.append(optimizer.param_groups[0]["lr"])
+            yield {"metric": metric, "patience": patience, "gamma": gamma, "rates": after,
+                   "values": [None if value != value else value for value in values]}
+
+
 def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "recorded")
     cases = []
@@ -71,7 +88,9 @@ def main():
         words = {key: [str(v) for v in (value if isinstance(value, list) else [value])] for key, value in keys.items()}
         cases.append({"optim": words, "total_steps": steps, "learning_rates": rates(maker, keys["lr"], steps)})
     lines = ",\n  ".join(json.dumps(case) for case in cases)
-    text = f'{{"pytorch": "{torch.__version__}", "steps_per_epoch": 10, "cases": [\n  {lines}\n]}}\n'
+    plateau = ",\n  ".join(json.dumps(case) for case in plateau_cases())
+    text = (f'{{"pytorch": "{torch.__version__}", "steps_per_epoch": 10, "cases": [\n  {lines}\n],\n'
+            f'"plateau": [\n  {plateau}\n]}}\n')
     (folder / "schedules.json").write_text(text)
 
 

@@ -1,18 +1,43 @@
 // Compares the schedules with the learning rates of PyTorch's schedulers, which tests/parity/record.py has recorded.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "millrace/config/keys.hpp"
 #include "millrace/config/schedule.hpp"
+#include "millrace/train/session/plateau.hpp"
 
 namespace millrace {
 namespace {
 
-TEST(ScheduleParity, LearningRatesAreThoseOfPyTorch) {
+nlohmann::json recorded_schedules() {
   std::ifstream file(std::string(MILLRACE_SOURCE_DIR) + "/tests/parity/recorded/schedules.json");
-  const auto recorded = nlohmann::json::parse(file);
+  return nlohmann::json::parse(file);
+}
+
+TEST(ScheduleParity, PlateausAreThoseOfPyTorch) {
+  const auto recorded = recorded_schedules();
+  ASSERT_EQ(recorded["plateau"].size(), 6u);
+  for (const auto& c : recorded["plateau"]) {
+    SCOPED_TRACE(c.dump());
+    OptimOptions options;
+    options.patience = c["patience"];
+    options.gamma = c["gamma"];
+    PlateauState state;
+    for (std::size_t i = 0; i < c["values"].size(); ++i) {
+      const auto& value = c["values"][i];  // null: NaN
+      const double before = state.rate;
+      const bool reduced = state.evaluated(options, c["metric"], value.is_null() ? std::nan("") : value.get<double>());
+      EXPECT_EQ(reduced, state.rate < before) << "evaluation " << i;
+      EXPECT_NEAR(state.rate, c["rates"][i].get<double>(), 1e-15) << "evaluation " << i;
+    }
+  }
+}
+
+TEST(ScheduleParity, LearningRatesAreThoseOfPyTorch) {
+  const auto recorded = recorded_schedules();
   ASSERT_EQ(recorded["cases"].size(), 15u);
   for (const auto& c : recorded["cases"]) {
     SCOPED_TRACE(c["optim"].dump());

@@ -22,7 +22,7 @@ enum class ModelName { mlp, resnet, layers };
 enum class ResNetStem { automatic, cifar, pool, imagenet };
 enum class Loss { automatic, cross_entropy, mse };
 enum class OptimizerName { sgd, adamw, lars, lamb };
-enum class LrSchedule { constant, step, cosine, linear, polynomial, wsd, one_cycle };
+enum class LrSchedule { constant, step, cosine, linear, polynomial, wsd, one_cycle, plateau };
 enum class DecayShape { linear, cosine, sqrt };
 // setup: equal bits on the same ranks and threads. strict: on any number of ranks and threads.
 enum class Reproducible { setup, strict };
@@ -132,13 +132,14 @@ struct OptimOptions {
   double lr_batch = 0;
   LrSchedule schedule = LrSchedule::cosine;
   double warmup = 0;               // epochs of linear warm-up
-  double min_lr = 0;               // cosine, linear, polynomial, wsd: learning rate at the end
+  double min_lr = 0;               // cosine, linear, polynomial, wsd: learning rate at the end; plateau: the lowest
   std::vector<double> milestones;  // step: epochs at which lr is multiplied by gamma
   double gamma = 0.1;
   double power = 1;    // polynomial
   double decay = 0.1;  // wsd: fraction of all steps over which the learning rate decays at the end
   DecayShape decay_shape = DecayShape::linear;
-  double pct_start = 0.3;  // one_cycle: fraction of all steps over which the learning rate rises
+  std::int64_t patience = 10;  // plateau: evaluations without improvement that change nothing
+  double pct_start = 0.3;      // one_cycle: fraction of all steps over which the learning rate rises
   double momentum = 0.9;
   bool nesterov = false;
   double weight_decay = 1e-4;      // not applied to biases and normalisation layers

@@ -46,6 +46,12 @@ ValueConversion values_from(const json& j) {
   return v;
 }
 
+json to_json(const PlateauState& p) {
+  return {{"rate", p.rate}, {"metric", p.metric}, {"best", p.best}, {"waited", p.waited}};
+}
+
+PlateauState plateau_from(const json& j) { return {j.at("rate"), j.at("metric"), j.at("best"), j.at("waited")}; }
+
 }  // namespace
 
 std::string to_json(const RunState& r) {
@@ -63,6 +69,7 @@ std::string to_json(const RunState& r) {
                         {"valid_loss", r.valid_loss},
                         {"best_metric", r.best_metric},
                         {"best_value", r.best_value},
+                        {"plateau", to_json(r.plateau)},
                         {"loss_scale", s.loss_scale},
                         {"clean_steps", s.clean_steps},
                         {"applied", s.applied},
@@ -95,6 +102,7 @@ RunState run_state_from_json(const std::string& text) {
     r.best_metric = "accuracy";
     r.best_value = j.at("best_accuracy");
   }
+  if (j.contains("plateau")) r.plateau = plateau_from(j["plateau"]);
   r.state.loss_scale = j.at("loss_scale");
   r.state.clean_steps = j.at("clean_steps");
   r.state.applied = j.at("applied");
