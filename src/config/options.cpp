@@ -116,8 +116,37 @@ void apply(RunConfig& config, const Entry& entry) {
   }
 }
 
+void check_schedule(const OptimOptions& o) {
+  if (o.schedule == LrSchedule::plateau && o.gamma >= 1)
+    fail(Exit::config, "optim.gamma: optim.schedule = plateau lowers the learning rate. set optim.gamma below 1");
+  if (o.schedule != LrSchedule::one_cycle) return;
+  if (o.warmup > 0)
+    fail(Exit::config,
+         "optim.warmup: optim.schedule = one_cycle has a rise of its own. set optim.warmup = 0, and the length of the "
+         "rise with optim.pct_start");
+  if (o.min_lr > 0)
+    fail(Exit::config, "optim.min_lr: optim.schedule = one_cycle ends at optim.lr / 250000. set optim.min_lr = 0");
+}
+
+// Keys that need evaluations during the training.
+void check_evaluation(const RunConfig& c) {
+  const bool plateau = c.optim.schedule == LrSchedule::plateau;
+  if (plateau && c.data.valid.empty())
+    fail(Exit::config, "optim.schedule: plateau follows evaluations, but there is no data for them. set data.valid");
+  if (plateau && !c.train.evaluate)
+    fail(Exit::config, "optim.schedule: plateau follows evaluations, but train.evaluate = off. set it to on");
+  if (c.train.evaluate_every > 0 && c.data.valid.empty())
+    fail(Exit::config, "train.evaluate_every: there is nothing to evaluate on. set data.valid");
+  if (c.train.patience > 0 && c.data.valid.empty())
+    fail(Exit::config, "train.patience: there is nothing to evaluate on. set data.valid");
+  if (c.train.patience > 0 && !c.train.evaluate)
+    fail(Exit::config, "train.patience: train.evaluate = off. set it to on, or train.patience = 0");
+}
+
 // Checks of several keys together.
 void check_combinations(const RunConfig& c) {
+  check_schedule(c.optim);
+  check_evaluation(c);
   if (c.train.micro_batch > c.train.global_batch)
     fail(Exit::config,
          "train.micro_batch ({}) is larger than train.global_batch ({}). lower the first or raise the second",

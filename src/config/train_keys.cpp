@@ -1,6 +1,7 @@
 // The keys of [model], [train] and [optim].
 #include "config/key_groups.hpp"
 #include "millrace/config/key_types.hpp"
+#include "millrace/config/parameter_group.hpp"
 #include "millrace/ops/op.hpp"
 
 namespace millrace {
@@ -68,18 +69,53 @@ void add_learning_rate(Keys& k) {
   k.push_back(number_key(MR_FIELD(optim.lr_batch), at_least(0),
                          "above 0: optim.lr is meant for this global batch, and is multiplied by train.global_batch / "
                          "optim.lr_batch (linear scaling rule)"));
-  k.push_back(choice_key(MR_FIELD(optim.schedule),
-                         Choices<LrSchedule>{{"constant", LrSchedule::constant},
-                                             {"step", LrSchedule::step},
-                                             {"cosine", LrSchedule::cosine},
-                                             {"linear", LrSchedule::linear}},
-                         "how the learning rate decreases after the warm-up"));
+  k.push_back(choice_key(
+      MR_FIELD(optim.schedule),
+      Choices<LrSchedule>{{"constant", LrSchedule::constant},
+                          {"step", LrSchedule::step},
+                          {"cosine", LrSchedule::cosine},
+                          {"linear", LrSchedule::linear},
+                          {"polynomial", LrSchedule::polynomial},
+                          {"wsd", LrSchedule::wsd},
+                          {"one_cycle", LrSchedule::one_cycle},
+                          {"plateau", LrSchedule::plateau}},
+      "how the learning rate changes after the warm-up. wsd (warm-up, stable, decay; Hu et al. "
+      "2024): constant until the decay over the last steps; one_cycle (Smith and Topin 2018): rises "
+      "from optim.lr / 25 to optim.lr and falls to optim.lr / 250000, both along a cosine, without "
+      "warm-up. It is PyTorch's OneCycleLR, but the momentum stays constant; plateau: multiplied by optim.gamma when "
+      "evaluations have not improved the metric of checkpoint.best by 0.01% (ReduceLROnPlateau)"));
   k.push_back(number_key(MR_FIELD(optim.warmup), at_least(0),
                          "epochs over which the learning rate rises linearly to its full value"));
-  k.push_back(number_key(MR_FIELD(optim.min_lr), at_least(0), "cosine, linear: learning rate at the end"));
+  k.push_back(number_key(MR_FIELD(optim.min_lr), at_least(0),
+                         "cosine, linear, polynomial, wsd: learning rate at the end; plateau: lowest learning rate"));
   k.push_back(numbers_key(MR_FIELD(optim.milestones), at_least(0),
                           "step: epochs at which the learning rate is multiplied by optim.gamma"));
-  k.push_back(number_key(MR_FIELD(optim.gamma), above(0), "step: factor on the learning rate at each milestone"));
+  k.push_back(number_key(MR_FIELD(optim.gamma), above(0),
+                         "step: factor on the learning rate at each milestone; plateau: at each reduction"));
+  k.push_back(number_key(MR_FIELD(optim.patience), at_least(0),
+                         "plateau: number of evaluations in a row without improvement that change nothing; the next "
+                         "one reduces the learning rate"));
+  k.push_back(number_key(MR_FIELD(optim.power), above(0),
+                         "polynomial: the learning rate falls like (1 - t)^power, where t goes from 0 to 1 after the "
+                         "warm-up"));
+  k.push_back(
+      number_key(MR_FIELD(optim.decay), Range{.low = 0, .high = 1, .exclusive_low = true},
+                 "wsd: fraction of all steps, at the end, over which the learning rate decays to optim.min_lr"));
+  k.push_back(choice_key(
+      MR_FIELD(optim.decay_shape),
+      Choices<DecayShape>{{"linear", DecayShape::linear}, {"cosine", DecayShape::cosine}, {"sqrt", DecayShape::sqrt}},
+      "wsd: how the learning rate falls during the decay. t goes from 0 to 1. linear: 1 - t; "
+      "cosine: (1 + cos(pi t)) / 2; sqrt: 1 - sqrt(t)"));
+  k.push_back(number_key(MR_FIELD(optim.pct_start), fraction(),
+                         "one_cycle: fraction of all steps over which the learning rate rises"));
+}
+
+// The text of optim.group is parsed where it is used, but refused here.
+void refuse_invalid_groups(Key& key) {
+  key.set = [plain = key.set](RunConfig& c, const std::vector<std::string>& lines) {
+    for (const std::string& line : lines) ParameterGroup::parse(line);
+    plain(c, lines);
+  };
 }
 
 void add_update_rule(Keys& k) {
@@ -88,6 +124,14 @@ void add_update_rule(Keys& k) {
   k.push_back(number_key(MR_FIELD(optim.weight_decay), at_least(0),
                          "weight decay; not applied to biases and normalisation layers. lars and lamb adapt the step "
                          "only of the parameters that decay"));
+  k.push_back(
+      strings_key(MR_FIELD(optim.group), Key::Many::lines, "PATTERN key=value...",
+                  "what differs for the parameters whose name matches a shell pattern; can be given several "
+                  "times. lr=: factor on the learning rate; weight_decay=: in place of optim.weight_decay, also "
+                  "for biases and norms; freeze=on: the parameter is not changed at all, and its gradient "
+                  "counts neither for optim.clip nor as an overflow (norms still track running statistics). If "
+                  "several patterns match, the last that gives a property counts. Names are as in checkpoints"));
+  refuse_invalid_groups(k.back());
   k.push_back(number_key(MR_FIELD(optim.beta1), fraction(), "adamw, lamb: decay rate of the first moment"));
   k.push_back(number_key(MR_FIELD(optim.beta2), fraction(), "adamw, lamb: decay rate of the second moment"));
   k.push_back(number_key(MR_FIELD(optim.epsilon), above(0),
@@ -143,7 +187,14 @@ void add_train_keys(Keys& k) {
   k.push_back(text_key(MR_FIELD(train.balance), "even, auto or file",
                        "how micro-batches are split over the ranks. even: equally; auto: slower ranks get fewer, by "
                        "their speed measured during the run; the shares.jsonl of a run: exactly as in that run"));
-  k.push_back(switch_key(MR_FIELD(train.evaluate), "evaluate on data.valid after every epoch"));
+  k.push_back(
+      switch_key(MR_FIELD(train.evaluate),
+                 "evaluate on data.valid after every epoch, at the end, and by train.evaluate_every; off: never"));
+  k.push_back(number_key(MR_FIELD(train.evaluate_every), at_least(0),
+                         "above 0: evaluate also after every so many optimizer steps of the run"));
+  k.push_back(number_key(MR_FIELD(train.patience), at_least(0),
+                         "above 0: end the run, with exit code 0, when so many evaluations in a row have not improved "
+                         "the metric of checkpoint.best. A resumed run continues the count"));
 }
 
 void add_optim_keys(Keys& k) {

@@ -202,6 +202,8 @@ class Optimizer : public OptimizerOp {
   Rates rates_of(const OptimizerChunk& p) const {
     Rates r = rates_;
     r.decay = p.weight_decay;
+    r.learning_rate *= p.lr_factor;
+    r.step_size *= p.lr_factor;
     return r;
   }
 

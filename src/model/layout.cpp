@@ -64,20 +64,30 @@ ParameterLayout::ParameterLayout(const Graph& graph) {
   }
 }
 
-std::vector<OptimizerSegment> ParameterLayout::segments(const Graph& graph, float weight_decay,
+std::vector<ParameterRule> default_rules(const Graph& graph, float weight_decay) {
+  std::vector<ParameterRule> rules;
+  for (const Parameter& p : graph.parameters) rules.push_back({.weight_decay = p.matrix ? weight_decay : 0});
+  return rules;
+}
+
+std::vector<OptimizerSegment> ParameterLayout::segments(const std::vector<ParameterRule>& rules,
                                                         const OptimizerSpec& optimizer) const {
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t(0));
   std::ranges::sort(order, {}, [&](std::size_t p) { return parameters[p].begin; });
   std::vector<OptimizerSegment> out;
+  const ParameterRule* previous = nullptr;  // of the parameter before, if that is not frozen
   for (const std::size_t p : order) {
-    const float decay = graph.parameters[p].matrix ? weight_decay : 0;
+    const ParameterRule& rule = rules[p];
     const auto& slot = parameters[p];
-    const bool apart = optimizer.by_segment() && decay != 0;
-    if (!out.empty() && out.back().weight_decay == decay && !apart)
-      out.back().count = slot.end - out.back().begin;
-    else
-      out.push_back({slot.begin, slot.end - slot.begin, decay});
+    const bool apart = optimizer.by_segment() && rule.weight_decay != 0;
+    if (!rule.frozen) {
+      if (previous && *previous == rule && !apart)
+        out.back().count = slot.end - out.back().begin;
+      else
+        out.push_back({slot.begin, slot.end - slot.begin, rule.weight_decay, rule.lr_factor});
+    }
+    previous = rule.frozen ? nullptr : &rule;
   }
   return out;
 }

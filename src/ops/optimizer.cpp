@@ -50,7 +50,7 @@ OptimizerChunks split_into_chunks(const OptimizerSpec& spec) {
       const std::int64_t moments = all ? at : kept + at - spec.shards[shard].begin;
       const std::int64_t master = all || at < spec.whole_master ? at : spec.whole_master + moments - in_whole;
       out.owned.push_back({at, moments, master, std::int32_t(next - at), std::int32_t(out.first.size() - 1), number,
-                           segment.weight_decay});
+                           segment.weight_decay, segment.lr_factor});
     }
   }
   out.first.push_back(number);

@@ -9,6 +9,7 @@
 #include "millrace/data/load/loader.hpp"
 #include "millrace/train/session/memory_fit.hpp"
 #include "millrace/train/session/session.hpp"
+#include "train/session/parameter_rules.hpp"
 
 namespace millrace {
 namespace {
@@ -65,8 +66,8 @@ std::string describe_plan(World& world, const RunConfig& config) {
       << ", one micro-batch forward:\n";
   describe_network(out, graph, plan.train.front());
   out << "  " << graph.parameter_count() << " parameters; " << format_count(graph.forward_flops())
-      << "FLOP forward, about " << format_count(3 * graph.forward_flops())
-      << "FLOP forward and backward\n\nmemory per rank:\n";
+      << "FLOP forward, about " << format_count(3 * graph.forward_flops()) << "FLOP forward and backward\n"
+      << describe_groups(graph, s.spec.groups) << "\nmemory per rank:\n";
   const NetworkMemory& m = plan.needs;
   for (const auto& [what, bytes] : {std::pair<const char*, std::size_t>{"parameters", m.parameters},
                                     {"gradients", m.gradients},

@@ -54,6 +54,7 @@ Trainer::Impl::Impl(World& world, const RunConfig& config, Timeline::Clock::time
   if (config.checkpoint.best != BestMetric::loss && !s.data.reference().y.labels)
     fail(Exit::config, "checkpoint.best: {} needs class labels, but data.y holds targets. set it to loss",
          value_text(config, "checkpoint.best"));
+  make_schedule();  // refuses what it cannot do before anything is written or removed
   if (s.data.has_valid) evaluator.emplace(s, network);
 }
 
@@ -85,32 +86,34 @@ Exit Trainer::Impl::loop() {
   const watchdog::PartScope part(watchdog::Part::train);
   bool stopping = false;
   const std::int64_t total = s.total_steps();
-  while (run.step < total && !stopping) {
+  while (run.step < total && !stopping && !out_of_patience()) {
     bool requested = false;
     timeline.enter(Phase::other);
     device_monitor.before_enqueue();
     enqueue_one();
-    // At a boundary the host collects all steps before it enqueues the next: at the end of an epoch, before a
-    // checkpoint, and at the end of a traced window.
-    const bool boundary = s.batching.epochs.step_in_epoch(issued) == 0 || issued == total ||
+    // At a boundary the host collects all steps before it enqueues the next: at the end of an epoch, before an
+    // evaluation or a checkpoint, and at the end of a traced window.
+    const bool boundary = s.batching.epochs.step_in_epoch(issued) == 0 || issued == total || evaluates_after(issued) ||
                           clock.due_after(issued, s.batching.epochs) || device_monitor.window_ends();
     while (run.step < issued - (boundary || stopping ? 0 : lag)) collect_one(&stopping, &requested);
     if (stopping || requested)
       while (run.step < issued) collect_one(&stopping, &requested);
     if (run.step < issued) continue;
-    const bool last_step = run.step == total;
     bool best = false;
-    if (s.data.has_valid && (run.step_in_epoch == 0 || last_step)) best = evaluate_now() && !clock.never();
-    const bool needed = best || stopping || last_step;
+    if (evaluates_after(run.step)) best = evaluate_now() && !clock.never();
+    const bool needed = best || stopping || run.step == total || out_of_patience();
     if (clock.due_after(run.step, s.batching.epochs) || requested || needed) checkpoint(needed);
   }
   if (store.saving()) saved(store.finish());
-  return run.step < total ? Exit::stopped : Exit::ok;
+  if (run.step == total) return Exit::ok;
+  if (!out_of_patience()) return Exit::stopped;
+  progress.line(fmt::format("ended at step {} of {}: {}", run.step, total, describe_patience()));
+  return Exit::ok;
 }
 
 void Trainer::Impl::enqueue_one() {
   if (tracer) tracer->before_enqueue(issued);
-  runner->enqueue(issued, schedule->learning_rate(s.batching.epochs.even(issued)));
+  runner->enqueue(issued, schedule->learning_rate(s.batching.epochs.even(issued), run.plateau.rate));
   ++issued;
 }
 
@@ -165,8 +168,12 @@ void Trainer::Impl::start_feeding() {
   loader = std::make_unique<Loader>(*s.compute.device, *s.data.train_source, s.data.train, *s.batching.train_order,
                                     s.step_loader_options(), s.micro_batches(issued, s.total_steps()));
   runner = std::make_unique<StepRunner>(s, network, *loader);
-  schedule.emplace(s.config.optim, s.batching.epochs.steps_per_epoch(), s.batching.epochs.even(s.total_steps()),
-                   s.batching.global_batch);
+  schedule = make_schedule();
+}
+
+Schedule Trainer::Impl::make_schedule() const {
+  const Epochs& epochs = s.batching.epochs;
+  return {s.config.optim, epochs.steps_per_epoch(), epochs.even(s.total_steps()), s.batching.global_batch};
 }
 
 void Trainer::Impl::resume() {
@@ -205,10 +212,15 @@ void Trainer::Impl::resume() {
 
 std::string Trainer::Impl::nothing_to_train() const {
   const std::int64_t total = s.total_steps();
-  if (!found || run.step < total) return "";
+  if (!found || (run.step < total && !out_of_patience())) return "";
   std::int64_t ended = run.step > total || (s.world.rank() == 0 && is_final_summary(dir / "summary.json", run.step));
   s.world.broadcast(&ended, sizeof ended, 0);
   if (!ended) return "";  // the run ended before it could write its summary
+  if (run.step < total)
+    return fmt::format(
+        "finished: nothing trained. the run ended at step {} of {}: {}. raise train.patience to train on, or use "
+        "`millrace eval {}`",
+        run.step, total, describe_patience(), s.config.run.dir);
   const bool by_steps = s.config.train.steps > 0;
   return fmt::format(
       "{}: nothing trained. the run has done {} steps, and {} = {} asks for {}. raise it to train on, set another "

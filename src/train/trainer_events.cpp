@@ -65,6 +65,33 @@ void Trainer::Impl::fail_with_differing_replicas() {
                     : "the last good checkpoint is " + kept.back().string());
 }
 
+bool Trainer::Impl::evaluates_after(std::int64_t steps) const {
+  if (!s.data.has_valid) return false;
+  const std::int64_t every = s.config.train.evaluate_every;
+  return s.batching.epochs.step_in_epoch(steps) == 0 || steps == s.total_steps() || (every > 0 && steps % every == 0);
+}
+
+bool Trainer::Impl::out_of_patience() const {
+  const std::int64_t patience = s.config.train.patience;
+  return patience > 0 && run.evaluations_since_best >= patience &&
+         run.best_metric == value_text(s.config, "checkpoint.best");
+}
+
+std::string Trainer::Impl::describe_patience() const {
+  return fmt::format(
+      "the validation {} has not improved for {} evaluations (train.patience). the best was {:.4f} at "
+      "step {}",
+      run.best_metric, run.evaluations_since_best, run.best_value, run.best_step);
+}
+
+void Trainer::Impl::lower_rate_on_plateau(const std::string& metric, double value) {
+  const OptimOptions& o = s.config.optim;
+  if (o.schedule != LrSchedule::plateau || !run.plateau.evaluated(o, metric, value)) return;
+  progress.line(
+      fmt::format("the validation {} has not improved for {} evaluations (optim.patience): learning rate x {:g}",
+                  metric, o.patience + 1, o.gamma));
+}
+
 bool Trainer::Impl::evaluate_now() {
   const Timeline::Scope scope(timeline, Phase::evaluation);
   const auto began = std::chrono::steady_clock::now();
@@ -78,9 +105,13 @@ bool Trainer::Impl::evaluate_now() {
   progress.line(fmt::format("epoch {} (step {}): validation {}", run.epoch, run.step, validation->str()));
   const std::string metric = value_text(s.config, "checkpoint.best");
   const double value = metric == "loss" ? validation->loss : metric == "top5" ? validation->top5 : validation->top1;
+  lower_rate_on_plateau(metric, value);
   const bool first = run.best_step < 0 || run.best_metric != metric;
-  if (!std::isfinite(value) || !(first || (metric == "loss" ? value < run.best_value : value > run.best_value)))
+  if (!std::isfinite(value) || !(first || (metric == "loss" ? value < run.best_value : value > run.best_value))) {
+    ++run.evaluations_since_best;
     return false;
+  }
+  run.evaluations_since_best = 0;
   run.best_metric = metric;
   run.best_value = value;
   run.best_step = run.step;

@@ -67,6 +67,7 @@ struct Trainer::Impl {
   // Why there is nothing to train, or "": the run has already done all steps. Nothing is written then.
   std::string nothing_to_train() const;
   void start_feeding();
+  Schedule make_schedule() const;
   Exit loop();
   void enqueue_one();
   // Collects the results of one step, and goes on with a save. Sets *stopping and *wants_checkpoint if any rank
@@ -78,7 +79,11 @@ struct Trainer::Impl {
   void checkpoint(bool needed);
   void saved(const std::string& problem);  // at the end of a save
   [[noreturn]] void fail_with_differing_replicas();
+  bool evaluates_after(std::int64_t steps) const;  // there is an evaluation after so many steps of the run
   bool evaluate_now();  // returns true if the weights are better than ever before, by checkpoint.best
+  void lower_rate_on_plateau(const std::string& metric, double value);  // optim.schedule = plateau
+  bool out_of_patience() const;  // the last train.patience evaluations have not improved, so the run ends
+  std::string describe_patience() const;
   void count_unread();  // ends the run if too many samples could not be read; collective
   [[noreturn]] void diverged();
   Account account();  // of all ranks; collective

@@ -96,15 +96,6 @@ TEST(Options, BadValuesNameFileLineAndKey) {
     EXPECT_EQ(refusal(text).find("a.cfg:1: "), 0u) << refusal(text);
 }
 
-TEST(Options, KeysThatContradictEachOtherAreRefused) {
-  EXPECT_EQ(refusal("train.global_batch = 64\ntrain.micro_batch = 65\n"),
-            "train.micro_batch (65) is larger than train.global_batch (64). lower the first or raise the second");
-  EXPECT_EQ(refusal("model.name = layers\n"),
-            "model.name = layers, but no model.layers is given. write one for each layer");
-  EXPECT_EQ(refusal("run.walltime = 2m\nrun.stop_margin = 2m\n"),
-            "run.stop_margin is not smaller than run.walltime. lower the first or raise the second");
-}
-
 TEST(Options, UnitsAndWordsAreUnderstood) {
   const RunConfig config = from(
       "comm.bucket_size = 4MiB\nrun.walltime = 1h30m\ndata.workers = auto\ncheckpoint.every = 10m\nrun.deterministic = "

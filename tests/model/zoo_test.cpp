@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -265,7 +266,7 @@ TEST(Layout, OnlyMatricesDecay) {
   g.dtype = DType::f16;  // not in forward order
   const ParameterLayout layout(g);
   std::int64_t covered = 0;
-  for (const auto& s : layout.segments(g, 0.5f)) {
+  for (const auto& s : layout.segments(default_rules(g, 0.5f))) {
     EXPECT_EQ(s.begin, covered);
     covered += s.count;
     for (std::size_t p = 0; p < g.parameters.size(); ++p) {
@@ -277,14 +278,42 @@ TEST(Layout, OnlyMatricesDecay) {
   EXPECT_EQ(covered, layout.count);
 }
 
+TEST(Layout, FrozenParametersAreInNoSegmentAndOtherRatesApart) {
+  for (const auto kind : {OptimizerSpec::Kind::sgd, OptimizerSpec::Kind::lamb}) {
+    const Graph g = resnet(8, {28, 28, 1}, 10);
+    const ParameterLayout layout(g);
+    std::vector<ParameterRule> rules = default_rules(g, 0.5f);
+    for (std::size_t p = 0; p < rules.size(); ++p) {
+      rules[p].frozen = p % 5 == 2 || p + 1 == rules.size();
+      rules[p].lr_factor = p % 3 ? 1.0f : 0.25f;
+      if (p % 7 == 3) rules[p].weight_decay = 0.125f;
+    }
+    OptimizerSpec optimizer;
+    optimizer.kind = kind;
+    const auto segments = layout.segments(rules, optimizer);
+    for (std::size_t p = 0; p < rules.size(); ++p) {
+      const auto& slot = layout.parameters[p];
+      const auto covers = [&](const OptimizerSegment& s) {
+        return s.begin < slot.end && s.begin + s.count > slot.begin;
+      };
+      ASSERT_EQ(std::ranges::count_if(segments, covers), rules[p].frozen ? 0 : 1) << g.parameters[p].name;
+      if (rules[p].frozen) continue;
+      const OptimizerSegment& s = *std::ranges::find_if(segments, covers);
+      EXPECT_TRUE(s.begin <= slot.begin && s.begin + s.count >= slot.end) << g.parameters[p].name;
+      EXPECT_EQ(s.weight_decay, rules[p].weight_decay) << g.parameters[p].name;
+      EXPECT_EQ(s.lr_factor, rules[p].lr_factor) << g.parameters[p].name;
+    }
+  }
+}
+
 TEST(Layout, LarsGivesEachMatrixItsOwnSegment) {
   Graph g = resnet(8, {28, 28, 1}, 10);
   for (auto& p : g.parameters) p.matrix = true;  // without LARS, all would share one segment
   const ParameterLayout layout(g);
   OptimizerSpec optimizer;
-  EXPECT_EQ(layout.segments(g, 0.5f, optimizer).size(), 1u);
+  EXPECT_EQ(layout.segments(default_rules(g, 0.5f), optimizer).size(), 1u);
   optimizer.kind = OptimizerSpec::Kind::lars;
-  const auto segments = layout.segments(g, 0.5f, optimizer);
+  const auto segments = layout.segments(default_rules(g, 0.5f), optimizer);
   ASSERT_EQ(segments.size(), g.parameters.size());
   for (std::size_t p = 0; p < segments.size(); ++p) EXPECT_EQ(segments[p].begin, layout.parameters[p].begin);
 }

@@ -17,7 +17,7 @@ inline OptimizerSpec optimizer_spec(OptimizerSpec::Kind kind = OptimizerSpec::Ki
   s.count = optimizer_count;
   s.stats_count = 37;
   s.weight_dtype = weights;
-  s.segments = {{0, 20011, 0.01f}, {20032, 43, 0}, {20096, 19000, 0.1f}};  // the gaps and the end are padding
+  s.segments = {{0, 20011, 0.01f}, {20032, 43, 0, 3}, {20096, 19000, 0.1f, 0.25f}};  // the gaps and the end are padding
   return s;
 }
 

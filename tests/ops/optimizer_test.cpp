@@ -67,6 +67,35 @@ TEST(OptimizerOp, PaddingStaysZero) {
   }
 }
 
+TEST(OptimizerOp, ElementsOutsideOfTheSegmentsAreNotChanged) {
+  using enum OptimizerSpec::Kind;
+  for (const auto kind : {sgd, adamw, lars, lamb}) {
+    OptimizerSpec s = optimizer_spec(kind, DType::bf16);
+    OptimizerMemory m(s);
+    s.segments = {{0, 4032, 0.01f}, {20096, 12, 0.1f}};  // the first ends within a chunk
+    s.clip = 0.5f;
+    m.op = backend().make_optimizer(s);
+    for (auto* moment : {&m.moment1, &m.moment2}) std::fill(moment->begin(), moment->end(), 0.5f);
+    std::fill(m.weights.begin(), m.weights.end(), std::uint16_t(7));
+    m.gradient[5000] = NAN;  // no overflow
+    const auto master = m.master.copy(), moment1 = m.moment1.copy(), moment2 = m.moment2.copy();
+    m.step();
+    EXPECT_EQ(m.state.found_inf, 0u);
+    EXPECT_LT(m.state.grad_norm, 100);
+    std::size_t changed = 0;
+    for (std::size_t i = 0; i < master.size(); ++i) {
+      const bool inside = i < 4032 || (i >= 20096 && i < 20108);
+      changed += inside && m.master[i] != master[i];
+      if (inside) continue;
+      ASSERT_EQ(m.master[i], master[i]) << i;
+      ASSERT_EQ(m.weights[i], 7) << i;
+      ASSERT_EQ(m.moment1[i], moment1[i]) << i;
+      ASSERT_EQ(m.moment2[i], moment2[i]) << i;
+    }
+    EXPECT_GT(changed, 4000u);
+  }
+}
+
 TEST(OptimizerOp, OverflowLeavesEverythingUntouched) {
   using enum OptimizerSpec::Kind;
   for (const auto kind : {sgd, adamw, lars, lamb})

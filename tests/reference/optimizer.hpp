@@ -102,7 +102,8 @@ inline void optimizer_step(const OptimizerSpec& s, const StepState& step, Optimi
     std::vector<double> unscaled;
     for (std::int64_t i = segment.begin; i < segment.begin + segment.count; ++i)
       unscaled.push_back(gradient[std::size_t(i)] / o.loss_scale * clip);
-    SegmentStep(s, step.learning_rate, o, unscaled).run(std::size_t(segment.begin), segment.weight_decay);
+    const double rate = double(step.learning_rate) * double(segment.lr_factor);
+    SegmentStep(s, rate, o, unscaled).run(std::size_t(segment.begin), segment.weight_decay);
   }
   for (std::size_t i = 0; i < stats.size(); ++i)
     o.running[i] = (1 - double(s.stats_momentum)) * o.running[i] + double(s.stats_momentum) * stats[i];

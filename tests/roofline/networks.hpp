@@ -29,7 +29,7 @@ inline OptimizerSpec sgd(const Graph& graph) {
   OptimizerSpec spec;
   spec.count = layout.count;
   spec.stats_count = layout.stats_count;
-  spec.segments = layout.segments(graph, 1e-4f, spec);
+  spec.segments = layout.segments(default_rules(graph, 1e-4f), spec);
   spec.weight_dtype = graph.dtype;
   return spec;
 }

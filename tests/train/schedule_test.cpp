@@ -41,6 +41,64 @@ TEST(Schedule, StepsAtMilestones) {
   EXPECT_DOUBLE_EQ(s.learning_rate(30), 0.2);
 }
 
+TEST(Schedule, PolynomialFallsLikeAPowerAfterTheWarmUp) {
+  OptimOptions o = options(LrSchedule::polynomial);
+  o.power = 3;
+  o.min_lr = 0.1;
+  o.warmup = 2;
+  const Schedule s(o, 10, 100, 32);
+  EXPECT_DOUBLE_EQ(s.learning_rate(20), 0.8);
+  EXPECT_NEAR(s.learning_rate(60), 0.1 + 0.7 / 8, 1e-12);
+  EXPECT_NEAR(s.learning_rate(100), 0.1, 1e-12);
+}
+
+TEST(Schedule, WsdIsConstantUntilTheDecayOfTheLastSteps) {
+  OptimOptions o = options(LrSchedule::wsd);
+  o.warmup = 1;
+  o.decay = 0.2;
+  o.min_lr = 0.1;
+  const auto rate = [&](std::int64_t step) { return Schedule(o, 10, 100, 32).learning_rate(step); };
+  EXPECT_NEAR(rate(4), 0.8 * 5 / 11, 1e-12);
+  for (const std::int64_t step : {10, 50, 80}) EXPECT_DOUBLE_EQ(rate(step), 0.8) << step;
+  EXPECT_NEAR(rate(85), 0.1 + 0.7 * 0.75, 1e-12);
+  EXPECT_NEAR(rate(100), 0.1, 1e-12);
+  o.decay_shape = DecayShape::sqrt;
+  EXPECT_NEAR(rate(85), 0.1 + 0.7 * 0.5, 1e-12);
+  o.decay_shape = DecayShape::cosine;
+  EXPECT_NEAR(rate(90), 0.45, 1e-12);
+}
+
+TEST(Schedule, TheDecayOfWsdMayBeginAtTheEndOfTheWarmUpButNotBefore) {
+  OptimOptions o = options(LrSchedule::wsd);
+  o.warmup = 1;
+  o.decay = 0.9;
+  const Schedule s(o, 10, 100, 32);
+  EXPECT_NEAR(s.learning_rate(9), 0.8 * 10 / 11, 1e-12);
+  EXPECT_NEAR(s.learning_rate(55), 0.4, 1e-12);
+  o.warmup = 1.1;
+  try {
+    Schedule(o, 10, 100, 32);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Exit::config);
+    EXPECT_STREQ(error.what(),
+                 "optim.decay: the last 0.9 of 100 steps overlap with the warm-up of 11 steps. lower optim.decay or "
+                 "optim.warmup");
+  }
+}
+
+// Step number pct_start * steps - 1 is the peak, and the last step is the lowest, as in PyTorch.
+TEST(Schedule, OneCycleRisesAndFallsAlongACosine) {
+  OptimOptions o = options(LrSchedule::one_cycle);
+  const Schedule s(o, 10, 110, 32);
+  EXPECT_DOUBLE_EQ(s.learning_rate(0), 0.8 / 25);
+  EXPECT_NEAR(s.learning_rate(16), (0.8 + 0.8 / 25) / 2, 1e-12);
+  EXPECT_DOUBLE_EQ(s.learning_rate(32), 0.8);
+  EXPECT_NEAR(s.learning_rate(109), 0.8 / 25 / 1e4, 1e-15);
+  EXPECT_NEAR(s.learning_rate(200), 0.8 / 25 / 1e4, 1e-15);
+  EXPECT_NEAR(Schedule(o, 10, 1, 32).learning_rate(0), 0.8 / 25 / 1e4, 1e-15);
+}
+
 TEST(Schedule, LinearScalingRuleMultipliesByTheBatch) {
   OptimOptions o = options(LrSchedule::constant);
   o.lr_batch = 256;

@@ -22,7 +22,8 @@ enum class ModelName { mlp, resnet, gpt2, llama, vit, convnext, layers };
 enum class ResNetStem { automatic, cifar, pool, imagenet };
 enum class Loss { automatic, cross_entropy, mse };
 enum class OptimizerName { sgd, adamw, lars, lamb };
-enum class LrSchedule { constant, step, cosine, linear };
+enum class LrSchedule { constant, step, cosine, linear, polynomial, wsd, one_cycle, plateau };
+enum class DecayShape { linear, cosine, sqrt };
 // setup: equal bits on the same ranks and threads. strict: on any number of ranks and threads.
 enum class Reproducible { setup, strict };
 enum class BestMetric { loss, accuracy, top5 };
@@ -121,9 +122,11 @@ struct TrainOptions {
   double epochs = 10;
   std::int64_t steps = 0;  // > 0: stop after this many optimizer steps, regardless of epochs
   std::int64_t global_batch = 128;
-  std::int64_t micro_batch = 0;  // 0: global batch / ranks
-  std::string balance = "even";  // even, auto, or the path of the shares.jsonl of a run
-  bool evaluate = true;          // after every epoch, if data.valid is given
+  std::int64_t micro_batch = 0;     // 0: global batch / ranks
+  std::string balance = "even";     // even, auto, or the path of the shares.jsonl of a run
+  bool evaluate = true;             // after every epoch, if data.valid is given
+  std::int64_t evaluate_every = 0;  // > 0: also after every so many steps
+  std::int64_t patience = 0;        // > 0: evaluations without improvement after which the run ends
 };
 
 struct OptimOptions {
@@ -133,12 +136,18 @@ struct OptimOptions {
   double lr_batch = 0;
   LrSchedule schedule = LrSchedule::cosine;
   double warmup = 0;               // epochs of linear warm-up
-  double min_lr = 0;               // cosine, linear: learning rate at the end
+  double min_lr = 0;               // cosine, linear, polynomial, wsd: learning rate at the end; plateau: the lowest
   std::vector<double> milestones;  // step: epochs at which lr is multiplied by gamma
   double gamma = 0.1;
+  double power = 1;    // polynomial
+  double decay = 0.1;  // wsd: fraction of all steps over which the learning rate decays at the end
+  DecayShape decay_shape = DecayShape::linear;
+  std::int64_t patience = 10;  // plateau: evaluations without improvement that change nothing
+  double pct_start = 0.3;      // one_cycle: fraction of all steps over which the learning rate rises
   double momentum = 0.9;
   bool nesterov = false;
-  double weight_decay = 1e-4;  // not applied to biases and normalisation layers
+  double weight_decay = 1e-4;      // not applied to biases and normalisation layers
+  std::vector<std::string> group;  // PATTERN key=value ... (ParameterGroup)
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double trust_coefficient = 0.001;    // lars
   int zero = 0;                        // ZeRO stage; 1: each rank keeps the moments of its part of the parameters only

@@ -6,14 +6,20 @@
 
 namespace millrace {
 
-// Linear warm-up, then constant, step, cosine or linear decay to min_lr. Steps are attempted optimizer steps, so a step
-// that is skipped because of an overflow counts.
+// Linear warm-up over w steps, then the schedule over the other total_steps - w steps. Step s of the warm-up has
+// lr * (s + 1) / (w + 1), so step w is the first with the full learning rate. A decay reaches min_lr at step
+// total_steps, one after the last. Steps are attempted optimizer steps, so a step that is skipped because of an
+// overflow counts. plateau multiplies the full learning rate by plateau_rate (PlateauState). one_cycle has a rise of
+// its own and no warm-up; its last step has the lowest learning rate.
 class Schedule {
  public:
+  // Error(config): the decay of wsd begins before the warm-up ends.
   Schedule(const OptimOptions&, std::int64_t steps_per_epoch, std::int64_t total_steps, std::int64_t global_batch);
-  double learning_rate(std::int64_t step) const;  // `step` counts from 0
+  double learning_rate(std::int64_t step, double plateau_rate = 1) const;  // `step` counts from 0
 
  private:
+  double decay_start() const;  // wsd: the step at which the decay begins
+
   OptimOptions options_;
   double base_, warmup_steps_, steps_per_epoch_, total_steps_;
 };

@@ -11,6 +11,16 @@
 
 namespace millrace {
 
+// How the optimizer treats one parameter.
+struct ParameterRule {
+  float weight_decay = 0;
+  float lr_factor = 1;  // on the learning rate
+  bool frozen = false;  // the optimizer does not change it
+  bool operator==(const ParameterRule&) const = default;
+};
+// One rule for each parameter: only matrices decay.
+std::vector<ParameterRule> default_rules(const Graph&, float weight_decay);
+
 struct ParameterLayout {
   static constexpr std::int64_t padding = 64;  // elements
   struct Slot {
@@ -22,9 +32,9 @@ struct ParameterLayout {
   std::int64_t f32_count = 0;  // elements [0, f32_count) are read as float32
 
   explicit ParameterLayout(const Graph&);
-  // Adjacent parameters with the same weight decay share a segment, unless the optimizer treats each matrix separately
-  // (LARS and LAMB).
-  std::vector<OptimizerSegment> segments(const Graph&, float weight_decay, const OptimizerSpec& = {}) const;
+  // Adjacent parameters with the same rule share a segment, unless the optimizer treats each decaying parameter
+  // separately (LARS and LAMB). Frozen parameters are in no segment.
+  std::vector<OptimizerSegment> segments(const std::vector<ParameterRule>&, const OptimizerSpec& = {}) const;
   // Sets the initial values of master (float32, `count` elements) and running (`stats_count`). Element i of parameter p
   // depends only on the seed, the name of p, and i.
   void initialise(const Graph&, std::uint64_t seed, float* master, float* running) const;

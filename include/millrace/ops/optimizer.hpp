@@ -11,11 +11,13 @@
 
 namespace millrace {
 
-// Elements [begin, begin + count) of the flat buffers with the same weight decay. Segments are in order and do not
-// overlap. `begin` is a multiple of 4.
+// Elements [begin, begin + count) of the flat buffers with the same weight decay and learning rate. Segments are in
+// order and do not overlap. `begin` is a multiple of 4. Elements outside of all segments, and their moments, are never
+// changed, and their gradient counts neither for the norm nor as an overflow.
 struct OptimizerSegment {
   std::int64_t begin = 0, count = 0;
   float weight_decay = 0;
+  float lr_factor = 1;  // on StepState::learning_rate
 };
 
 // ZeRO stage 1 (Rajbhandari et al. 2020): elements that only this rank updates, and whose moments only it stores.
@@ -87,7 +89,7 @@ struct OptimizerChunk {
   std::int64_t begin = 0, moments = 0, master = 0;  // first element in the flat buffers, the moments, and the master
   std::int32_t count = 0, segment = 0;
   std::int32_t number = 0;  // index among the chunks of all shards
-  float weight_decay = 0;
+  float weight_decay = 0, lr_factor = 1;
 };
 struct OptimizerChunks {
   std::vector<OptimizerChunk> owned;

@@ -184,9 +184,11 @@ struct Update {
 
   template <class Block>
   MR_DEVICE_INLINE void operator()(Block& block) const {
-    const StepScalars d = *step_scalars;
+    StepScalars d = *step_scalars;
     if (!d.apply) return;
     const Chunk chunk = chunks[block.index()];
+    d.learning_rate *= chunk.lr_factor;
+    d.step_size *= chunk.lr_factor;
     const float ratio = trust_ratio ? trust_ratio[chunk.segment] : 1.0f;
     for_each_pack_of(block, chunk, [&](int i) {
       const std::int64_t at = chunk.begin + i, kept = chunk.moments + i, weight = chunk.master + i;

@@ -16,6 +16,7 @@
 #include "millrace/train/session/epochs.hpp"
 #include "millrace/train/session/model_record.hpp"
 #include "millrace/train/session/network.hpp"
+#include "millrace/train/session/plateau.hpp"
 #include "train/checkpoint/checkpoint_tensors.hpp"
 #include "train/checkpoint/piece_writer.hpp"
 
@@ -30,8 +31,10 @@ struct RunState {
   StepState state;
   // The steps whose weights were evaluated last and whose weights were the best by best_metric; -1: none.
   std::int64_t valid_step = -1, best_step = -1;
+  std::int64_t evaluations_since_best = 0;  // for train.patience
   double valid_accuracy = -1, valid_loss = -1, best_value = 0;
-  std::string best_metric;                        // as checkpoint.best
+  std::string best_metric;  // as checkpoint.best
+  PlateauState plateau;
   std::map<std::string, std::string> provenance;  // Session::provenance(), and the micro-batch split as "shares"
   std::string config;                             // text of config.cfg
   // JSON of the ModelRecord. Empty after a load; see CheckpointStore::model().

@@ -46,6 +46,12 @@ ValueConversion values_from(const json& j) {
   return v;
 }
 
+json to_json(const PlateauState& p) {
+  return {{"rate", p.rate}, {"metric", p.metric}, {"best", p.best}, {"waited", p.waited}};
+}
+
+PlateauState plateau_from(const json& j) { return {j.at("rate"), j.at("metric"), j.at("best"), j.at("waited")}; }
+
 }  // namespace
 
 std::string to_json(const RunState& r) {
@@ -58,10 +64,12 @@ std::string to_json(const RunState& r) {
                         {"unread_samples", {r.unread_samples, r.unread_in_epoch}},
                         {"valid_step", r.valid_step},
                         {"best_step", r.best_step},
+                        {"evaluations_since_best", r.evaluations_since_best},
                         {"valid_accuracy", r.valid_accuracy},
                         {"valid_loss", r.valid_loss},
                         {"best_metric", r.best_metric},
                         {"best_value", r.best_value},
+                        {"plateau", to_json(r.plateau)},
                         {"loss_scale", s.loss_scale},
                         {"clean_steps", s.clean_steps},
                         {"applied", s.applied},
@@ -84,6 +92,7 @@ RunState run_state_from_json(const std::string& text) {
   }
   r.valid_step = j.value("valid_step", std::int64_t(-1));
   r.best_step = j.value("best_step", std::int64_t(-1));
+  r.evaluations_since_best = j.value("evaluations_since_best", std::int64_t(0));
   r.valid_accuracy = j.at("valid_accuracy");
   r.valid_loss = j.at("valid_loss");
   if (j.contains("best_metric")) {
@@ -93,6 +102,7 @@ RunState run_state_from_json(const std::string& text) {
     r.best_metric = "accuracy";
     r.best_value = j.at("best_accuracy");
   }
+  if (j.contains("plateau")) r.plateau = plateau_from(j["plateau"]);
   r.state.loss_scale = j.at("loss_scale");
   r.state.clean_steps = j.at("clean_steps");
   r.state.applied = j.at("applied");

@@ -4,6 +4,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
+#include "train/session/parameter_rules.hpp"
 
 namespace millrace {
 namespace {
@@ -68,7 +69,7 @@ OptimizerSpec complete_optimizer(const NetworkSpec& spec, const Graph& graph, co
   OptimizerSpec out = spec.optimizer;
   out.count = buckets.padded(layout.count);
   out.stats_count = layout.stats_count;
-  out.segments = layout.segments(graph, spec.weight_decay, out);
+  out.segments = layout.segments(parameter_rules(graph, spec.weight_decay, spec.groups), out);
   out.shards = buckets.shards(layout.count);
   out.whole_master = buckets.whole(layout.count);
   out.weight_dtype = spec.compute;

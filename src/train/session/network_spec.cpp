@@ -86,6 +86,8 @@ NetworkSpec network_spec(const World& world, const RunConfig& c, bool training, 
   spec.fusion = c.model.fusion;
   spec.optimizer = optimizer_spec(c.optim);
   spec.weight_decay = float(c.optim.weight_decay);
+  if (training)  // an evaluation has no use for them, and may be of another network
+    for (const std::string& group : c.optim.group) spec.groups.push_back(ParameterGroup::parse(group));
   spec.grad_dtype = world.size() == 1 ? DType::f32 : c.comm.grad_dtype;
   spec.seed = c.run.seed;
   spec.buckets.elements = std::int64_t(c.comm.bucket_size / sizeof(float));

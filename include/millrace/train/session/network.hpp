@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "millrace/compute/execution_context.hpp"
+#include "millrace/config/parameter_group.hpp"
 #include "millrace/model/program.hpp"
 #include "millrace/model/zoo.hpp"
 #include "millrace/train/distributed/weight_all_gather.hpp"
@@ -23,6 +24,7 @@ struct NetworkSpec {
   std::vector<std::int64_t> eval_rows;
   OptimizerSpec optimizer;  // plan_network() fills in counts, segments, shards and weight_dtype
   float weight_decay = 0;
+  std::vector<ParameterGroup> groups;  // exceptions, by the name of a parameter
   DType grad_dtype = DType::f32;
   BucketSpec buckets;  // sharded: the state of the optimizer is sharded over the ranks too. plan_network() completes it
   std::uint64_t seed = 1;

@@ -1,0 +1,22 @@
+#include "millrace/train/session/plateau.hpp"
+
+#include <cmath>
+
+namespace millrace {
+
+bool PlateauState::evaluated(const OptimOptions& options, const std::string& of, double value) {
+  constexpr double threshold = 1e-4;  // relative, as in PyTorch
+  const bool better = of == "loss" ? value < best * (1 - threshold) : value > best * (1 + threshold);
+  if (std::isfinite(value) && (metric != of || better)) {
+    metric = of;
+    best = value;
+    waited = 0;
+    return false;
+  }
+  if (++waited <= options.patience) return false;
+  waited = 0;
+  rate *= options.gamma;
+  return true;
+}
+
+}  // namespace millrace
