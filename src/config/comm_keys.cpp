@@ -58,7 +58,7 @@ void add_cuda_keys(Keys& k) {
                          "batch norms whose tensors fit into the shared memory of the GPU read them once, not twice. "
                          "With one rank only. Not tried on a GPU yet"));
   k.push_back(size_key(MR_FIELD(cuda.workspace), Range{.low = 0, .high = double(1ull << 40)},
-                       "largest workspace that one convolution may use"));
+                       "largest workspace that one operation of cuDNN may use"));
   k.push_back(
       number_key(MR_FIELD(cuda.nccl_max_ctas), between(1, 32),
                  "most thread blocks that NCCL may occupy; auto: NCCL chooses. Fewer disturb computing less, but "

@@ -21,13 +21,15 @@ PlanSelectorOptions selector_options(World& world, const ExecutionOptions& optio
   return out;
 }
 
-cudnn::Options cudnn_options(World& world, const ExecutionOptions& options, double copy_bytes_per_second) {
+cudnn::Options cudnn_options(World& world, const CudaDevice& device, const ExecutionOptions& options,
+                             double copy_bytes_per_second) {
   cudnn::Options out;
   out.rules.workspace_limit = options.cuda.workspace;
   out.rules.deterministic = options.deterministic;
   out.rules.tf32 = options.cuda.tf32;
   out.choices = selector_options(world, options);
   out.copy_bytes_per_second = copy_bytes_per_second;
+  out.compute_capability = device.compute_capability();
   return out;
 }
 
@@ -40,7 +42,7 @@ class CudaBackend : public Backend {
         matmuls_(PlanIdentity::of_current_device("cublaslt", cublas_version(), cublas_candidates),
                  selector_options(world, options)),
         copy_bytes_per_second_(copy_bytes_per_second(context_.stream, matmuls_)),
-        cudnn_(context_, cudnn_options(world, options, copy_bytes_per_second_)),
+        cudnn_(context_, cudnn_options(world, device, options, copy_bytes_per_second_)),
         cublas_(make_cublas(context_, matmuls_,
                             {.tf32 = options.cuda.tf32, .copy_bytes_per_second = copy_bytes_per_second_})) {
     context_.counters = counters_.as<unsigned>();

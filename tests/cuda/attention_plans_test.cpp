@@ -26,7 +26,7 @@ AttentionSpec attention(std::int64_t rows, std::int64_t positions, std::int64_t 
 const AttentionSpec supported[] = {
     attention(32, 1024, 12, 12, 64, true), attention(64, 197, 12, 12, 64, false, DType::f16),
     attention(8, 2048, 32, 8, 128, true),  attention(8, 256, 12, 1, 64, false),
-    attention(3, 1, 2, 2, 8, true),        attention(4, 128, 4, 4, 256, true)};
+    attention(3, 5, 2, 2, 8, true),        attention(4, 128, 4, 4, 256, true)};
 
 std::vector<AttentionProblem> problems(const AttentionSpec& s) { return {{s}, {s, true, false}, {s, true, true}}; }
 

@@ -2,7 +2,6 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstdio>
 #include <regex>
 #include <set>

@@ -56,17 +56,19 @@ TEST(AttentionOp, LargeScoresStayFinite) {
 }
 
 TEST(AttentionOp, InferenceEqualsTraining) {
-  AttentionSpec s = spec_of({2, 70, 2, 1, 16, true});
-  Values results[2];
-  for (const Mode mode : {Mode::train, Mode::infer}) {
-    s.mode = mode;
-    OpHarness h(s);
-    h.set_src(0, s.src, s.dtype, random_values(s.src.count(), 1));
-    h.want_dst(s.dst(), s.dtype);
-    h.forward();
-    results[mode == Mode::train] = get(h.args.dst);
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    AttentionSpec s = spec_of({2, 70, 2, 1, 16, true}, dtype);
+    Values results[2];
+    for (const Mode mode : {Mode::train, Mode::infer}) {
+      s.mode = mode;
+      OpHarness h(s);
+      h.set_src(0, s.src, s.dtype, random_values(s.src.count(), 1));
+      h.want_dst(s.dst(), s.dtype);
+      h.forward();
+      results[mode == Mode::train] = get(h.args.dst);
+    }
+    EXPECT_EQ(results[0], results[1]) << name_of(dtype);
   }
-  EXPECT_EQ(results[0], results[1]);
 }
 
 TEST(AttentionOp, HeadsMustFitTheWidth) {

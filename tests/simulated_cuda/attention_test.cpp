@@ -15,8 +15,6 @@ namespace {
 
 using test::random_values, test::Values;
 
-constexpr double rate = 1e12;  // bytes a second, of the memory
-
 cudaStream_t stream() {
   static cudaStream_t const made = [] {
     cudaStream_t s = nullptr;
@@ -68,10 +66,10 @@ struct Memory {
 };
 
 struct Library {
-  explicit Library(bool deterministic = false) {
+  explicit Library(const cudnn::PlanRules& rules = {}, int compute_capability = 90) {
     options.choices.autotune = false;
-    options.rules.deterministic = deterministic;
-    options.copy_bytes_per_second = rate;
+    options.rules = rules;
+    options.compute_capability = compute_capability;
     cudnn = std::make_unique<cudnn::Cudnn>(context, options);
   }
   std::unique_ptr<Op> make(const AttentionSpec& s) { return make_attention(s, context, *cudnn); }
@@ -123,43 +121,65 @@ void expect_reference(Op& op, const AttentionSpec& s) {
   expect_close(diff_src.values(), expected.diff_src, "gradient");
 }
 
+const std::string adding = "cudnn eng0, backward eng0 adding up gradients of queries";
+const std::string product = "cudnn eng0, backward eng0";
+
 TEST(CudnnAttention, IsUsedForTheTypesAndHeadSizesThatCudnnSupports) {
   Library library;
   for (const DType dtype : {DType::bf16, DType::f16})
     for (const std::int64_t size : {8, 64, 256})
-      EXPECT_EQ(library.make(spec_of(size, dtype))->implementation(), "cudnn eng0, backward eng0") << size;
+      EXPECT_EQ(library.make(spec_of(size, dtype))->implementation(), adding) << size;
   for (const auto& [dtype, size] : {std::pair(DType::f32, 64), {DType::bf16, 12}, {DType::f16, 264}})
     EXPECT_EQ(library.make(spec_of(size, dtype))->implementation(), "kernels") << size;
+  AttentionSpec one = spec_of(8, DType::bf16);
+  one.src[1] = 1;
+  EXPECT_EQ(library.make(one)->implementation(), "kernels") << "one position";
 }
 
-// With times of both graphs, the faster one is used. Memory for the sums must be zeroed before, at `rate`.
-TEST(CudnnAttention, GradientsOfQueriesAreAddedUpWhereThatIsFaster) {
+TEST(CudnnAttention, TheFasterGraphOfTheGradientsIsUsed) {
   const AttentionSpec s = spec_of(16, DType::bf16);
-  const cudnn::AttentionProblem direct{s, true, false}, accumulated{s, true, true};
-  const double zeroing = double(s.dst().count()) * sizeof(float) / rate;
-  const auto adds_up = [&](double of_accumulated, bool deterministic = false) {
-    Library library(deterministic);
-    library.know(direct, 1e-6);
-    library.know(accumulated, of_accumulated);
+  const auto made = [&](double seconds_of_adding, const cudnn::PlanRules& rules = {}) {
+    Library library(rules);
+    library.know({s, true, false}, 1e-6);
+    library.know({s, true, true}, seconds_of_adding);
     const auto op = library.make(s);
     expect_reference(*op, s);
-    return op->implementation().find("adding up gradients of queries") != std::string::npos;
+    return op->implementation();
   };
-  EXPECT_TRUE(adds_up(1e-6 - 1.1 * zeroing));
-  EXPECT_FALSE(adds_up(1e-6 - 0.9 * zeroing));
-  EXPECT_FALSE(adds_up(1e-7, true)) << "the order of additions differs from run to run";
-  EXPECT_FALSE(adds_up(0)) << "not timed";
+  EXPECT_EQ(made(0.9e-6), adding);
+  EXPECT_EQ(made(1.1e-6), product);
+  EXPECT_EQ(made(0), adding) << "not timed";
+  EXPECT_EQ(made(0.9e-6, {.deterministic = true}), product) << "the order of additions differs from run to run";
+}
+
+// The product's engines store 4 x 64 x 128 scores of 2 bytes for each row of the batch.
+TEST(CudnnAttention, TheProductTakesTheRowsThatLeaveRoomForScores) {
+  const AttentionSpec s = spec_of(16, DType::bf16);
+  const std::size_t of_row = 4 * 64 * 128 * 2;
+  const auto made = [&](std::size_t limit, int compute_capability = 90) {
+    Library library({.workspace_limit = limit, .deterministic = true}, compute_capability);
+    const auto op = library.make(s);
+    expect_reference(*op, s);
+    return op->implementation();
+  };
+  EXPECT_EQ(made(2 * of_row), product);
+  EXPECT_EQ(made(2 * of_row - 1), product + " in 2 parts");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(made(of_row - 1), "cudnn eng0, backward kernels");
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("run.deterministic = off or raise cuda.workspace"),
+            std::string::npos);
+  EXPECT_EQ(made(2 * of_row, 100), "cudnn eng0, backward kernels") << "not deterministic there";
 }
 
 TEST(CudnnAttention, BothGraphsAddUpKeysOverTheQueriesThatShareThem) {
-  for (const std::int64_t key_heads : {1, 4}) {
-    const AttentionSpec s = spec_of(8, DType::bf16, key_heads);
-    Library library;
-    expect_reference(*library.make(s), s);
-    library.know({s, true, false}, 1e-3);
-    library.know({s, true, true}, 1e-6);
-    expect_reference(*library.make(s), s);
-  }
+  for (const std::int64_t key_heads : {1, 4})
+    for (const bool deterministic : {false, true}) {
+      const AttentionSpec s = spec_of(8, DType::bf16, key_heads);
+      Library library({.deterministic = deterministic});
+      const auto op = library.make(s);
+      EXPECT_EQ(op->implementation(), deterministic ? product : adding);
+      expect_reference(*op, s);
+    }
 }
 
 TEST(CudnnAttention, EqualOperationsShareAPlan) {
@@ -171,8 +191,7 @@ TEST(CudnnAttention, EqualOperationsShareAPlan) {
 TEST(CudnnAttention, KernelsTakeThePlaceOfAMissingEngineWithOneWarning) {
   const AttentionSpec s = spec_of(16, DType::bf16);
   Library library;
-  library.cudnn->choices().cache().insert(library.key({s, true, false}), {});
-  library.cudnn->choices().cache().insert(library.key({s, true, true}), {});
+  library.cudnn->choices().cache().insert(library.key({s}), {});
   testing::internal::CaptureStderr();
   for (int i = 0; i < 2; ++i) EXPECT_EQ(library.make(s)->implementation(), "kernels");
   const std::string said = testing::internal::GetCapturedStderr();

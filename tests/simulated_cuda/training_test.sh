@@ -131,7 +131,7 @@ layers = layernorm
 layers = linear outputs axis=last bias=off weights=wte
 [train]
 global_batch = 16
-steps = 8
+steps = 6
 [optim]
 name = adamw
 lr = 0.002
@@ -149,9 +149,9 @@ CFG
     expect_exit 0 train 1 cpu_$precision --run.device cpu --run.precision $precision
     expect_exit 0 train 1 $precision --run.precision $precision
     expect_close $precision cpu_$precision 0.005
-    expect_exit 0 train 1 ${precision}_eager --run.precision $precision --cuda.graph off
-    expect_bits ${precision}_eager $precision
   done
+  expect_exit 0 train 1 eager --run.precision bf16 --cuda.graph off
+  expect_bits eager bf16
   expect_exit 0 train 2 two --optim.zero 1 --run.precision bf16
   expect_close two bf16 0.005
   expect_exit 0 run_on 1 plan -c net.cfg --run.precision bf16
@@ -161,7 +161,7 @@ CFG
   # Both graphs of the gradients are timed where results may differ from run to run.
   export XDG_CACHE_HOME=$PWD/cache
   MILLRACE_SIMULATED_DELAY=0 expect_exit 0 train 1 timed --run.precision bf16 --cuda.autotune on --run.deterministic off --train.steps 2
-  expect_line 'attention backward bf16 .* causal workspace' cache/millrace/cudnn-*.json
+  expect_line 'attention backward bf16 .* causal workspace [0-9]+"' cache/millrace/cudnn-*.json
   expect_line 'attention backward bf16 .* causal accumulate workspace' cache/millrace/cudnn-*.json
 }
 # Norms that keep their tensors on the chip.

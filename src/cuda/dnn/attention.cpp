@@ -1,73 +1,111 @@
 // Attention with cuDNN's fused engines. They read the queries, keys and values where they lie in src, and write their
 // gradients so.
 //
-// Backward has two graphs (AttentionProblem::accumulate). The one whose blocks add the gradient of the queries up in
-// float32 needs zeroed memory for it. It is used if it was timed and is faster in spite of that, and if results may
-// differ from run to run.
+// Backward has two graphs (AttentionProblem::accumulate). Where results must be the same in every run, it is the one
+// with a product for the gradient of the queries. Its engines store a matrix of 16-bit scores for each head, S x S. So
+// it takes as many rows of the batch at once as that leaves room for in the workspace. Otherwise the blocks add up the
+// gradient, unless both were timed and the other graph is faster.
 #include "cuda/dnn/attention.hpp"
 
-#include <cuda_runtime.h>
 #include <fmt/core.h>
 
 #include <algorithm>
 
 #include "cuda/dnn/attention_graph.hpp"
 #include "cuda/dnn/cudnn.hpp"
-#include "cuda/errors/check.hpp"
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/runtime/workspace.hpp"
 
 namespace millrace::cuda {
 namespace {
 
-using cudnn::AttentionProblem, cudnn::Call, cudnn::Choice, cudnn::Cudnn;
+using cudnn::AttentionProblem, cudnn::Call, cudnn::Cudnn;
 
 constexpr std::int64_t max_head_size = 256;
+// Versions before it are wrong for some numbers of positions without a mask, and add to sums that they do not zero.
+constexpr std::size_t oldest_version = 91600;
 
 bool supported_by_cudnn(const AttentionSpec& s) {
-  return s.dtype != DType::f32 && s.head_size() % 8 == 0 && s.head_size() <= max_head_size;
+  return s.dtype != DType::f32 && s.head_size() % 8 == 0 && s.head_size() <= max_head_size && s.positions() > 1;
 }
 
-std::size_t query_sum_bytes(const AttentionSpec& s) { return std::size_t(s.dst().count()) * sizeof(float); }
+std::size_t bytes_of_queries(const AttentionSpec& s) {
+  return std::size_t(s.src[0] * s.heads * s.positions()) * sizeof(float);
+}
+
+// How many rows of the batch the graph without accumulation takes at once: all, or a part of them, so that the stored
+// scores fit. 0: not even one. Tensors of floats are aligned to 16 bytes in each part.
+std::int64_t rows_at_once(const AttentionSpec& s, std::size_t workspace_limit) {
+  const auto rounded = [&](std::int64_t unit) { return (s.positions() + unit - 1) / unit * unit; };
+  const std::int64_t of_row = s.heads * rounded(64) * rounded(128) * 2;
+  for (std::int64_t rows = s.src[0]; rows > 0; --rows)
+    if (s.src[0] % rows == 0 && std::size_t(rows * of_row) <= workspace_limit &&
+        (rows == s.src[0] || rows * s.heads * s.positions() % 4 == 0))
+      return rows;
+  return 0;
+}
 
 struct Backward {
-  AttentionProblem problem;
-  std::optional<Choice> choice;  // nullopt: cuDNN has no engine
+  AttentionProblem problem;  // of some rows of the batch
+  std::shared_ptr<const cudnn::Plan> plan;
+  double seconds = 0;  // of all rows; 0: not timed
 };
 
-Backward choose_backward(const AttentionSpec& s, Cudnn& library) {
-  Backward direct{{s, true, false}, {}}, accumulated{{s, true, true}, {}};
-  direct.choice = library.choose(direct.problem);
-  const double rate = library.options().copy_bytes_per_second;
-  if (library.options().rules.deterministic || (direct.choice && direct.choice->seconds == 0)) return direct;
-  accumulated.choice = library.choose(accumulated.problem);
-  if (!direct.choice || !accumulated.choice) return direct.choice ? std::move(direct) : std::move(accumulated);
-  const double zeroing = rate > 0 ? double(query_sum_bytes(s)) / rate : 0;
-  const bool faster = accumulated.choice->seconds > 0 && accumulated.choice->seconds + zeroing < direct.choice->seconds;
-  return faster ? std::move(accumulated) : std::move(direct);
+// nullopt: cuDNN has no engine that obeys the rules.
+std::optional<Backward> choose_backward(const AttentionSpec& s, Cudnn& library) {
+  const cudnn::Options& options = library.options();
+  std::optional<Backward> best;
+  const auto consider = [&](bool accumulate, std::int64_t rows) {
+    Backward b{{s, true, accumulate}, nullptr, 0};
+    b.problem.spec.src[0] = rows;
+    const auto choice = library.choose(b.problem);
+    if (!choice) return;
+    b.plan = choice->plan;
+    b.seconds = choice->seconds * double(s.src[0] / rows);
+    if (!best || (b.seconds > 0 && b.seconds < best->seconds)) best = std::move(b);
+  };
+  if (!options.rules.deterministic) consider(true, s.src[0]);
+  // From 10.0, cuDNN's engines are deterministic with options only that its heuristics do not set.
+  if (options.rules.deterministic && options.compute_capability >= 100) return best;
+  const std::int64_t rows = rows_at_once(s, options.rules.workspace_limit);
+  if (rows > 0 && (!best || best->seconds > 0)) consider(false, rows);
+  return best;
 }
 
 class CudnnAttention : public Op {
  public:
-  CudnnAttention(const AttentionSpec& s, const LaunchContext& context, cudnnHandle_t handle, Call forward)
-      : spec_(s), stream_(context.stream), handle_(handle), forward_(std::move(forward)) {
-    plan();
-  }
-  void set_backward(const Backward& b) {
-    backward_ = Call(b.choice->plan, b.problem);
-    accumulates_ = b.problem.accumulate;
-    plan();
+  // kernels: for backward if cuDNN does not compute it; otherwise null.
+  CudnnAttention(const AttentionSpec& s, cudnnHandle_t handle, Call forward, const std::optional<Backward>& backward,
+                 std::unique_ptr<Op> kernels)
+      : spec_(s), handle_(handle), forward_(std::move(forward)), kernels_(std::move(kernels)) {
+    std::size_t own = forward_.workspace_bytes();
+    needs_.saved = s.mode == Mode::train ? bytes_of_queries(s) : 0;
+    if (backward) {
+      part_ = backward->problem.spec;
+      accumulates_ = backward->problem.accumulate;
+      for (std::int64_t row = 0; row < s.src[0]; row += part_.src[0])
+        parts_.emplace_back(backward->plan, backward->problem);
+      own = std::max(own, parts_[0].workspace_bytes());
+    }
+    of_queries_at_ = align64(own);
+    query_sums_at_ = of_queries_at_ + align64(bytes_of_queries(s));
+    needs_.workspace = query_sums_at_;
+    if (accumulates_) needs_.workspace += std::size_t(s.dst().count()) * sizeof(float);
+    if (kernels_) needs_.workspace = std::max(needs_.workspace, kernels_->memory_requirements().workspace);
   }
 
   MemoryRequirements memory_requirements() const override { return needs_; }
   std::string implementation() const override {
     std::string text = "cudnn " + forward_.plan().engine();
-    if (backward_) text += ", backward " + backward_.plan().engine();
+    if (kernels_) return text + ", backward " + kernels_->implementation();
+    if (parts_.empty()) return text;
+    text += ", backward " + parts_[0].plan().engine();
+    if (parts_.size() > 1) text += fmt::format(" in {} parts", parts_.size());
     return text + (accumulates_ ? " adding up gradients of queries" : "");
   }
 
   void forward(const OpArgs& args) override {
-    std::vector<void*> pointers = in_src(args.src[0]);
+    std::vector<void*> pointers = in_src(args.src[0], 0);
     // cuDNN has no engine without the logarithms of the sums.
     pointers.insert(pointers.end(),
                     {args.dst.data, spec_.mode == Mode::train ? args.saved : at(args.workspace, of_queries_at_)});
@@ -76,54 +114,50 @@ class CudnnAttention : public Op {
 
   void backward(const OpArgs& args) override {
     if (!args.diff_src[0]) return;
-    std::vector<void*> pointers = in_src(args.src[0]);
-    pointers.insert(pointers.end(), {args.dst.data, args.saved, args.diff_dst.data});
-    for (void* gradient : in_src(args.diff_src[0])) pointers.push_back(gradient);
-    pointers.push_back(at(args.workspace, of_queries_at_));
-    if (accumulates_) {
-      void* const sums = at(args.workspace, query_sums_at_);
-      MR_CUDA(cudaMemsetAsync(sums, 0, query_sum_bytes(spec_), stream_));
-      pointers.push_back(sums);
+    if (kernels_) return kernels_->backward(args);
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const std::size_t dst = i * std::size_t(part_.dst().count()) * size_of(spec_.dtype);
+      const std::size_t of_queries = i * bytes_of_queries(part_);
+      std::vector<void*> pointers = in_src(args.src[0], i);
+      pointers.insert(pointers.end(),
+                      {at(args.dst.data, dst), at(args.saved, of_queries), at(args.diff_dst.data, dst)});
+      for (void* gradient : in_src(args.diff_src[0], i)) pointers.push_back(gradient);
+      pointers.push_back(at(args.workspace, of_queries_at_ + of_queries));
+      if (accumulates_) pointers.push_back(at(args.workspace, query_sums_at_));
+      parts_[i].run(handle_, std::move(pointers), args.workspace);
     }
-    backward_.run(handle_, std::move(pointers), args.workspace);
   }
 
  private:
-  // Workspace: that of cuDNN, one float for each query, and the sums of the gradient of the queries.
-  void plan() {
-    const std::size_t of_queries = std::size_t(spec_.src[0] * spec_.heads * spec_.positions()) * sizeof(float);
-    of_queries_at_ = align64(std::max(forward_.workspace_bytes(), backward_.workspace_bytes()));
-    query_sums_at_ = of_queries_at_ + align64(of_queries);
-    needs_.workspace = query_sums_at_ + (accumulates_ ? query_sum_bytes(spec_) : 0);
-    needs_.saved = spec_.mode == Mode::train ? of_queries : 0;
-  }
-  // Queries, keys and values.
-  std::vector<void*> in_src(const Tensor& src) const {
+  // Queries, keys and values of a part of the rows.
+  std::vector<void*> in_src(const Tensor& src, std::size_t part) const {
     const std::size_t head = std::size_t(spec_.head_size()) * size_of(spec_.dtype);
-    return {src.data, at(src.data, std::size_t(spec_.heads) * head),
-            at(src.data, std::size_t(spec_.heads + spec_.key_heads) * head)};
+    void* const queries = at(src.data, part == 0 ? 0 : part * std::size_t(part_.src.count()) * size_of(spec_.dtype));
+    return {queries, at(queries, std::size_t(spec_.heads) * head),
+            at(queries, std::size_t(spec_.heads + spec_.key_heads) * head)};
   }
 
-  AttentionSpec spec_;
-  StreamHandle stream_;
+  AttentionSpec spec_, part_;
   cudnnHandle_t handle_;
-  Call forward_, backward_;
+  Call forward_;
+  std::vector<Call> parts_;  // of backward
+  std::unique_ptr<Op> kernels_;
   bool accumulates_ = false;
-  std::size_t of_queries_at_ = 0, query_sums_at_ = 0;  // in the workspace
+  // In the workspace, behind that of cuDNN: a float for each query, and the sums of the gradient of the queries.
+  std::size_t of_queries_at_ = 0, query_sums_at_ = 0;
   MemoryRequirements needs_;
 };
 
-// Null if cuDNN has no engine.
-std::unique_ptr<Op> make_with_cudnn(const AttentionSpec& s, const LaunchContext& context, Cudnn& library) {
-  const AttentionProblem forward{s};
-  const auto choice = library.choose(forward);
-  if (!choice) return nullptr;
-  auto op = std::make_unique<CudnnAttention>(s, context, library.handle(), Call(choice->plan, forward));
-  if (s.mode == Mode::infer) return op;
-  const Backward backward = choose_backward(s, library);
-  if (!backward.choice) return nullptr;
-  op->set_backward(backward);
-  return op;
+void warn_about_backward(const AttentionSpec& s, Cudnn& library) {
+  const cudnn::Options& options = library.options();
+  const bool deterministic = options.rules.deterministic;
+  library.warn_once(fmt::format(
+      "cuDNN {} has no {}engine for the gradient of attention of {} with heads of {} in {} on this GPU with a "
+      "workspace "
+      "of {} MiB. slower kernels compute it{}{}",
+      cudnnGetVersion(), deterministic ? "deterministic " : "", s.src.str(), s.head_size(), name_of(s.dtype),
+      options.rules.workspace_limit >> 20, deterministic ? ". set run.deterministic = off" : "",
+      deterministic && options.compute_capability < 100 ? " or raise cuda.workspace" : ""));
 }
 
 }  // namespace
@@ -131,11 +165,27 @@ std::unique_ptr<Op> make_with_cudnn(const AttentionSpec& s, const LaunchContext&
 std::unique_ptr<Op> make_attention(const AttentionSpec& spec, const LaunchContext& context, Cudnn& library) {
   spec.check();
   if (!supported_by_cudnn(spec)) return make_attention(spec, context);
-  if (auto op = make_with_cudnn(spec, context, library)) return op;
-  library.warn_once(
-      fmt::format("cuDNN {} has no engine for attention with heads of {} in {} on this GPU. slower kernels are used",
-                  cudnnGetVersion(), spec.head_size(), name_of(spec.dtype)));
-  return make_attention(spec, context);
+  if (cudnnGetVersion() < oldest_version) {
+    library.warn_once(
+        fmt::format("cuDNN {} is older than 9.16, which attention needs. slower kernels are used", cudnnGetVersion()));
+    return make_attention(spec, context);
+  }
+  const AttentionProblem forward{spec};
+  const auto choice = library.choose(forward);
+  if (!choice) {
+    library.warn_once(
+        fmt::format("cuDNN {} has no engine for attention with heads of {} in {} on this GPU. slower kernels are used",
+                    cudnnGetVersion(), spec.head_size(), name_of(spec.dtype)));
+    return make_attention(spec, context);
+  }
+  std::optional<Backward> backward;
+  std::unique_ptr<Op> kernels;
+  if (spec.mode == Mode::train && !(backward = choose_backward(spec, library))) {
+    warn_about_backward(spec, library);
+    kernels = make_attention(spec, context);
+  }
+  return std::make_unique<CudnnAttention>(spec, library.handle(), Call(choice->plan, forward), backward,
+                                          std::move(kernels));
 }
 
 }  // namespace millrace::cuda

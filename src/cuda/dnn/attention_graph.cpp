@@ -138,6 +138,12 @@ AttentionGraph::View AttentionGraph::of_queries(std::int64_t role) {
       {{s.src[0], s.heads, s.positions(), 1}, {s.heads * s.positions(), s.positions(), 1, 1}, CUDNN_DATA_FLOAT, role});
 }
 
+AttentionGraph::View AttentionGraph::of_heads(std::int64_t role, cudnnDataType_t type) {
+  const AttentionSpec& s = problem_.spec;
+  const std::int64_t n = s.positions(), size = s.head_size();
+  return tensor({{s.src[0], s.heads, n, size}, {s.heads * n * size, n * size, size, 1}, type, role});
+}
+
 AttentionGraph::View AttentionGraph::matmul(const View& a, const View& b, const View& result) {
   Descriptor kind(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   kind.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT);
@@ -225,7 +231,7 @@ void AttentionGraph::to_key_heads(const View& a, const View& b, std::int64_t rol
   if (problem_.spec.heads == problem_.spec.key_heads)
     matmul(a, b, result);
   else
-    reduce(CUDNN_REDUCE_TENSOR_ADD, matmul(a, b, of_dst(virtual_role)), result);
+    reduce(CUDNN_REDUCE_TENSOR_ADD, matmul(a, b, of_heads(virtual_role, type_)), result);
 }
 
 void AttentionGraph::forward() {
@@ -265,9 +271,7 @@ void AttentionGraph::backward() {
     matmul(diff, keys_again, result);
     return;
   }
-  const std::int64_t n = s.positions(), size = s.head_size();
-  const View sums =
-      tensor({{s.src[0], s.heads, n, size}, {s.heads * n * size, n * size, size, 1}, CUDNN_DATA_FLOAT, query_sum_role});
+  const View sums = of_heads(query_sum_role, CUDNN_DATA_FLOAT);
   pointwise(CUDNN_POINTWISE_IDENTITY, matmul(diff, keys_again, sums), nullptr, result);
 }
 

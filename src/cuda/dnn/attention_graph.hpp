@@ -10,8 +10,8 @@ namespace millrace::cuda::cudnn {
 struct AttentionProblem {
   AttentionSpec spec;
   bool backward = false;
-  // backward: blocks add the gradient of the queries up in float32, in any order, in memory that is zero before. False:
-  // a product computes it, with the same result in every run.
+  // backward: blocks add the gradient of the queries up in float32 memory, in any order. False: a product computes it,
+  // with the same result in every run, from scores that some engines store.
   bool accumulate = false;
 
   std::string key() const;
@@ -40,7 +40,8 @@ class AttentionGraph : public Graph {
   View transposed_src(std::int64_t role);                 // keys or values
   View of_dst(std::int64_t role, bool in_float = false);  // and of its gradient; in_float: virtual
   View scores(cudnnDataType_t, bool transposed = false);
-  View of_queries(std::int64_t role);  // one float for each query
+  View of_queries(std::int64_t role);                 // one float for each query
+  View of_heads(std::int64_t role, cudnnDataType_t);  // like dst, head after head
   View matmul(const View& a, const View& b, const View& result);
   View pointwise(cudnnPointwiseMode_t, const View& x, const View* b, const View& result,
                  const View* selector = nullptr);

@@ -60,7 +60,7 @@ std::optional<double> Cudnn::seconds(const Problem& problem) {
 std::optional<Choice> Cudnn::choose(const Problem& problem) {
   const PlanEntry entry = this->entry(problem);
   if (entry.plan.empty()) return std::nullopt;
-  auto& known = plans_[entry.plan];
+  auto& known = plans_[{problem.key, entry.plan}];
   if (!known)
     if (auto plan = Plan::from_json(target_, entry.plan)) known = std::make_shared<const Plan>(std::move(*plan));
   if (known) return Choice{known, entry.seconds};
@@ -98,7 +98,7 @@ PlanEntry Cudnn::select(const Problem& problem) {
     if (best == seconds.size()) best = 0;  // not timed
   }
   entry.plan = calls[best].plan().json();
-  plans_[entry.plan] = calls[best].shared_plan();
+  plans_[{problem.key, entry.plan}] = calls[best].shared_plan();
   return entry;
 }
 

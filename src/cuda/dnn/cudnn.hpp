@@ -16,6 +16,7 @@ struct Options {
       8;  // timed for each graph; more sometimes find a faster plan, but take longer in the first run
   PlanSelectorOptions choices;
   double copy_bytes_per_second = 0;  // copy_bytes_per_second(); 0: not known
+  int compute_capability = 90;       // of the device; 90 for 9.0
 };
 
 struct Choice {
@@ -50,8 +51,9 @@ class Cudnn {
   Options options_;
   DeviceTarget target_;
   PlanSelector choices_;
-  // By their texts. Equal operations share a plan, because cuDNN would compile some of them again.
-  std::map<std::string, std::shared_ptr<const Plan>> plans_;
+  // By the keys of problems and the texts of plans. Equal operations share a plan, because cuDNN would compile some of
+  // them again.
+  std::map<std::pair<std::string, std::string>, std::shared_ptr<const Plan>> plans_;
   std::map<std::string, Graph::RuntimeCompiledEngines> without_plan_;
   std::set<std::string> warnings_;
 };

@@ -78,7 +78,6 @@ std::vector<double> matrix(const View& v, const Numbers& batch, const Numbers& b
   return out;
 }
 
-// A result in float32 in memory is added to, as blocks of cuDNN's engines add up the gradient of the queries.
 void multiply(const View& a, const View& b, View& c) {
   MR_CHECK(a.dims[2] == c.dims[2] && b.dims[3] == c.dims[3] && a.dims[3] == b.dims[2]);
   const auto rows = std::size_t(c.dims[2]), columns = std::size_t(c.dims[3]), depth = std::size_t(a.dims[3]);
@@ -93,8 +92,7 @@ void multiply(const View& a, const View& b, View& c) {
       at[2] = std::int64_t(i);
       for (std::size_t j = 0; j < columns; ++j) {
         at[3] = std::int64_t(j);
-        const std::int64_t place = offset(c, at);
-        c.set(place, sums[j] + (c.data && c.type == DType::f32 ? c.get(place) : 0));
+        c.set(offset(c, at), sums[j]);
       }
     }
   });
