@@ -122,23 +122,24 @@ std::vector<std::string> llama(const ModelSpec& spec) {
 std::vector<std::string> vit(const ModelSpec& spec) {
   const Size size = size_of(vit_sizes, spec);
   Lines out;
-  out.add("conv {0} {1} stride={1} bias=on as=patch_embed", size.width, spec.patch > 0 ? spec.patch : 16);
+  out.add("conv {0} {1} stride={1} bias=on as=patch_embed.proj", size.width, spec.patch > 0 ? spec.patch : 16);
   out.add("positions class_token=on std=0.02 as=pos_embed");
   out.dropout(spec.dropout);
   for (std::int64_t block = 0; block < size.blocks; ++block) {
     const std::string path = spec.drop_path_line(block, size.blocks);
-    out.add("residual as=blocks.{} {{", block);
-    out.add("layernorm epsilon=1e-6 as=norm1");
-    out.add("linear {} axis=last std=0.02 as=attn.qkv", 3 * size.width);
-    out.add("attention heads={} as=attn", size.heads);
-    out.add("linear {} axis=last std=0.02 as=attn.proj", size.width);
+    const std::string name = fmt::format("blocks.{}", block);
+    out.add("residual {{");
+    out.add("layernorm epsilon=1e-6 as={}.norm1", name);
+    out.add("linear {} axis=last std=0.02 as={}.attn.qkv", 3 * size.width, name);
+    out.add("attention heads={} as={}.attn", size.heads, name);
+    out.add("linear {} axis=last std=0.02 as={}.attn.proj", size.width, name);
     if (!path.empty()) out.add("{}", path);
     out.add("}}");
-    out.add("residual as=blocks.{}.2 {{", block);
-    out.add("layernorm epsilon=1e-6 as=norm2");
-    out.add("linear {} axis=last std=0.02 as=mlp.fc1", size.feed_forward);
+    out.add("residual {{");
+    out.add("layernorm epsilon=1e-6 as={}.norm2", name);
+    out.add("linear {} axis=last std=0.02 as={}.mlp.fc1", size.feed_forward, name);
     out.add("gelu");
-    out.add("linear {} axis=last std=0.02 as=mlp.fc2", size.width);
+    out.add("linear {} axis=last std=0.02 as={}.mlp.fc2", size.width, name);
     if (!path.empty()) out.add("{}", path);
     out.add("}}");
   }
@@ -154,13 +155,13 @@ std::vector<std::string> convnext(const ModelSpec& spec) {
   constexpr std::int64_t stages[] = {3, 3, 9, 3}, blocks = 18;
   std::int64_t width = spec.width > 0 ? spec.width : 96, block = 0;
   Lines out;
-  out.add("conv {0} {1} stride={1} bias=on std=0.02 as=stem", width, spec.patch > 0 ? spec.patch : 4);
-  out.add("layernorm epsilon=1e-6 as=stem_norm");
+  out.add("conv {0} {1} stride={1} bias=on std=0.02 as=stem.0", width, spec.patch > 0 ? spec.patch : 4);
+  out.add("layernorm epsilon=1e-6 as=stem.1");
   for (std::size_t stage = 0; stage < std::size(stages); ++stage) {
     if (stage > 0) {
       width *= 2;
-      out.add("layernorm epsilon=1e-6 as=stages.{}.downsample_norm", stage);
-      out.add("conv {} 2 stride=2 bias=on std=0.02 as=stages.{}.downsample", width, stage);
+      out.add("layernorm epsilon=1e-6 as=stages.{}.downsample.0", stage);
+      out.add("conv {} 2 stride=2 bias=on std=0.02 as=stages.{}.downsample.1", width, stage);
     }
     for (std::int64_t b = 0; b < stages[stage]; ++b, ++block) {
       out.add("residual as=stages.{}.blocks.{} {{", stage, b);

@@ -5,6 +5,8 @@
 
 schedules.json: learning rates of PyTorch's schedulers, step by step, each with the keys of millrace that give the same
 schedule. tests/train/schedule_parity_test.cpp reads it.
+networks.json: logits, gradients and the first ten losses of networks of the zoo (networks.py).
+tests/model/network_parity_test.cpp reads it.
 """
 import json
 import pathlib
@@ -12,6 +14,8 @@ import sys
 
 import torch
 from torch.optim import lr_scheduler as schedulers
+
+import networks
 
 
 def rates(make_scheduler, lr, steps):
@@ -92,6 +96,8 @@ def main():
     text = (f'{{"pytorch": "{torch.__version__}", "steps_per_epoch": 10, "cases": [\n  {lines}\n],\n'
             f'"plateau": [\n  {plateau}\n]}}\n')
     (folder / "schedules.json").write_text(text)
+    cases = ",\n  ".join(json.dumps(case) for case in networks.recorded())
+    (folder / "networks.json").write_text(f'{{"pytorch": "{torch.__version__}", "cases": [\n  {cases}\n]}}\n')
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -18,8 +19,12 @@ class ProgramFixture {
  public:
   ProgramFixture(Device& device, Backend& backend, const ModelSpec& spec, std::int64_t rows, const Shape& sample,
                  int fusion, DType dtype = DType::f32)
-      : backend_(backend) {
-    Graph graph = build_model(spec, {rows, sample, DType::u8, {}, true}, dtype, Mode::train);
+      : ProgramFixture(device, backend, spec, {rows, sample, DType::u8, {}, true}, fusion, dtype) {}
+  ProgramFixture(Device& device, Backend& backend, const ModelSpec& spec, const ModelBatch& batch, int fusion,
+                 DType dtype = DType::f32)
+      : batch_(batch), backend_(backend) {
+    const std::int64_t rows = batch.rows;
+    Graph graph = build_model(spec, batch, dtype, Mode::train);
     layout = std::make_unique<ParameterLayout>(graph);
     master.resize(std::size_t(layout->count));
     gradient.resize(master.size());
@@ -38,29 +43,31 @@ class ProgramFixture {
                       dtype == DType::f32 ? static_cast<void*>(master.data()) : weights_.data(), gradient.data(),
                       running.data(), stats.data(), &state});
     std::mt19937 random(3);
-    x.resize(std::size_t(rows * sample.count()));
-    y.resize(std::size_t(rows));
+    x.resize(std::size_t(rows * batch.sample.count()) * size_of(batch.x_dtype));
+    y.resize(std::size_t(rows * batch.target.count()));
     ids.resize(std::size_t(rows));
     for (auto& v : x) v = std::uint8_t(random());
-    for (std::size_t i = 0; i < y.size(); ++i) {
-      y[i] = std::int32_t(random() % 10);
-      ids[i] = std::int64_t(i);
-    }
+    for (auto& label : y) label = std::int32_t(random() % 10);
+    std::iota(ids.begin(), ids.end(), std::int64_t(0));
     state.row_weight = 1.0f / float(rows);
     if (dtype != DType::f32) state.loss_scale = 256;
   }
 
   double run(bool first = true, GradReadyHook* sink = nullptr) {
+    forward(first);
+    program->backward(first, sink);
+    return state.loss_sum * double(state.row_weight);
+  }
+  void forward(bool first = true) {
     state.loss_sum = 0;
     state.counted = state.top1 = state.top5 = 0;
     const Graph& g = program->graph();
     if (g.dtype != DType::f32)
       backend_.convert(weights_.data(), g.dtype, master.data(), DType::f32, std::int64_t(master.size()));
     program->repack_weights();
-    program->forward({x.data(), DType::u8, g.values[Graph::x].shape}, {y.data(), DType::i32, {g.rows}},
+    program->forward({x.data(), batch_.x_dtype, g.values[Graph::x].shape},
+                     {y.data(), DType::i32, g.values[Graph::y].shape},
                      {ids.data(), DType::i64, {g.rows}}, first);
-    program->backward(first, sink);
-    return state.loss_sum * double(state.row_weight);
   }
 
   // In the order of the parameters, which does not depend on the types.
@@ -76,11 +83,12 @@ class ProgramFixture {
   std::vector<std::string> notes;
   std::vector<float> master, gradient, running, stats;
   StepState state;
-  std::vector<std::uint8_t> x;
+  std::vector<std::uint8_t> x;  // bytes of batch.x_dtype
   std::vector<std::int32_t> y;
   std::vector<std::int64_t> ids;
 
  private:
+  ModelBatch batch_;
   Backend& backend_;
   Buffer arena_, packed_weights_, weights_;
 };

@@ -1,0 +1,137 @@
+// Compares networks of the zoo with what PyTorch computes in float64. tests/parity/record.py has recorded it;
+// tests/parity/networks.py has the same formula for weights and batches.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "millrace/base/files.hpp"
+#include "support/forwarding_backend.hpp"
+#include "support/program_fixture.hpp"
+
+namespace millrace {
+namespace {
+
+using namespace test;
+using nlohmann::json;
+
+json recorded_networks() {
+  std::ifstream file(std::string(MILLRACE_SOURCE_DIR) + "/tests/parity/recorded/networks.json");
+  return json::parse(file)["cases"];
+}
+
+// SplitMix64 (Steele et al. 2014) of an index, in a sequence for each name.
+std::uint64_t mixed(const std::string& name, std::int64_t index) {
+  std::uint64_t z = std::uint64_t(index + 1) * 0x9E3779B97F4A7C15 + (std::uint64_t(crc32(name.data(), name.size())) << 32);
+  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
+  z = (z ^ z >> 27) * 0x94D049BB133111EB;
+  return z ^ z >> 31;
+}
+double uniform(const std::string& name, std::int64_t index) {
+  return double(mixed(name, index) >> 40) / (1 << 23) - 1;
+}
+std::int64_t integer(const std::string& name, std::int64_t index, std::int64_t below) {
+  return std::int64_t(mixed(name, index) >> 33) % below;
+}
+
+ModelSpec spec_of(const json& c) {
+  ModelSpec spec;
+  spec.name = c["model"];
+  spec.outputs = c["outputs"];
+  spec.tokens = c["sample"].size() == 1;
+  spec.input.scale = 1.0f / 255;
+  const auto size = [&](const char* key, std::int64_t& value) {
+    if (c["sizes"].contains(key)) value = c["sizes"][key];
+  };
+  size("blocks", spec.blocks);
+  size("width", spec.width);
+  size("heads", spec.heads);
+  size("key_heads", spec.key_heads);
+  size("feed_forward", spec.feed_forward);
+  size("patch", spec.patch);
+  if (c.contains("layers")) spec.layers = c["layers"];
+  return spec;
+}
+
+ModelBatch batch_of(const json& c) {
+  ModelBatch batch;
+  batch.rows = c["rows"];
+  for (const std::int64_t extent : c["sample"]) batch.sample.dims[std::size_t(batch.sample.rank++)] = extent;
+  const bool tokens = batch.sample.rank == 1;
+  batch.x_dtype = tokens ? DType::u16 : DType::u8;
+  if (tokens) batch.target = batch.sample;
+  return batch;
+}
+
+void fill(ProgramFixture& f, const json& c) {
+  const Graph& graph = f.program->graph();
+  const std::string name = c["model"];
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+    const Parameter& parameter = graph.parameters[p];
+    const double scale = 1 / std::sqrt(double(parameter.shape.row_count()));
+    for (std::int64_t i = 0; i < parameter.shape.count(); ++i) {
+      const double u = uniform(parameter.name, i);
+      f.master[std::size_t(f.layout->parameters[p].begin + i)] =
+          float(parameter.shape.rank > 1 ? scale * u : 0.1 * u + double(parameter.name.ends_with(".weight")));
+    }
+  }
+  const ModelBatch batch = batch_of(c);
+  const std::int64_t values = batch.rows * batch.sample.count(), outputs = c["outputs"];
+  for (std::int64_t i = 0; i < values; ++i)
+    if (batch.x_dtype == DType::u8)
+      f.x[std::size_t(i)] = std::uint8_t(integer(name + " x", i, 256));
+    else
+      reinterpret_cast<std::uint16_t*>(f.x.data())[i] = std::uint16_t(integer(name + " x", i, outputs));
+  for (std::size_t i = 0; i < f.y.size(); ++i) f.y[i] = std::int32_t(integer(name + " y", std::int64_t(i), outputs));
+}
+
+// Norm, and product with a vector of the formula, against the recorded ones. Both are judged against the norm.
+void expect_digest(const std::string& name, const float* values, std::int64_t count, const json& expected,
+                   double tolerance, const std::string& what) {
+  double square = 0, product = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    square += double(values[i]) * double(values[i]);
+    product += double(values[i]) * uniform(name + " digest", i);
+  }
+  const double norm = expected[0];
+  EXPECT_NEAR(std::sqrt(square), norm, tolerance * norm) << what;
+  EXPECT_NEAR(product, expected[1].get<double>(), tolerance * norm) << what;
+}
+
+void expect_logits(ProgramFixture& f, const json& c) {
+  f.forward();
+  const Tensor& logits = f.program->value(f.program->graph().nodes.back().src[0]);
+  expect_digest("logits", logits.as<float>(), logits.count(), c["logits"], 1e-5, "logits");
+}
+
+void expect_gradients(const ProgramFixture& f, const json& c) {
+  const Graph& graph = f.program->graph();
+  EXPECT_EQ(c["gradients"].size(), graph.parameters.size());
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+    const std::string& name = graph.parameters[p].name;
+    ASSERT_TRUE(c["gradients"].contains(name)) << name;
+    const auto& slot = f.layout->parameters[p];
+    expect_digest(name, &f.gradient[std::size_t(slot.begin)], slot.count, c["gradients"][name], 1e-5, name);
+  }
+}
+
+TEST(NetworkParity, LogitsGradientsAndLossesAreThoseOfPyTorch) {
+  const json cases = recorded_networks();
+  ASSERT_EQ(cases.size(), 5u);
+  const CpuContext cpu;
+  for (const json& c : cases) {
+    SCOPED_TRACE(c["model"].get<std::string>());
+    ProgramFixture f(*cpu.compute.device, *cpu.compute.backend, spec_of(c), batch_of(c), -1);
+    fill(f, c);
+    expect_logits(f, c);
+    for (std::size_t step = 0; step < c["losses"].size(); ++step) {
+      const double expected = c["losses"][step];
+      EXPECT_NEAR(f.run(), expected, 1e-5 * expected) << "loss " << step;
+      if (step == 0) expect_gradients(f, c);
+      for (std::size_t i = 0; i < f.master.size(); ++i) f.master[i] -= float(c["rate"].get<double>()) * f.gradient[i];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace
