@@ -26,8 +26,8 @@ case_results() {
   expect_close bf16 one 0.02
   expect_exit 0 train 2 bf16_zero --run.precision bf16 --optim.zero 1
   expect_bits bf16_zero bf16
-  # Parameters with rates of their own, and frozen ones.
-  local groups=(--optim.group 'fc1.* freeze=on' 'fc2.weight lr=3 weight_decay=0.1' '*.bias lr=0.25' --optim.name adamw)
+  # Parameters with rates of their own, frozen ones, and averages of the weights.
+  local groups=(--optim.ema 0.9 --optim.group 'fc1.* freeze=on' 'fc2.weight lr=3 weight_decay=0.1' '*.bias lr=0.25' --optim.name adamw)
   expect_exit 0 train 1 groups_cpu --run.device cpu "${groups[@]}"
   expect_exit 0 train 1 groups "${groups[@]}"
   expect_close groups groups_cpu 1e-5
