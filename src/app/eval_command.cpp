@@ -32,7 +32,9 @@ std::string eval_help() {
          "--data.valid to evaluate on other files. With -c the configuration is read from FILE.\n"
          "\nPrints loss, top-1 and top-5 accuracy on data.valid; every sample counts once. Keys of optim, checkpoint "
          "and\n"
-         "log are accepted, because the config.cfg of a run contains them, but have no effect.\n\n" +
+         "log are accepted, because the config.cfg of a run contains them, but have no effect, except that optim.ema = "
+         "0\n"
+         "evaluates the weights of a run with optim.ema instead of their averages.\n\n" +
          keys_help({"optim", "checkpoint", "log", "account"});
 }
 

@@ -208,6 +208,11 @@ void add_optim_keys(Keys& k) {
                          "weight matrix is proportional to its norm"));
   add_learning_rate(k);
   add_update_rule(k);
+  k.push_back(number_key(MR_FIELD(optim.ema), fraction(),
+                         "above 0: keep an exponential moving average of the weights, which starts with the initial "
+                         "weights; this is its decay in each step (0.999). Evaluations, also those of millrace eval, "
+                         "use the averages, with the running statistics of the training. Takes 4 bytes for each "
+                         "parameter"));
   k.push_back(number_key(MR_FIELD(optim.zero), Range{.low = 0, .high = 1},
                          "ZeRO stage; 1: each rank keeps the moments of its part of the parameters only, and in 16 "
                          "bits the float32 weights. It updates that part, and gathers the other parts during the next "

@@ -109,6 +109,10 @@ MR_TARGET_CLONES void move_towards(float* __restrict running, const float* __res
   for (std::int64_t i = 0; i < n; ++i) running[i] = (1 - momentum) * running[i] + momentum * stats[i];
 }
 
+MR_TARGET_CLONES void approach(float* __restrict average, const float* __restrict w, std::int64_t n, float fraction) {
+  for (std::int64_t i = 0; i < n; ++i) average[i] += fraction * (w[i] - average[i]);
+}
+
 class Optimizer : public OptimizerOp {
   using Kind = OptimizerSpec::Kind;
 
@@ -238,6 +242,7 @@ class Optimizer : public OptimizerOp {
   void update(const OptimizerArgs& args) const {
     for_chunks([&](const OptimizerChunk& p) {
       update(args, p);
+      if (spec_.average > 0) approach(args.average + p.moments, args.master + p.master, p.count, spec_.average);
       if (spec_.weight_dtype == DType::f32) return;
       from_float(static_cast<std::byte*>(args.weights) + std::size_t(p.begin) * size_of(spec_.weight_dtype),
                  spec_.weight_dtype, args.master + p.master, p.count);

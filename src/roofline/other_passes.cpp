@@ -194,16 +194,17 @@ std::vector<Pass> optimizer_passes(const OptimizerSpec& s) {
   };
   const int clears = s.shards.empty() ? 0 : 1;  // the sums of the other ranks
   const int moments = s.moment_count();
+  const double average = s.average > 0 ? 2 * values : 0;
   add("squares of the gradient", values, 1 + clears);
   if (s.kind == Kind::lars) add("squares of the weights", values);
   add("decision", 0);
   if (s.kind == Kind::lamb) {
     add("moments", (2 + 2 * moments) * values, 1 + clears);
     add("trust ratios", 0);
-    add("update", (2 + moments) * values + weights);  // reads master and moments, writes the master
+    add("update", (2 + moments) * values + weights + average);  // reads master and moments, writes the master
   } else {
     if (s.by_segment()) add("trust ratios", 0);
-    add("update", (3 + 2 * moments) * values + weights);
+    add("update", (3 + 2 * moments) * values + weights + average);
   }
   if (s.stats_count > 0) add("running statistics", 3.0 * double(s.stats_count) * sizeof(float));
   return out;

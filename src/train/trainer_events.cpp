@@ -95,7 +95,9 @@ void Trainer::Impl::lower_rate_on_plateau(const std::string& metric, double valu
 bool Trainer::Impl::evaluate_now() {
   const Timeline::Scope scope(timeline, Phase::evaluation);
   const auto began = std::chrono::steady_clock::now();
+  network.swap_averages();
   validation = evaluator->run();
+  network.swap_averages();
   trace_phase(Phase::evaluation, began);
   account_builder.evaluation();
   run.valid_loss = validation->loss;

@@ -28,6 +28,7 @@ struct OptimizerMemory {
         gradient(in_segments(s, 2)),
         moment1(kept(s)),
         moment2(kept(s)),
+        average(kept(s)),
         running(floats(random_values(s.stats_count, 3))),
         stats(floats(random_values(s.stats_count, 4))),
         weights(std::size_t(s.count)) {
@@ -54,18 +55,18 @@ struct OptimizerMemory {
     o.moment1 = doubles(moment1);
     o.moment2 = doubles(moment2);
     o.running = doubles(running);
+    o.average = doubles(average);
     o.loss_scale = state.loss_scale;
     return o;
   }
   OptimizerArgs args(double* sums = nullptr) const {
-    return {master.data(),  weights.data(), gradient.data(),
-            moment1.data(), moment2.data(), running.data(),
-            stats.data(),   state_.data(),  sums};
+    return {master.data(),  weights.data(), gradient.data(), moment1.data(), moment2.data(),
+            running.data(), stats.data(),   state_.data(),   average.data(), sums};
   }
   // Runs work of the device on this memory.
   template <class Work>
   void run(const Work& work) const {
-    const auto all = std::tie(master, gradient, moment1, moment2, running, stats, weights, state_);
+    const auto all = std::tie(master, gradient, moment1, moment2, average, running, stats, weights, state_);
     std::apply([](const auto&... v) { (v.to_device(), ...); }, all);
     work();
     device().synchronize();
@@ -75,11 +76,12 @@ struct OptimizerMemory {
     run([&] { op->step(args()); });
   }
   auto everything() const {
-    return std::make_tuple(master.copy(), weights.copy(), moment1.copy(), moment2.copy(), running.copy());
+    return std::make_tuple(master.copy(), weights.copy(), moment1.copy(), moment2.copy(), running.copy(),
+                           average.copy());
   }
 
   std::unique_ptr<OptimizerOp> op;
-  DeviceVector<float> master, gradient, moment1, moment2, running, stats;
+  DeviceVector<float> master, gradient, moment1, moment2, average, running, stats;
   DeviceVector<std::uint16_t> weights;
   DeviceVector<StepState> state_{std::vector<StepState>(1)};
   StepState& state = state_[0];
@@ -107,6 +109,7 @@ inline const std::vector<OptimizerCase>& optimizer_cases() {
     c[7].spec.nesterov = true;
     c[9].spec.clip = 0.01f;
     c[3].spec.stats_count = 0;
+    for (const std::size_t averaged : {0, 3, 5, 6, 9}) c[averaged].spec.average = 0.125f;
     return c;
   }();
   return all;

@@ -35,6 +35,7 @@ void expect_own_elements(const OptimizerMemory& m, const OptimizerMemory& whole,
     EXPECT_EQ(std::memcmp(&m.weights[begin], &whole.weights[begin], bytes / 2), 0) << name;
     EXPECT_EQ(std::memcmp(&m.moment1[kept], &whole.moment1[begin], bytes), 0) << name;
     EXPECT_EQ(std::memcmp(&m.moment2[kept], &whole.moment2[begin], bytes), 0) << name;
+    EXPECT_EQ(std::memcmp(&m.average[kept], &whole.average[begin], bytes), 0) << name;
     kept += std::size_t(shard.count);
   }
 }

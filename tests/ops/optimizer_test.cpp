@@ -32,6 +32,7 @@ TEST_P(OptimizerAgainstReference, FiveStepsMatch) {
   expect_close(OptimizerMemory::doubles(m.master), o.master, 1e-6, "master");
   expect_close(OptimizerMemory::doubles(m.moment1), o.moment1, 1e-6, "moment1");
   expect_close(OptimizerMemory::doubles(m.moment2), o.moment2, 1e-6, "moment2");
+  if (s.average > 0) expect_close(OptimizerMemory::doubles(m.average), o.average, 1e-6, "average");
   if (s.stats_count) expect_close(OptimizerMemory::doubles(m.running), o.running, 1e-6, "running");
   EXPECT_EQ(double(m.state.loss_scale), o.loss_scale);
   EXPECT_EQ(m.state.loss_scale, 16);  // grew once, after three steps

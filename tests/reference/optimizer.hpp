@@ -10,7 +10,7 @@
 namespace millrace::reference {
 
 struct OptimizerState {
-  std::vector<double> master, moment1, moment2, running;
+  std::vector<double> master, moment1, moment2, running, average;
   double loss_scale = 1, grad_norm = 0;
   std::uint64_t applied = 0, attempted = 0, clean_steps = 0;
   bool found_inf = false;
@@ -104,6 +104,11 @@ inline void optimizer_step(const OptimizerSpec& s, const StepState& step, Optimi
       unscaled.push_back(gradient[std::size_t(i)] / o.loss_scale * clip);
     const double rate = double(step.learning_rate) * double(segment.lr_factor);
     SegmentStep(s, rate, o, unscaled).run(std::size_t(segment.begin), segment.weight_decay);
+    if (s.average > 0)
+      for (std::int64_t i = segment.begin; i < segment.begin + segment.count; ++i) {
+        double& average = o.average[std::size_t(i)];
+        average += double(s.average) * (o.master[std::size_t(i)] - average);
+      }
   }
   for (std::size_t i = 0; i < stats.size(); ++i)
     o.running[i] = (1 - double(s.stats_momentum)) * o.running[i] + double(s.stats_momentum) * stats[i];

@@ -26,8 +26,8 @@ case_results() {
   expect_close bf16 one 0.02
   expect_exit 0 train 2 bf16_zero --run.precision bf16 --optim.zero 1
   expect_bits bf16_zero bf16
-  # Parameters with rates of their own, and frozen ones.
-  local groups=(--optim.group 'fc1.* freeze=on' 'fc2.weight lr=3 weight_decay=0.1' '*.bias lr=0.25' --optim.name adamw)
+  # Parameters with rates of their own, frozen ones, and averages of the weights.
+  local groups=(--optim.ema 0.9 --optim.group 'fc1.* freeze=on' 'fc2.weight lr=3 weight_decay=0.1' '*.bias lr=0.25' --optim.name adamw)
   expect_exit 0 train 1 groups_cpu --run.device cpu "${groups[@]}"
   expect_exit 0 train 1 groups "${groups[@]}"
   expect_close groups groups_cpu 1e-5
@@ -71,6 +71,15 @@ case_networks() {
   expect_exit 0 train 1 one "${few[@]}" --run.precision fp32 "${on_gpu[@]}"
   expect_close one cpu 1e-5
   expect_equal "the validation of one" "$(top1 cpu)" "$(top1 one)"
+  # Evaluations between the steps of an epoch change nothing else, also with a step in flight.
+  expect_exit 0 train 1 evaluated "${few[@]}" --run.precision fp32 "${on_gpu[@]}" --train.evaluate_every 3
+  expect_bits evaluated one
+  expect_equal "the evaluations" "$(wc -l <evaluated/validation.jsonl)" 3
+  expect_equal "the validation of evaluated" "$(top1 one)" "$(top1 evaluated)"
+  # A learning rate of 0: the second and third evaluation are not better than the first.
+  expect_exit 0 train 1 stuck "${few[@]}" --run.precision fp32 "${on_gpu[@]}" --train.evaluate_every 2 \
+    --train.patience 2 --optim.lr 0 --model.layers 'globalpool' 'linear outputs'
+  expect_lines 1 'ended at step 6 of 8: the validation loss has not improved for 2 evaluations'
   expect_exit 0 train 1 fp16 "${few[@]}" "${on_gpu[@]}"
   expect_close fp16 one 0.05
   # A norm that the convolution behind it applies, captured and launched one by one.

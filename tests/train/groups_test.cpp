@@ -3,20 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
-#include <map>
 
 #include "millrace/config/keys.hpp"
 #include "millrace/config/parameter_group.hpp"
-#include "millrace/io/hdf5.hpp"
 #include "support/expect_error.hpp"
-#include "train/checkpoint/checkpoint.hpp"
 #include "train/runs.hpp"
 
 namespace millrace {
 namespace {
 
-using Tensors = std::map<std::string, std::vector<float>>;
+using test::same_bits;
+using test::Tensors;
 
 RunConfig grouped_run(const std::vector<std::string>& groups, const std::string& optimizer = "sgd") {
   RunConfig c = test::small_run(true);
@@ -37,21 +34,7 @@ Tensors trained(RunConfig c, int ranks = 1) {
   const test::TemporaryFolder folder;
   c.run.dir = folder.path.string();
   run_thread_world(ranks, [&](World& world) { EXPECT_EQ(train(world, c), Exit::ok); });
-  const io::File file = io::File::open(CheckpointStore::list(folder.path / "checkpoints").back());
-  Tensors out;
-  for (const std::string& name : file.datasets()) {
-    if (name == "/model") continue;  // text
-    const auto shape = file.info(name).shape;
-    std::int64_t count = 1;
-    for (const std::int64_t extent : shape) count *= extent;
-    out[name].resize(std::size_t(count));
-    file.read_rows(name, 0, shape[0], DType::f32, out[name].data());
-  }
-  return out;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return test::tensors_of(folder.path);
 }
 
 void expect_same(const Tensors& a, const Tensors& b, const std::string& what) {

@@ -1,14 +1,17 @@
 // Training runs inside a test: ranks are threads, the data is synthetic, and each run has its own folder.
 #pragma once
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "millrace/base/error.hpp"
 #include "millrace/comm/world.hpp"
+#include "millrace/io/hdf5.hpp"
 #include "millrace/train/commands.hpp"
 #include "support/temporary_folder.hpp"
 #include "train/checkpoint/checkpoint.hpp"
@@ -46,6 +49,27 @@ inline RunConfig fused_run(int level = 2) {
   c.model.layers.insert(c.model.layers.begin() + 3, {"conv 8 3 pad=same bias=off", "batchnorm", "relu"});
   c.model.fusion = level;
   return c;
+}
+
+using Tensors = std::map<std::string, std::vector<float>>;
+
+// The tensors of the last checkpoint of a run.
+inline Tensors tensors_of(const std::filesystem::path& run_folder) {
+  const io::File file = io::File::open(CheckpointStore::list(run_folder / "checkpoints").back());
+  Tensors out;
+  for (const std::string& name : file.datasets()) {
+    if (name == "/model") continue;  // text
+    const auto shape = file.info(name).shape;
+    std::int64_t count = 1;
+    for (const std::int64_t extent : shape) count *= extent;
+    out[name].resize(std::size_t(count));
+    file.read_rows(name, 0, shape[0], DType::f32, out[name].data());
+  }
+  return out;
+}
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 // The lines of metrics.jsonl in a run folder.

@@ -7,7 +7,7 @@
 
 #include "millrace/config/keys.hpp"
 #include "millrace/config/schedule.hpp"
-#include "millrace/train/session/plateau.hpp"
+#include "train/session/plateau.hpp"
 
 namespace millrace {
 namespace {

@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "millrace/config/keys.hpp"
-#include "millrace/io/hdf5.hpp"
 #include "millrace/train/distributed/weight_all_gather.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/runs.hpp"
@@ -19,7 +18,7 @@ namespace {
 struct Outcome {
   std::vector<nlohmann::json> metrics;
   nlohmann::json validation;
-  std::map<std::string, std::vector<float>> tensors;
+  test::Tensors tensors;
 };
 
 // 20 thousand parameters: several buckets, each with shards for several ranks, and padding after the last parameter.
@@ -47,15 +46,7 @@ Outcome outcome(const test::TemporaryFolder& folder) {
   std::ifstream lines(folder.path / "metrics.jsonl"), summary(folder.path / "summary.json");
   for (std::string line; std::getline(lines, line);) out.metrics.push_back(nlohmann::json::parse(line));
   out.validation = nlohmann::json::parse(summary)["valid_loss"];
-  const io::File file = io::File::open(CheckpointStore::list(folder.path / "checkpoints").back());
-  for (const std::string& name : file.datasets()) {
-    if (name == "/model") continue;  // text
-    const auto shape = file.info(name).shape;
-    std::int64_t count = 1;
-    for (const std::int64_t extent : shape) count *= extent;
-    out.tensors[name].resize(std::size_t(count));
-    file.read_rows(name, 0, shape[0], DType::f32, out.tensors[name].data());
-  }
+  out.tensors = test::tensors_of(folder.path);
   return out;
 }
 
@@ -74,11 +65,8 @@ void expect_same(const Outcome& a, const Outcome& b, const std::string& what) {
   EXPECT_FALSE(a.validation.is_null()) << what;
   EXPECT_EQ(a.validation, b.validation) << what;
   ASSERT_EQ(a.tensors.size(), b.tensors.size()) << what;
-  for (const auto& [name, values] : a.tensors) {
-    const auto& others = b.tensors.at(name);
-    ASSERT_EQ(values.size(), others.size()) << name;
-    EXPECT_EQ(std::memcmp(values.data(), others.data(), values.size() * sizeof(float)), 0) << what << ": " << name;
-  }
+  for (const auto& [name, values] : a.tensors)
+    EXPECT_TRUE(test::same_bits(values, b.tensors.at(name))) << what << ": " << name;
 }
 
 TEST(Zero, ChangesNoBitWithAnyOptimizer) {

@@ -150,6 +150,7 @@ struct OptimOptions {
   std::vector<std::string> group;  // PATTERN key=value ... (ParameterGroup)
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double trust_coefficient = 0.001;    // lars
+  double ema = 0;                      // > 0: decay of the exponential moving average of the weights
   int zero = 0;                        // ZeRO stage; 1: each rank keeps the moments of its part of the parameters only
   double clip = 0;                     // > 0: clip gradients to this global norm
   double loss_scale = 65536;           // fp16: initial value of the dynamic loss scale

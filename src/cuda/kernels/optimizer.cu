@@ -92,10 +92,11 @@ class Optimizer : public OptimizerOp {
   void update(const OptimizerArgs& args, const Rule& rule) const {
     dispatch_dtype(spec_.weight_dtype, [&](auto zero) {
       using W = decltype(zero);
-      launch(
-          context_, owned_, chunk_threads, 0,
-          Update<Rule, W>{chunks_.as<Chunk>(), step_scalars_.as<StepScalars>(), trust_ratios_.as<float>(),
-                          args.gradient, args.master, args.moment1, args.moment2, static_cast<W*>(args.weights), rule});
+      launch(context_, owned_, chunk_threads, 0,
+             Update<Rule, W>{chunks_.as<Chunk>(), step_scalars_.as<StepScalars>(), trust_ratios_.as<float>(),
+                             args.gradient, args.master, args.moment1, args.moment2,
+                             spec_.average > 0 ? args.average : nullptr, spec_.average, static_cast<W*>(args.weights),
+                             rule});
     });
   }
 

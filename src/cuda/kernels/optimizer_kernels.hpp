@@ -178,7 +178,8 @@ struct Update {
   const StepScalars* step_scalars;
   const float* trust_ratio;  // one for each segment; null: all are 1
   const float* gradient;
-  float *master, *moment1, *moment2;
+  float *master, *moment1, *moment2, *average;  // average: null if there is none
+  float average_fraction;                       // OptimizerSpec::average
   W* weights;
   Rule rule;
 
@@ -202,6 +203,11 @@ struct Update {
       if constexpr (Rule::takes_gradient && Rule::moments > 0) store(moment1 + kept, m);
       if constexpr (Rule::takes_gradient && Rule::moments > 1) store(moment2 + kept, v);
       if constexpr (!std::is_same_v<W, float>) store(weights + at, w);
+      if (!average) return;
+      float a[pack];
+      load(a, average + kept);
+      for (int k = 0; k < pack; ++k) a[k] += average_fraction * (w[k] - a[k]);
+      store(average + kept, a);
     });
   }
 };

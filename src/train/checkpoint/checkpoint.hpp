@@ -16,9 +16,9 @@
 #include "millrace/train/session/epochs.hpp"
 #include "millrace/train/session/model_record.hpp"
 #include "millrace/train/session/network.hpp"
-#include "millrace/train/session/plateau.hpp"
 #include "train/checkpoint/checkpoint_tensors.hpp"
 #include "train/checkpoint/piece_writer.hpp"
+#include "train/session/plateau.hpp"
 
 namespace millrace {
 

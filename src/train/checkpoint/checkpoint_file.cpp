@@ -104,6 +104,11 @@ std::string verified_state(const io::File& file, const fs::path& path) {
        path.string(), name, why);
 }
 
+// What an evaluation does not read: moments, and either the weights or their averages.
+bool only_for_training(const std::string& name, bool reads_averages) {
+  return name.starts_with("/moment") || name.starts_with(reads_averages ? "/parameters/" : "/ema/");
+}
+
 }  // namespace
 
 std::vector<std::int64_t> create_checkpoint_file(const fs::path& path, const std::vector<NamedTensor>& tensors,
@@ -157,8 +162,9 @@ CheckpointReader::CheckpointReader(const fs::path& path, const std::vector<Named
       refuse_tensor(path, t.name, exists ? "has another shape" : "is missing");
     used.insert(name);
   }
+  const bool averages = std::ranges::any_of(used, [](const std::string& name) { return name.starts_with("/ema/"); });
   for (const std::string& name : file_.datasets())
-    if (!used.contains(name) && name != model_name && (training || !name.starts_with("/moment")))
+    if (!used.contains(name) && name != model_name && (training || !only_for_training(name, averages)))
       refuse_tensor(path, name.substr(1), "is not part of it now");
   run_ = run_state_from_json(state);
 }

@@ -73,10 +73,13 @@ CheckpointTensors checkpoint_tensors(Network& network) {
                              older(group, graph.parameters[p].older_name), graph.parameters[p].shape,
                              int(out.flats.size()) - 1, layout.parameters[p].begin});
   };
-  add_parameters("parameters", {network.master(), layout.count, sharded, network.whole_master()});
+  add_parameters(network.weights_are_averages() ? "ema" : "parameters",
+                 {network.master(), layout.count, sharded, network.whole_master()});
   for (int i = 0; i < network.moment_count(); ++i)
     add_parameters(fmt::format("moment{}", i + 1),
                    {network.moment(i), layout.count, sharded, sharded ? 0 : layout.count});
+  if (float* average = network.average())
+    add_parameters("ema", {average, layout.count, sharded, sharded ? 0 : layout.count});
   if (layout.stats_count == 0) return out;
   out.flats.push_back({network.running(), layout.stats_count, false, layout.stats_count});
   const int flat = int(out.flats.size()) - 1;

@@ -26,7 +26,7 @@ struct NamedTensor {
   std::int64_t bytes() const { return shape.count() * std::int64_t(sizeof(float)); }
 };
 
-// Master weights, moments and running statistics.
+// Master weights, moments, averages of the weights, and running statistics.
 struct CheckpointTensors {
   std::vector<FlatBuffer> flats;
   std::vector<NamedTensor> tensors;

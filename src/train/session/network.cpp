@@ -40,6 +40,7 @@ NetworkMemory memory_of(const NetworkSpec& spec, const NetworkPlan& plan) {
     out.gradients = count * sizeof(float) + bytes_of_16bit(spec.grad_dtype) + stats;
     if (plan.buckets.sharded()) out.gradients += std::size_t(square_sum_count(plan.optimizer)) * sizeof(double);
     out.moments = count / std::size_t(plan.buckets.ranks) * sizeof(float) * std::size_t(spec.optimizer.moment_count());
+    if (spec.optimizer.average > 0) out.moments += WeightAverage::bytes(plan.buckets, plan.layout.count);
   }
   for (const auto* graphs : {&plan.train, &plan.eval})
     for (const CompiledGraph& compiled : *graphs) {
@@ -96,7 +97,8 @@ Network::Network(ExecutionContext& compute, const NetworkSpec& spec, NetworkPlan
       layout_(std::move(plan.layout)),
       needs_(plan.needs),
       dtype_(spec.compute),
-      buckets_(plan.buckets) {
+      buckets_(plan.buckets),
+      averages_(spec.optimizer.average > 0) {
   require_memory();
   allocate(plan);
   initialise_weights(spec.seed);
@@ -173,6 +175,7 @@ void Network::prepare_training(const NetworkSpec& spec, const NetworkPlan& plan)
   }
   for (int i = 0; i < plan.optimizer.moment_count(); ++i)
     moments_.push_back(device_buffer(moment_elements * sizeof(float)));
+  if (averages_) average_ = std::make_unique<WeightAverage>(compute_, buckets_, layout_.count, master_data_);
   optimizer_args_ = {.master = master_data_,
                      .weights = weights_data_,
                      .gradient = static_cast<float*>(gradient.data),
@@ -181,6 +184,7 @@ void Network::prepare_training(const NetworkSpec& spec, const NetworkPlan& plan)
                      .running = running_.as<float>(),
                      .stats = static_cast<float*>(stats.data),
                      .state = state_.as<StepState>(),
+                     .average = average(),
                      .sums = static_cast<double*>(squares_.data)};
 }
 
@@ -265,6 +269,13 @@ void Network::optimizer_step(TimestampSeries timestamps) {
     }
     optimizer_->run(phase, optimizer_args_);
   }
+}
+
+void Network::swap_averages() {
+  if (!average_) return;
+  average_->swap();
+  weights_changed();
+  if (weight_all_gather_) complete_ = version_ - 1;  // only this rank's shards were exchanged
 }
 
 void Network::clear_statistics() {

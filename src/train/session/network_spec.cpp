@@ -71,6 +71,7 @@ OptimizerSpec optimizer_spec(const OptimOptions& o) {
   s.beta2 = float(o.beta2);
   s.epsilon = float(o.epsilon);
   s.clip = float(o.clip);
+  s.average = o.ema > 0 ? float(1 - o.ema) : 0;
   return s;
 }
 

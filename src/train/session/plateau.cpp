@@ -1,4 +1,4 @@
-#include "millrace/train/session/plateau.hpp"
+#include "train/session/plateau.hpp"
 
 #include <cmath>
 

@@ -107,7 +107,7 @@ bool Session::progress_thread() const { return uses_progress_thread(world, confi
 // One rank of each host copies its part of the replicated tensors (replica_writers()), each rank its own shards.
 static std::size_t checkpoint_copy_bytes(const Session& s, const NetworkPlan& planned) {
   if (s.use != Session::Use::train || !s.compute.device->shares_host_memory()) return 0;
-  const std::int64_t tensors = 1 + s.spec.optimizer.moment_count();
+  const std::int64_t tensors = 1 + s.spec.optimizer.moment_count() + (s.spec.optimizer.average > 0 ? 1 : 0);
   const bool sharded = s.spec.buckets.sharded();
   const std::int64_t own = sharded ? planned.optimizer.count * tensors / s.spec.buckets.ranks : 0;
   const std::int64_t replicated = planned.layout.stats_count + (sharded ? 0 : planned.layout.count * tensors);

@@ -12,6 +12,7 @@
 #include "millrace/model/program.hpp"
 #include "millrace/model/zoo.hpp"
 #include "millrace/train/distributed/weight_all_gather.hpp"
+#include "millrace/train/session/weight_average.hpp"
 
 namespace millrace {
 
@@ -118,6 +119,12 @@ class Network {
   const BucketSpec& buckets() const { return buckets_; }
   float* moment(int i) const { return i < int(moments_.size()) ? moments_[std::size_t(i)].as<float>() : nullptr; }
   int moment_count() const { return int(moments_.size()); }
+  // The averages of the weights, stored like the moments; null without optim.ema, and without training.
+  float* average() const { return average_ ? average_->data() : nullptr; }
+  // Without training, and with optim.ema: the weights are averages.
+  bool weights_are_averages() const { return averages_ && !training(); }
+  // Exchanges the weights with their averages, if there are any; for an evaluation, before and after it.
+  void swap_averages();
 
  private:
   struct Prepared {
@@ -147,6 +154,8 @@ class Network {
   BucketSpec buckets_;
   std::int64_t square_sums_ = 0;
   std::unique_ptr<WeightAllGather> weight_all_gather_;
+  bool averages_ = false;  // optim.ema
+  std::unique_ptr<WeightAverage> average_;
   std::unique_ptr<OptimizerOp> optimizer_;
   OptimizerArgs optimizer_args_;
   std::map<std::int64_t, Prepared> train_, eval_;
