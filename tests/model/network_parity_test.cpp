@@ -22,14 +22,13 @@ json recorded_networks() {
 
 // SplitMix64 (Steele et al. 2014) of an index, in a sequence for each name.
 std::uint64_t mixed(const std::string& name, std::int64_t index) {
-  std::uint64_t z = std::uint64_t(index + 1) * 0x9E3779B97F4A7C15 + (std::uint64_t(crc32(name.data(), name.size())) << 32);
+  std::uint64_t z =
+      std::uint64_t(index + 1) * 0x9E3779B97F4A7C15 + (std::uint64_t(crc32(name.data(), name.size())) << 32);
   z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
   z = (z ^ z >> 27) * 0x94D049BB133111EB;
   return z ^ z >> 31;
 }
-double uniform(const std::string& name, std::int64_t index) {
-  return double(mixed(name, index) >> 40) / (1 << 23) - 1;
-}
+double uniform(const std::string& name, std::int64_t index) { return double(mixed(name, index) >> 40) / (1 << 23) - 1; }
 std::int64_t integer(const std::string& name, std::int64_t index, std::int64_t below) {
   return std::int64_t(mixed(name, index) >> 33) % below;
 }

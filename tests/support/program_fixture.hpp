@@ -66,8 +66,7 @@ class ProgramFixture {
       backend_.convert(weights_.data(), g.dtype, master.data(), DType::f32, std::int64_t(master.size()));
     program->repack_weights();
     program->forward({x.data(), batch_.x_dtype, g.values[Graph::x].shape},
-                     {y.data(), DType::i32, g.values[Graph::y].shape},
-                     {ids.data(), DType::i64, {g.rows}}, first);
+                     {y.data(), DType::i32, g.values[Graph::y].shape}, {ids.data(), DType::i64, {g.rows}}, first);
   }
 
   // In the order of the parameters, which does not depend on the types.
