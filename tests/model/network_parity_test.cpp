@@ -20,18 +20,22 @@ json recorded_networks() {
   return json::parse(file)["cases"];
 }
 
-// SplitMix64 (Steele et al. 2014) of an index, in a sequence for each name.
-std::uint64_t mixed(const std::string& name, std::int64_t index) {
-  std::uint64_t z =
-      std::uint64_t(index + 1) * 0x9E3779B97F4A7C15 + (std::uint64_t(crc32(name.data(), name.size())) << 32);
-  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
-  z = (z ^ z >> 27) * 0x94D049BB133111EB;
-  return z ^ z >> 31;
-}
-double uniform(const std::string& name, std::int64_t index) { return double(mixed(name, index) >> 40) / (1 << 23) - 1; }
-std::int64_t integer(const std::string& name, std::int64_t index, std::int64_t below) {
-  return std::int64_t(mixed(name, index) >> 33) % below;
-}
+// Numbers of SplitMix64 (Steele et al. 2014) by their index, a sequence for each name.
+class Sequence {
+ public:
+  explicit Sequence(const std::string& name) : begin_(std::uint64_t(crc32(name.data(), name.size())) << 32) {}
+  double uniform(std::int64_t index) const { return double(mixed(index) >> 40) / (1 << 23) - 1; }  // in [-1, 1)
+  std::int64_t below(std::int64_t limit, std::int64_t index) const { return std::int64_t(mixed(index) >> 33) % limit; }
+
+ private:
+  std::uint64_t mixed(std::int64_t index) const {
+    std::uint64_t z = std::uint64_t(index + 1) * 0x9E3779B97F4A7C15 + begin_;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
+    z = (z ^ z >> 27) * 0x94D049BB133111EB;
+    return z ^ z >> 31;
+  }
+  std::uint64_t begin_;
+};
 
 ModelSpec spec_of(const json& c) {
   ModelSpec spec;
@@ -67,30 +71,33 @@ void fill(ProgramFixture& f, const json& c) {
   const std::string name = c["model"];
   for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
     const Parameter& parameter = graph.parameters[p];
+    const Sequence sequence(parameter.name);
     const double scale = 1 / std::sqrt(double(parameter.shape.row_count()));
     for (std::int64_t i = 0; i < parameter.shape.count(); ++i) {
-      const double u = uniform(parameter.name, i);
+      const double u = sequence.uniform(i);
       f.master[std::size_t(f.layout->parameters[p].begin + i)] =
           float(parameter.shape.rank > 1 ? scale * u : 0.1 * u + double(parameter.name.ends_with(".weight")));
     }
   }
   const ModelBatch batch = batch_of(c);
   const std::int64_t values = batch.rows * batch.sample.count(), outputs = c["outputs"];
+  const Sequence samples(name + " x"), labels(name + " y");
   for (std::int64_t i = 0; i < values; ++i)
     if (batch.x_dtype == DType::u8)
-      f.x[std::size_t(i)] = std::uint8_t(integer(name + " x", i, 256));
+      f.x[std::size_t(i)] = std::uint8_t(samples.below(256, i));
     else
-      reinterpret_cast<std::uint16_t*>(f.x.data())[i] = std::uint16_t(integer(name + " x", i, outputs));
-  for (std::size_t i = 0; i < f.y.size(); ++i) f.y[i] = std::int32_t(integer(name + " y", std::int64_t(i), outputs));
+      reinterpret_cast<std::uint16_t*>(f.x.data())[i] = std::uint16_t(samples.below(outputs, i));
+  for (std::size_t i = 0; i < f.y.size(); ++i) f.y[i] = std::int32_t(labels.below(outputs, std::int64_t(i)));
 }
 
 // Norm, and product with a vector of the formula, against the recorded ones. Both are judged against the norm.
 void expect_digest(const std::string& name, const float* values, std::int64_t count, const json& expected,
                    double tolerance, const std::string& what) {
+  const Sequence digest(name + " digest");
   double square = 0, product = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     square += double(values[i]) * double(values[i]);
-    product += double(values[i]) * uniform(name + " digest", i);
+    product += double(values[i]) * digest.uniform(i);
   }
   const double norm = expected[0];
   EXPECT_NEAR(std::sqrt(square), norm, tolerance * norm) << what;

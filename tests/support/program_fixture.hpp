@@ -56,7 +56,7 @@ class ProgramFixture {
   double run(bool first = true, GradReadyHook* sink = nullptr) {
     forward(first);
     program->backward(first, sink);
-    return state.loss_sum * double(state.row_weight);
+    return state.loss_sum * double(state.row_weight) / double(batch_.target.count());
   }
   void forward(bool first = true) {
     state.loss_sum = 0;
