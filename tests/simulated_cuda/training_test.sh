@@ -76,6 +76,11 @@ case_networks() {
   expect_bits evaluated one
   expect_equal "the evaluations" "$(wc -l <evaluated/validation.jsonl)" 3
   expect_equal "the validation of evaluated" "$(top1 one)" "$(top1 evaluated)"
+  # The evaluations use averages of the weights; the training does not.
+  expect_exit 0 train 1 averaged_cpu "${few[@]}" --run.precision fp32 --run.device cpu --optim.ema 0.5
+  expect_exit 0 train 1 averaged "${few[@]}" --run.precision fp32 "${on_gpu[@]}" --optim.ema 0.5
+  expect_bits averaged one
+  expect_equal "the validation of averaged" "$(top1 averaged_cpu)" "$(top1 averaged)"
   # A learning rate of 0: the second and third evaluation are not better than the first.
   expect_exit 0 train 1 stuck "${few[@]}" --run.precision fp32 "${on_gpu[@]}" --train.evaluate_every 2 \
     --train.patience 2 --optim.lr 0 --model.layers 'globalpool' 'linear outputs'
