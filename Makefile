@@ -18,7 +18,7 @@ export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 MPIRUN := mpirun --bind-to none -n
 
 # `make program` builds the executable without the tests.
-.PHONY: all build program deps data run test test-long faults bench diagnosis-table scaling-table peers gpu-check gpu-sanitize pictures format sanitize install clean
+.PHONY: all build program deps data run test test-long faults bench diagnosis-table scaling-table peers parity gpu-check gpu-sanitize pictures format sanitize install clean
 
 all: build
 	@cat $(BUILD)/found.txt
@@ -85,7 +85,15 @@ scaling-table: deps program
 # Compares millrace with PyTorch on the CPU: training of several networks, and data loading. Takes about an hour. The
 # table is also written to build/peers.json. Choose with OPTIONS="--quick", OPTIONS="--only mlp" and others.
 peers: deps program
-	scripts/peers.sh $(BUILD) $(OPTIONS)
+	scripts/with-pytorch.sh $(BUILD) tests/peers/cpu.py $(BUILD) $(OPTIONS)
+
+# Records anew what PyTorch computes, and compares networks and schedules with it. `make test` compares them with the
+# figures in tests/parity/recorded.
+parity: deps build
+	mkdir -p $(BUILD)/parity
+	scripts/with-pytorch.sh $(BUILD) tests/parity/record.py $(BUILD)/parity
+	MILLRACE_PARITY=$(abspath $(BUILD))/parity $(BUILD)/tests/model/test_model --gtest_filter=*Parity*
+	MILLRACE_PARITY=$(abspath $(BUILD))/parity $(BUILD)/tests/train/test_train --gtest_filter=*Parity*
 
 # Needs a GPU. Runs the GPU tests and benchmarks, compares training with the CPU, and prints a short table at the end.
 gpu-check: deps build

@@ -25,14 +25,20 @@ WIDE = {
     "cross_entropy": {r"CrossEntropyRow.*Li8E": (2, 1)},
     "dropout": {r"DropoutForward": (1, 1), "ApplySavedMask": (1, 1)},
     "merged_norm/dual_norm": {"NormaliseBothI": (2, 1), "BothGradientSumsI": (3, 0), "GradientOfBothI": (3, 2)},
-    "embedding": {r"EmbeddingLookup.*Li8E": (1, 1), r"EmbeddingGradient.*Li8E": (4, 2)},
+    "tokens/embedding": {r"EmbeddingLookup.*Li8E": (1, 1), r"EmbeddingGradient.*Li8E": (4, 2)},
     "input": {"NormalizeAugmented": (0, 1), r"VectorizedLoopILi8E.*NormalizeContiguous": (0, 1)},
     "mse": {r"MsePart.*Li8E": (1, 1)},
     "merged_norm/norm_pool": {r"NormaliseMax.*Li8E": (1, 2), "PooledGradientSumsI": (2, 0), r"14PooledGradientI.*Li8E": (2, 1)},
     "optimizer": {"LambMoments": (3, 2), r"Update.*AdamW": (3, 2), r"Update.*Lamb[^M]": (2, 1),
                   r"Update.*SgdPlain": (2, 1), r"Update.*SgdMomentum": (3, 2)},
-    "pool": {r"GlobalForward.*Li8E": (1, 0), r"MaxForward.*Li8E": (1, 1), r"AverageForward.*Li8E": (1, 1),
-             r"8Backward.*Li8E": (1, 1)},
+    "pool/pool": {r"GlobalForward.*Li8E": (1, 0), r"MaxForward.*Li8E": (1, 1), r"AverageForward.*Li8E": (1, 1),
+                  r"8Backward.*Li8E": (1, 1)},
+    "blocks": {r"MovePart.*Li8E": (1, 1)},
+    "pool/upsample": {r"UpsampleForward.*Li8E": (1, 1), r"UpsampleBackward.*Li8E": (1, 1)},
+    "tokens/gated": {r"GatedForward.*Li8E": (2, 1), r"GatedBackward.*Li8E": (3, 2)},
+    "tokens/position_embedding": {r"AddPositions.*Li8E": (2, 1), r"DropToken.*Li8E": (1, 1)},
+    "tokens/rotary": {r"Rotate.*Li8E": (2, 2)},
+    "tokens/scale": {r"ScaleForward.*Li8E": (2, 1), r"ScaleBackward.*Li8E": (2, 1)},
 }
 # By file, a pattern for the name of a kernel, and what its code must contain: the last block sees what all have written.
 ADDS_UP = (r"membar\.gl|fence\.\S*gpu", r"atom\S*\.inc\.u32")

@@ -2,23 +2,16 @@
 // tests/parity/networks.py has the same formula for weights and batches.
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
-
 #include "millrace/base/files.hpp"
 #include "support/forwarding_backend.hpp"
 #include "support/program_fixture.hpp"
+#include "support/recorded.hpp"
 
 namespace millrace {
 namespace {
 
 using namespace test;
 using nlohmann::json;
-
-json recorded_networks() {
-  std::ifstream file(std::string(MILLRACE_SOURCE_DIR) + "/tests/parity/recorded/networks.json");
-  return json::parse(file)["cases"];
-}
 
 // Numbers of SplitMix64 (Steele et al. 2014) by their index, a sequence for each name.
 class Sequence {
@@ -122,7 +115,7 @@ void expect_gradients(const ProgramFixture& f, const json& c) {
 }
 
 TEST(NetworkParity, LogitsGradientsAndLossesAreThoseOfPyTorch) {
-  const json cases = recorded_networks();
+  const json cases = recorded("networks.json")["cases"];
   ASSERT_EQ(cases.size(), 5u);
   const CpuContext cpu;
   for (const json& c : cases) {

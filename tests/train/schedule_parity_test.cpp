@@ -2,23 +2,17 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "millrace/config/keys.hpp"
 #include "millrace/config/schedule.hpp"
+#include "support/recorded.hpp"
 #include "train/session/plateau.hpp"
 
 namespace millrace {
 namespace {
 
-nlohmann::json recorded_schedules() {
-  std::ifstream file(std::string(MILLRACE_SOURCE_DIR) + "/tests/parity/recorded/schedules.json");
-  return nlohmann::json::parse(file);
-}
-
 TEST(ScheduleParity, PlateausAreThoseOfPyTorch) {
-  const auto recorded = recorded_schedules();
+  const auto recorded = test::recorded("schedules.json");
   ASSERT_EQ(recorded["plateau"].size(), 6u);
   for (const auto& c : recorded["plateau"]) {
     SCOPED_TRACE(c.dump());
@@ -37,7 +31,7 @@ TEST(ScheduleParity, PlateausAreThoseOfPyTorch) {
 }
 
 TEST(ScheduleParity, LearningRatesAreThoseOfPyTorch) {
-  const auto recorded = recorded_schedules();
+  const auto recorded = test::recorded("schedules.json");
   ASSERT_EQ(recorded["cases"].size(), 15u);
   for (const auto& c : recorded["cases"]) {
     SCOPED_TRACE(c["optim"].dump());

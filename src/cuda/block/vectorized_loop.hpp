@@ -30,6 +30,9 @@ void vectorized_for_each(const LaunchContext& context, std::int64_t count, bool 
   for_each(context, packs + (count - packs * n), VectorizedLoop<n, Body>{packs, body});
 }
 
+// Kernels with 32-bit indices have fewer, so that the next index of a thread fits in 32 bits too.
+constexpr std::int64_t max_index = std::int64_t(1) << 30;
+
 // Calls body(begin, count) for slices of [0, count) of at most `limit` elements each. All slices but the last have a
 // multiple of `unit` elements. For kernels with 32-bit indices.
 template <class Body>

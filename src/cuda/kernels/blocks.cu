@@ -1,26 +1,28 @@
 // Concatenation and slices. Elements are moved as they are stored.
 #include "cuda/block/dispatch_dtype.hpp"
+#include "cuda/block/divider.hpp"
 #include "cuda/block/vectorized_loop.hpp"
 #include "cuda/kernels/kernels.hpp"
 
 namespace millrace::cuda {
 namespace {
 
-// A tensor of blocks, and the part of each block from `begin` on. Counted in packs.
+// A tensor of blocks, and the part of each block from `begin` on.
 template <class T>
 struct Part {
   T* data;
   std::int64_t begin, stride;
 };
 
-// Index i is a pack of the part that is written. from.data null: it is filled with zeros.
+// Index i is a pack of the parts of some blocks that are written. from.data null: they are filled with zeros.
 template <class T, int n>
 struct MovePart {
   Part<T> to;
   Part<const T> from;
-  std::int64_t size;  // of the part
+  Divider by_size;  // of the part
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
-    const std::int64_t block = i / size, at = i - block * size;
+    int at = int(i);
+    const std::int64_t block = by_size.split(at);
     T* const target = to.data + (block * to.stride + to.begin + at) * n;
     Pack<T, n> pack{};
     if (from.data) pack = *reinterpret_cast<const Pack<T, n>*>(from.data + (block * from.stride + from.begin + at) * n);
@@ -28,10 +30,10 @@ struct MovePart {
   }
 };
 
-struct Blocks {
-  LaunchContext context;
-  DType dtype;
-  std::int64_t count;
+class Blocks {
+ public:
+  Blocks(const LaunchContext& context, DType dtype, std::int64_t count)
+      : context(context), dtype(dtype), count(count) {}
 
   // Counted in elements. from null: zeros.
   void move(const Tensor& to, std::int64_t to_begin, std::int64_t to_stride, const Tensor* from,
@@ -44,15 +46,29 @@ struct Blocks {
       const T* const source = from ? from->as<T>() : nullptr;
       const bool wide =
           (to_begin | to_stride | from_begin | from_stride | size) % n == 0 && aligned(target, n) && aligned(source, n);
-      if (wide)
-        for_each(
-            context, count * size / n,
-            MovePart<T, n>{{target, to_begin / n, to_stride / n}, {source, from_begin / n, from_stride / n}, size / n});
-      else
-        for_each(context, count * size,
-                 MovePart<T, 1>{{target, to_begin, to_stride}, {source, from_begin, from_stride}, size});
+      wide ? run<T, n>({target, to_begin, to_stride}, {source, from_begin, from_stride}, size)
+           : run<T, 1>({target, to_begin, to_stride}, {source, from_begin, from_stride}, size);
     });
   }
+
+ private:
+  template <class T, int n>
+  void run(const Part<T>& to, const Part<const T>& from, std::int64_t size) const {
+    const std::int64_t packs = size / n;
+    if (packs > max_index)
+      fail(Exit::config, "concat or slice: a part of {} values is more than the kernels can index", size);
+    in_slices(count * packs, packs, max_index, [&](std::int64_t begin, std::int64_t many) {
+      const std::int64_t block = begin / packs;
+      for_each(context, many,
+               MovePart<T, n>{{to.data + block * to.stride, to.begin / n, to.stride / n},
+                              {from.data ? from.data + block * from.stride : nullptr, from.begin / n, from.stride / n},
+                              Divider(packs)});
+    });
+  }
+
+  LaunchContext context;
+  DType dtype;
+  std::int64_t count;
 };
 
 class Concat : public Op {

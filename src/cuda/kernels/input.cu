@@ -26,8 +26,6 @@ void dispatch_stored_values(const Tensor& raw, std::int64_t first, const Body& b
   }
 }
 
-constexpr std::int64_t max_index = std::int64_t(1) << 30;  // so that the next index of a thread fits in 32 bits too
-
 void check_indices(const InputSpec& spec) {
   const std::int64_t largest = std::max(spec.src.row_count(), spec.dst().row_count());
   if (largest > max_index)

@@ -1,6 +1,7 @@
 // Upsampling. A thread computes n channels of one element of the target, in both directions: the backward pass sums the
 // gradients of all results that read an element of the source.
 #include "cuda/block/dispatch_dtype.hpp"
+#include "cuda/block/divider.hpp"
 #include "cuda/block/vectorized_loop.hpp"
 #include "cuda/kernels/kernels.hpp"
 
@@ -40,14 +41,16 @@ struct Axis {
 
 struct Places {
   Axis axes[3];
-  std::int64_t packs;                                                                        // of the channels
-  MR_DEVICE_INLINE std::int64_t split(std::int64_t i, bool of_result, int (&at)[3]) const {  // returns the row
+  Divider by_packs, by_extent[3];  // packs of the channels; extents of the target
+  // Index i is a pack of some rows of the target. Returns its row.
+  MR_DEVICE_INLINE std::int64_t split(std::int64_t i, int& pack, int (&at)[3]) const {
+    pack = int(i);
+    int place = by_packs.split(pack);
     for (int a = 2; a >= 0; --a) {
-      const int size = axes[a].extent * (of_result ? axes[a].factor : 1);
-      at[a] = int(i % size);
-      i /= size;
+      at[a] = place;
+      place = by_extent[a].split(at[a]);
     }
-    return i;
+    return place;
   }
 };
 
@@ -57,9 +60,8 @@ struct UpsampleForward {
   T* dst;
   const T* src;
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
-    const std::int64_t place = i / of.packs, pack = i - place * of.packs;
-    int at[3];
-    const std::int64_t row = of.split(place, true, at);
+    int pack, at[3];
+    const std::int64_t row = of.split(i, pack, at), packs = of.by_packs.divisor;
     Axis::Reads reads[3];
     for (int a = 0; a < 3; ++a) reads[a] = of.axes[a].reads(at[a]);
     float total[n];
@@ -74,7 +76,7 @@ struct UpsampleForward {
       }
       if (weight == 0) continue;
       float x[n];
-      load(x, src + (from * of.packs + pack) * n);
+      load(x, src + (from * packs + pack) * n);
       for (int k = 0; k < n; ++k) total[k] += weight * x[k];
     }
     store(dst + i * n, total);
@@ -87,9 +89,8 @@ struct UpsampleBackward {
   T* diff_src;
   const T* diff_dst;
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
-    const std::int64_t place = i / of.packs, pack = i - place * of.packs;
-    int at[3], first[3], last[3];
-    const std::int64_t row = of.split(place, false, at);
+    int pack, at[3], first[3], last[3];
+    const std::int64_t row = of.split(i, pack, at), packs = of.by_packs.divisor;
     for (int a = 0; a < 3; ++a) {
       first[a] = of.axes[a].first_reader(at[a]);
       last[a] = of.axes[a].last_reader(at[a]);
@@ -106,7 +107,7 @@ struct UpsampleBackward {
           const std::int64_t line = (row * of.axes[0].extent * of.axes[0].factor + z) * of.axes[1].extent;
           const std::int64_t from = (line * of.axes[1].factor + y) * of.axes[2].extent * of.axes[2].factor + x;
           float g[n];
-          load(g, diff_dst + (from * of.packs + pack) * n);
+          load(g, diff_dst + (from * packs + pack) * n);
           for (int k = 0; k < n; ++k) total[k] += weight * g[k];
         }
       }
@@ -117,43 +118,55 @@ struct UpsampleBackward {
 class Upsample : public Op {
  public:
   Upsample(const UpsampleSpec& s, const LaunchContext& context)
-      : context_(context), dtype_(s.dtype), channels_(s.src[-1]), count_(s.src.count()), results_(s.dst().count()) {
+      : context_(context),
+        dtype_(s.dtype),
+        channels_(s.src[-1]),
+        rows_(s.src[0]),
+        count_(s.src.count()),
+        results_(s.dst().count()) {
     dispatch_dtype(dtype_, [](auto) {});
+    if (s.dst().row_count() > max_index)
+      fail(Exit::config, "upsampling: samples of {} values are more than the kernels can index", s.dst().row_count());
     for (int axis = 1; axis + 1 < s.src.rank; ++axis) {
-      if (s.dst()[axis] >= std::int64_t(1) << 30)
-        fail(Exit::config, "upsampling: an extent of {} is more than the kernels can index", s.dst()[axis]);
       places_.axes[axis + 3 - s.src.rank + 1] = {int(s.src[axis]), int(s.factor), s.kind == UpsampleSpec::Kind::linear};
     }
   }
   MemoryRequirements memory_requirements() const override { return {}; }
   std::string implementation() const override { return "kernel"; }
-  void forward(const OpArgs& args) override { run<UpsampleForward>(args.dst, args.src[0], results_); }
+  void forward(const OpArgs& args) override { run<UpsampleForward>(args.dst, args.src[0], results_, count_); }
   void backward(const OpArgs& args) override {
-    if (args.diff_src[0]) run<UpsampleBackward>(args.diff_src[0], args.diff_dst, count_);
+    if (args.diff_src[0]) run<UpsampleBackward>(args.diff_src[0], args.diff_dst, count_, results_);
   }
 
  private:
   template <template <class, int> class Kernel>
-  void run(const Tensor& to, const Tensor& from, std::int64_t count) const {
+  void run(const Tensor& to, const Tensor& from, std::int64_t count, std::int64_t sources) const {
     dispatch_dtype(dtype_, [&](auto zero) {
       using T = decltype(zero);
       constexpr int n = pack_size<T>;
-      Places places = places_;
-      T* const dst = to.as<T>();
-      const T* const src = from.as<T>();
-      if (channels_ % n == 0 && aligned(dst, n) && aligned(src, n)) {
-        places.packs = channels_ / n;
-        for_each(context_, count / n, Kernel<T, n>{places, dst, src});
-      } else {
-        places.packs = channels_;
-        for_each(context_, count, Kernel<T, 1>{places, dst, src});
-      }
+      const bool wide = channels_ % n == 0 && aligned(to.as<T>(), n) && aligned(from.as<T>(), n);
+      wide ? run_in_packs<Kernel, T, n>(to, from, count, sources)
+           : run_in_packs<Kernel, T, 1>(to, from, count, sources);
+    });
+  }
+  // count, sources: elements of the tensors that are written and read.
+  template <template <class, int> class Kernel, class T, int n>
+  void run_in_packs(const Tensor& to, const Tensor& from, std::int64_t count, std::int64_t sources) const {
+    Places places = places_;
+    places.by_packs = Divider(channels_ / n);
+    for (int a = 0; a < 3; ++a)
+      places.by_extent[a] =
+          Divider(std::int64_t(places.axes[a].extent) * (count == count_ ? 1 : places.axes[a].factor));
+    const std::int64_t of_row = count / n / rows_;
+    in_slices(count / n, of_row, max_index, [&](std::int64_t begin, std::int64_t many) {
+      const std::int64_t row = begin / of_row;
+      for_each(context_, many, Kernel<T, n>{places, to.as<T>() + begin * n, from.as<T>() + row * (sources / rows_)});
     });
   }
 
   LaunchContext context_;
   DType dtype_;
-  std::int64_t channels_, count_, results_;
+  std::int64_t channels_, rows_, count_, results_;  // elements of the source and of the result
   Places places_{};
 };
 

@@ -11,8 +11,6 @@
 namespace millrace::cuda {
 namespace {
 
-constexpr std::int64_t max_index = std::int64_t(1) << 30;
-
 template <class T, class Token, int n>
 struct EmbeddingLookup {  // index i is a pack of n elements of dst
   T* dst;

@@ -1,5 +1,6 @@
 // Gated linear units: dst = kind(a) * b, where a and b are the halves of the channels.
 #include "cuda/block/dispatch_dtype.hpp"
+#include "cuda/block/divider.hpp"
 #include "cuda/block/vectorized_loop.hpp"
 #include "cuda/kernels/activation_functions.hpp"
 #include "cuda/kernels/kernels.hpp"
@@ -19,14 +20,15 @@ struct NoActivation {
   }
 };
 
-// Index i is a pack of n elements of the result.
+// Index i is a pack of n elements of a slice of the result, which begins with a position.
 template <class Kind, class T, int n>
 struct GatedForward {
   T* dst;
   const T* src;
-  std::int64_t packs;  // of the channels
+  Divider by_packs;  // of the channels
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
-    const T* const at = src + (i + i / packs * packs) * n;
+    const std::int64_t packs = by_packs.divisor;
+    const T* const at = src + (i + by_packs(int(i)) * packs) * n;
     float a[n], b[n];
     load(a, at);
     load(b, at + packs * n);
@@ -39,9 +41,9 @@ template <class Kind, class T, int n>
 struct GatedBackward {
   T* diff_src;
   const T *diff_dst, *src;
-  std::int64_t packs;
+  Divider by_packs;
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
-    const std::int64_t first = (i + i / packs * packs) * n, second = first + packs * n;
+    const std::int64_t packs = by_packs.divisor, first = (i + by_packs(int(i)) * packs) * n, second = first + packs * n;
     float a[n], b[n], g[n];
     load(a, src + first);
     load(b, src + second);
@@ -63,6 +65,8 @@ class Gated : public Op {
   Gated(const GatedSpec& s, const LaunchContext& context)
       : context_(context), channels_(s.channels()), count_(s.dst().count()), dtype_(s.dtype) {
     dispatch_dtype(dtype_, [](auto) {});
+    if (channels_ > max_index)
+      fail(Exit::config, "gated linear unit: {} channels are more than the kernels can index", channels_);
   }
   MemoryRequirements memory_requirements() const override { return {}; }
   std::string implementation() const override { return "kernel"; }
@@ -73,10 +77,7 @@ class Gated : public Op {
       constexpr int n = pack_size<T>;
       T* const dst = args.dst.as<T>();
       const T* const src = args.src[0].as<T>();
-      if (channels_ % n == 0 && aligned(dst, n) && aligned(src, n))
-        for_each(context_, count_ / n, GatedForward<Kind, T, n>{dst, src, channels_ / n});
-      else
-        for_each(context_, count_, GatedForward<Kind, T, 1>{dst, src, channels_});
+      channels_ % n == 0 && aligned(dst, n) && aligned(src, n) ? run<T, n>(dst, src) : run<T, 1>(dst, src);
     });
   }
 
@@ -87,14 +88,28 @@ class Gated : public Op {
       constexpr int n = pack_size<T>;
       T* const diff = args.diff_src[0].as<T>();
       const T *const src = args.src[0].as<T>(), *const g = args.diff_dst.as<T>();
-      if (channels_ % n == 0 && aligned(diff, n) && aligned(src, n) && aligned(g, n))
-        for_each(context_, count_ / n, GatedBackward<Kind, T, n>{diff, g, src, channels_ / n});
-      else
-        for_each(context_, count_, GatedBackward<Kind, T, 1>{diff, g, src, channels_});
+      const bool wide = channels_ % n == 0 && aligned(diff, n) && aligned(src, n) && aligned(g, n);
+      wide ? run_back<T, n>(diff, src, g) : run_back<T, 1>(diff, src, g);
     });
   }
 
  private:
+  template <class T, int n>
+  void run(T* dst, const T* src) const {
+    const std::int64_t packs = channels_ / n;
+    in_slices(count_ / n, packs, max_index, [&](std::int64_t begin, std::int64_t count) {
+      for_each(context_, count, GatedForward<Kind, T, n>{dst + begin * n, src + 2 * begin * n, Divider(packs)});
+    });
+  }
+  template <class T, int n>
+  void run_back(T* diff, const T* src, const T* g) const {
+    const std::int64_t packs = channels_ / n;
+    in_slices(count_ / n, packs, max_index, [&](std::int64_t begin, std::int64_t count) {
+      for_each(context_, count,
+               GatedBackward<Kind, T, n>{diff + 2 * begin * n, g + begin * n, src + 2 * begin * n, Divider(packs)});
+    });
+  }
+
   LaunchContext context_;
   std::int64_t channels_, count_;
   DType dtype_;

@@ -8,8 +8,6 @@
 namespace millrace::cuda {
 namespace {
 
-constexpr std::int64_t max_index = std::int64_t(1) << 30;
-
 // Index i is a pack of n elements of some rows of the result.
 template <class T, int n>
 struct AddPositions {

@@ -1,5 +1,8 @@
 // Rotary position embedding. A thread computes the rotation of n pairs at one position, and applies it to all heads.
+#include <cmath>
+
 #include "cuda/block/dispatch_dtype.hpp"
+#include "cuda/block/divider.hpp"
 #include "cuda/block/vectorized_loop.hpp"
 #include "cuda/kernels/kernels.hpp"
 
@@ -8,27 +11,39 @@ namespace {
 
 // The heads of a position: `rotated` of them are turned, the rest up to `heads` are copied. half: half of a head.
 struct Heads {
-  std::int64_t positions, half;
+  std::int64_t half;
   int rotated, heads;
-  double turns;  // of the logarithm of theta to the base 2, for each pair: -2 / head size
+  double exponent;  // of the frequency of pair i to the base 2, divided by i
 };
 
-// Index i is a pack of n pairs at one position of one row.
+#ifdef __CUDACC__
+MR_DEVICE_INLINE float cosine_of_turns(float x) { return cospif(2 * x); }
+MR_DEVICE_INLINE float sine_of_turns(float x) { return sinpif(2 * x); }
+#else
+inline float cosine_of_turns(float x) { return float(std::cos(6.283185307179586 * double(x))); }
+inline float sine_of_turns(float x) { return float(std::sin(6.283185307179586 * double(x))); }
+#endif
+
+// Index i is a pack of n pairs at one position of some rows.
 template <class T, int n>
 struct Rotate {
   Heads of;
   T* dst;
   const T* src;
   float direction;
+  Divider by_packs, by_positions;  // packs of half a head; positions of a row
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
-    const std::int64_t packs = of.half / n, at = i / packs, pair = (i - at * packs) * n;
+    int pack = int(i);
+    int position = by_packs.split(pack);
+    const std::int64_t at = position, pair = std::int64_t(pack) * n;
+    by_positions.split(position);
     float cosine[n], sine[n];
     for (int k = 0; k < n; ++k) {
-      // Less whole turns in double, because float32 would lose the angle of late positions.
-      const double angle = double(at % of.positions) * exp2(of.turns * double(pair + k));
-      const double part = angle - floor(angle * (1 / two_pi)) * two_pi;
-      cosine[k] = cosf(float(part));
-      sine[k] = direction * sinf(float(part));
+      // In double, because float32 would lose the angle of late positions. 2 pi are whole turns, which do not count.
+      const double turns = double(position) * exp2(of.exponent * double(pair + k)) * (1 / 6.283185307179586);
+      const float part = float(turns - rint(turns));
+      cosine[k] = cosine_of_turns(part);
+      sine[k] = direction * sine_of_turns(part);
     }
     for (int head = 0; head < of.heads; ++head) {
       const std::int64_t first = (at * of.heads + head) * 2 * of.half + pair, second = first + of.half;
@@ -45,7 +60,6 @@ struct Rotate {
       store(dst + second, b);
     }
   }
-  static constexpr double two_pi = 6.283185307179586;
 };
 
 class Rotary : public Op {
@@ -54,9 +68,12 @@ class Rotary : public Op {
       : context_(context),
         dtype_(s.dtype),
         rows_(s.src[0]),
-        heads_{s.positions(), s.head_size() / 2, int(s.heads + s.key_heads), int(s.heads + 2 * s.key_heads),
+        positions_(s.positions()),
+        heads_{s.head_size() / 2, int(s.heads + s.key_heads), int(s.heads + 2 * s.key_heads),
                -2 * std::log2(double(s.theta)) / double(s.head_size())} {
     dispatch_dtype(dtype_, [](auto) {});
+    if (positions_ * heads_.half > max_index)
+      fail(Exit::config, "rotary positions: {} positions are more than the kernels can index", positions_);
   }
   MemoryRequirements memory_requirements() const override { return {}; }
   std::string implementation() const override { return "kernel"; }
@@ -72,17 +89,24 @@ class Rotary : public Op {
       constexpr int n = pack_size<T>;
       T* const dst = to.as<T>();
       const T* const src = from.as<T>();
-      const std::int64_t count = rows_ * heads_.positions * heads_.half;
-      if (heads_.half % n == 0 && aligned(dst, n) && aligned(src, n))
-        for_each(context_, count / n, Rotate<T, n>{heads_, dst, src, direction});
-      else
-        for_each(context_, count, Rotate<T, 1>{heads_, dst, src, direction});
+      heads_.half % n == 0 && aligned(dst, n) && aligned(src, n) ? run<T, n>(dst, src, direction)
+                                                                 : run<T, 1>(dst, src, direction);
+    });
+  }
+  template <class T, int n>
+  void run(T* dst, const T* src, float direction) const {
+    const std::int64_t packs = heads_.half / n, of_row = positions_ * packs,
+                       elements = positions_ * heads_.heads * 2 * heads_.half;
+    in_slices(rows_ * of_row, of_row, max_index, [&](std::int64_t begin, std::int64_t count) {
+      const std::int64_t at = begin / of_row * elements;
+      for_each(context_, count,
+               Rotate<T, n>{heads_, dst + at, src + at, direction, Divider(packs), Divider(positions_)});
     });
   }
 
   LaunchContext context_;
   DType dtype_;
-  std::int64_t rows_;
+  std::int64_t rows_, positions_;
   Heads heads_;
 };
 

@@ -3,23 +3,26 @@
 #include <algorithm>
 
 #include "cuda/block/dispatch_dtype.hpp"
+#include "cuda/block/divider.hpp"
 #include "cuda/block/vectorized_loop.hpp"
 #include "cuda/kernels/kernels.hpp"
 
 namespace millrace::cuda {
 namespace {
 
-// Index i is a pack of n elements of the tensor.
+// Index i is a pack of n elements of a slice of the tensor, which begins with a position.
 template <class T, int n>
 struct ScaleForward {
   T* dst;
   const T* src;
   const float* weight;
-  std::int64_t packs;  // of the channels
+  Divider by_packs;  // of the channels
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
+    int pack = int(i);
+    by_packs.split(pack);
     float x[n], w[n];
     load(x, src + i * n);
-    load(w, weight + i % packs * n);
+    load(w, weight + std::int64_t(pack) * n);
     for (int k = 0; k < n; ++k) x[k] *= w[k];
     store(dst + i * n, x);
   }
@@ -32,12 +35,14 @@ struct ScaleBackward {
   float* sums;  // (parts, channels); null: not requested
   const T *src, *diff_dst;
   const float* weight;
-  std::int64_t rows, part_rows, packs;
+  std::int64_t rows, part_rows;
+  Divider by_packs;
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
-    const std::int64_t part = i / packs, pack = i - part * packs, part_end = (part + 1) * part_rows;
+    int pack = int(i);
+    const std::int64_t packs = by_packs.divisor, part = by_packs.split(pack), part_end = (part + 1) * part_rows;
     const std::int64_t end = part_end < rows ? part_end : rows;
     float w[n], sum[n];
-    load(w, weight + pack * n);
+    load(w, weight + std::int64_t(pack) * n);
     for (int k = 0; k < n; ++k) sum[k] = 0;
     for (std::int64_t row = part * part_rows; row < end; ++row) {
       const std::int64_t at = (row * packs + pack) * n;
@@ -61,6 +66,7 @@ class Scale : public Op {
     dispatch_dtype(dtype_, [](auto) {});
     const std::int64_t threads = std::int64_t(context.multiprocessors) * 2048;
     parts_ = std::clamp<std::int64_t>(threads * 4 / channels_, 1, rows_);
+    if (channels_ > max_index) fail(Exit::config, "scale: {} channels are more than the kernels can index", channels_);
   }
   MemoryRequirements memory_requirements() const override {
     return {std::size_t(parts_ * channels_) * sizeof(float) + column_sums_bytes(parts_, channels_, context_), 0, 0};
@@ -74,10 +80,7 @@ class Scale : public Op {
       T* const dst = args.dst.as<T>();
       const T* const src = args.src[0].as<T>();
       const float* const weight = args.weight[0].as<float>();
-      if (wide<T>(dst, src))
-        for_each(context_, rows_ * channels_ / n, ScaleForward<T, n>{dst, src, weight, channels_ / n});
-      else
-        for_each(context_, rows_ * channels_, ScaleForward<T, 1>{dst, src, weight, channels_});
+      wide<T>(dst, src) ? run<T, n>(dst, src, weight) : run<T, 1>(dst, src, weight);
     });
   }
 
@@ -92,10 +95,10 @@ class Scale : public Op {
       const std::int64_t part_rows = (rows_ + parts_ - 1) / parts_;
       if (wide<T>(diff, src) && aligned(g, n))
         for_each(context_, parts_ * channels_ / n,
-                 ScaleBackward<T, n>{diff, sums, src, g, weight, rows_, part_rows, channels_ / n});
+                 ScaleBackward<T, n>{diff, sums, src, g, weight, rows_, part_rows, Divider(channels_ / n)});
       else
         for_each(context_, parts_ * channels_,
-                 ScaleBackward<T, 1>{diff, sums, src, g, weight, rows_, part_rows, channels_});
+                 ScaleBackward<T, 1>{diff, sums, src, g, weight, rows_, part_rows, Divider(channels_)});
     });
     if (sums)
       column_sums(context_, args.diff_weight[0].as<float>(), {sums, DType::f32, parts_, channels_}, args.mode[0],
@@ -103,6 +106,13 @@ class Scale : public Op {
   }
 
  private:
+  template <class T, int n>
+  void run(T* dst, const T* src, const float* weight) const {
+    const std::int64_t packs = channels_ / n;
+    in_slices(rows_ * packs, packs, max_index, [&](std::int64_t begin, std::int64_t count) {
+      for_each(context_, count, ScaleForward<T, n>{dst + begin * n, src + begin * n, weight, Divider(packs)});
+    });
+  }
   template <class T>
   bool wide(const T* a, const T* b) const {
     constexpr int n = pack_size<T>;
