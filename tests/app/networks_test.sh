@@ -1,0 +1,48 @@
+#!/bin/bash
+# The networks for tokens and images, with the configurations in inputs/: they train, stop, resume and are evaluated
+# like the others.
+# Usage: networks_test.sh MILLRACE MPIEXEC language|images
+set -euo pipefail
+source "$(dirname "$0")/lib.sh" "$1" "$2"
+
+case_language() {
+  local net
+  awk 'BEGIN { for (i = 0; i < 3000; ++i) printf "the cat number %d sat on the mat %d. ", i % 7, i * 3 % 5 }' >text.txt
+  expect_exit 0 run_on 1 pack --x text.txt --tokens uint8 --context 512 --valid-fraction 0.1 --out data/text
+  for net in gpt llama; do
+    set -- train -c "$root/inputs/text-$net.cfg" --data.window 32 --data.stride 32 --train.global_batch 16 \
+      --optim.schedule constant --optim.warmup 0
+    expect_exit 0 run_on 2 "$@" --run.dir $net --train.steps 20
+    expect_line 'validation loss .* of [0-9]{4,}$'  # a label at each position; there are some 300 samples
+    expect_number "loss of $net" "$(summary $net valid_loss)" "<" 2.5  # ln(128) is 4.85
+  done
+  expect_exit 0 run_on 2 "$@" --run.dir parts --train.steps 10 --train.evaluate off
+  expect_exit 0 run_on 2 "$@" --run.dir parts --train.steps 20
+  expect_same_metrics llama parts
+  cp "$(newest_checkpoint parts)" model.h5
+  expect_exit 0 run_on 1 eval model.h5 --data.train gone.h5
+  expect_line "validation loss $(LC_ALL=C printf %.4f "$(summary llama valid_loss)")"
+  set -- "$@" --train.steps 2
+  expect_exit 2 run_on 1 "$@" --run.dir other --data.token_labels last
+  expect_line 'llama needs tokens with a label each.*data\.token_labels = every'
+  expect_exit 2 run_on 1 "$@" --run.dir other --model.size 3B
+  expect_line "llama has no size '3B'.*tiny, 1\.1B"
+  expect_exit 2 run_on 1 "$@" --run.dir other --model.heads 3
+  expect_line 'model\.heads: 3 heads do not divide a width of 128'
+  for net in gpt2-124m convnext-imagenet; do expect_exit 0 "$millrace" train -c "$root/inputs/$net.cfg" --print-config; done
+}
+
+case_images() {
+  local data=synthetic:images:rows=256,shape=16x16x1,classes=4
+  set -- train -c "$root/inputs/fashion-vit.cfg" --data.train $data --data.valid $data --train.global_batch 32 \
+    --data.augment off
+  expect_exit 0 run_on 2 "$@" --run.dir vit --train.steps 60 --model.drop_path 0.1 --model.dropout 0.1
+  expect_number "loss of vit" "$(summary vit valid_loss)" "<" 1  # ln(4) is 1.39
+  expect_exit 2 run_on 1 "$@" --run.dir other --model.patch 17
+  expect_line 'a window of 17 does not fit'
+  expect_exit 0 run_on 2 "$@" --run.dir convnext --train.steps 4 --model.name convnext --model.size tiny \
+    --model.width 8 --model.patch 2
+  expect_line 'validation loss'
+}
+
+run_case "$3"
