@@ -178,11 +178,14 @@ void add_model_keys(Keys& k) {
 void add_train_keys(Keys& k) {
   k.push_back(number_key(MR_FIELD(train.epochs), at_least(0), "passes over the training data"));
   k.push_back(number_key(MR_FIELD(train.steps), at_least(0),
-                         "above 0: stop after this many optimizer steps, regardless of train.epochs"));
-  k.push_back(number_key(MR_FIELD(train.global_batch), at_least(1), "samples of one optimizer step, over all ranks"));
+                         "above 0: length of the run in optimizer steps, in place of train.epochs. The learning rate "
+                         "schedule ends there"));
+  k.push_back(number_key(MR_FIELD(train.global_batch), at_least(1),
+                         "samples of one optimizer step, over all ranks. A sample of tokens is a window"));
   k.push_back(number_key(MR_FIELD(train.micro_batch), at_least(1),
-                         "samples that a rank computes at once. Smaller values need less memory; auto: global_batch / "
-                         "ranks, or an eighth of that unless train.balance = even",
+                         "most samples of one forward and backward pass on a rank. The global batch is divided into "
+                         "micro-batches; a rank with several of them accumulates their gradients. Smaller values need "
+                         "less memory; auto: global_batch / ranks, or an eighth of that unless train.balance = even",
                          auto_is_zero));
   k.push_back(text_key(MR_FIELD(train.balance), "even, auto or file",
                        "how micro-batches are split over the ranks. even: equally; auto: slower ranks get fewer, by "

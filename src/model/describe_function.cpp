@@ -76,6 +76,13 @@ std::string text_of(const InputSpec& s) {
   return out;
 }
 
+// The name of the weights of a linear layer if they are those of another layer.
+std::string shared_weights(const Graph& graph, const Node& node) {
+  if (!std::holds_alternative<LinearSpec>(node.spec)) return "";
+  const std::string& name = graph.parameters[std::size_t(node.weight[0])].name;
+  return name == node.name + ".weight" ? "" : name;
+}
+
 }  // namespace
 
 std::vector<std::string> describe_function(const Graph& graph) {
@@ -92,8 +99,10 @@ std::vector<std::string> describe_function(const Graph& graph) {
       if (src != Graph::ids) sources += (sources.empty() ? "" : ", ") + names[std::size_t(src)];
     const std::string settings = std::visit([](const auto& spec) { return text_of(spec); }, node.spec);
     const Shape shape = of_one_row(graph.values[std::size_t(node.dst < 0 ? node.src[0] : node.dst)].shape);
-    out.push_back(fmt::format("{} = {}({}){}{} -> {}", node.name, name_of(node.spec), sources,
-                              settings.empty() ? "" : " ", settings, shape.str()));
+    std::string line = fmt::format("{} = {}({}){}{} -> {}", node.name, name_of(node.spec), sources,
+                                   settings.empty() ? "" : " ", settings, shape.str());
+    if (const std::string shared = shared_weights(graph, node); !shared.empty()) line += " weights=" + shared;
+    out.push_back(std::move(line));
   }
   return out;
 }

@@ -26,6 +26,8 @@ bool fold_add(Graph& graph, int at) {
     Node& node = graph.nodes[std::size_t(norm)];
     auto* spec = std::get_if<BatchNormSpec>(&node.spec);
     if (!spec || spec->residual || spec->activation != Activation::none) continue;
+    // A node must not compute two gradients of one value that differ.
+    if (node.src[0] == add.src[std::size_t(1 - side)]) continue;
     spec->residual = true;
     node.src.push_back(add.src[std::size_t(1 - side)]);
     fold(graph, norm, at);

@@ -35,7 +35,7 @@ class LinearFusion {
       return !why.empty();
     };
     const std::string gradient = fmt::format("the gradient of {}", name_of(before.activation));
-    std::string why = why_not_taken(before);
+    std::string why = behind.src == before.dst() ? why_not_taken(before) : "it takes all positions as one vector";
     if (why.empty()) why = why_not_made(behind, before.activation, false);
     if (refused(gradient.c_str(), why)) return;
     before.consumes_diff_pre = true;

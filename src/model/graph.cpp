@@ -196,13 +196,21 @@ void GraphBuilder::set_normal_init(const std::string& name, double deviation) {
     }
 }
 
+// Its gradient is that of the first position, so the gradient of the positions must have no other part.
+static bool has_class_token(const Graph& graph, int parameter) {
+  return std::ranges::any_of(graph.nodes, [&](const Node& node) {
+    const auto* positions = std::get_if<PositionEmbeddingSpec>(&node.spec);
+    return positions && positions->class_token && node.weight[0] == parameter;
+  });
+}
+
 bool GraphBuilder::tie_weights(const std::string& name, const std::string& other) {
   const auto find = [&](const std::string& layer) {
     return int(std::ranges::find(graph_.parameters, layer + ".weight", &Parameter::name) - graph_.parameters.begin());
   };
   const int own = find(name), shared = find(other);
   const int count = int(graph_.parameters.size());
-  if (own == count || shared == count ||
+  if (own == count || shared == count || own == shared || has_class_token(graph_, shared) ||
       graph_.parameters[std::size_t(own)].shape != graph_.parameters[std::size_t(shared)].shape)
     return false;
   graph_.parameters.erase(graph_.parameters.begin() + own);

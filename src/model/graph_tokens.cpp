@@ -62,6 +62,7 @@ int GraphBuilder::concat(const std::string& name, int a, int b, int axis) {
   if (shape(b) != expected)
     fail(Exit::config, "model: layer '{}' joins {} and {}. all extents but that of axis {} must be equal", name,
          shape(a).str(), shape(b).str(), axis - 1);
+  if (a == b) b = activation(name + ".copy", b, Activation::none);  // a node has one gradient for a value
   const ConcatSpec spec{shape(a), shape(b), axis, graph_.dtype, graph_.mode};
   return node(name, spec, {a, b}, spec.dst());
 }

@@ -94,6 +94,8 @@ class TextNetwork {
   int build_line(Scope& scope, Line& line, const std::string& as, int src) {
     const std::string name = unused(scope, line, as);
     const double deviation = line.real("std", 0, 0, 1e6);
+    if (const auto shared = line.named.find("weights"); shared != line.named.end())
+      shared->second = full_name(scope, shared->second);
     int at = -1;
     if (line.kind == "add" || line.kind == "concat")
       at = make_join(g_, line, name, src, result(scope, line, line.word(0, "the name of an earlier layer")));
@@ -108,6 +110,7 @@ class TextNetwork {
   int repeat(Scope& scope, const Line& line, const std::string& as, std::size_t at, int src) {
     const std::int64_t count = line.number(line.word(0, "a number of repetitions"), "number of repetitions");
     if (count < 1) line.refuse("the number of repetitions must be at least 1");
+    if (ends_[at] == at + 1) line.refuse("the block has no lines");
     const std::string name = unused(scope, line, as);
     for (std::int64_t i = 0; i < count; ++i) {
       Scope inner{&scope, fmt::format("{}.{}.", name, i), {}, {}};
@@ -120,8 +123,16 @@ class TextNetwork {
   int residual(Scope& scope, const Line& line, const std::string& as, std::size_t at, int src) {
     const std::string name = unused(scope, line, as);
     Scope own{&scope, name + ".", {}, {}};
+    if (src == Graph::x) line.refuse("the samples are tokens, which only `embedding WIDTH` accepts");
     const int branch = build_lines(as.empty() ? scope : own, at + 1, ends_[at], src);
     return g_.add(name + ".add", src, branch);
+  }
+
+  // Of the layer that is called so in this block or in one around it.
+  std::string full_name(const Scope& scope, const std::string& name) const {
+    for (const Scope* s = &scope; s; s = s->outer)
+      if (taken_.contains(s->prefix + name)) return s->prefix + name;
+    return name;
   }
 
   // The full name of a layer, which no other one has.

@@ -72,7 +72,7 @@ int make_linear(GraphBuilder& g, TextLine& line, const std::string& name, int sr
   const std::string shared = line.take("weights");
   const int dst = g.linear(name, src, features, line.flag("bias", true), flatten);
   if (!shared.empty() && !g.tie_weights(name, shared))
-    line.refuse(fmt::format("no layer '{}' has weights of the shape {}x{}", shared, features,
+    line.refuse(fmt::format("no other layer '{}' has weights of the shape {}x{} to share", shared, features,
                             flatten ? g.shape(src).row_count() : g.shape(src)[-1]));
   return dst;
 }
@@ -159,6 +159,7 @@ int make_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src
 }
 
 int make_join(GraphBuilder& g, TextLine& line, const std::string& name, int src, int other) {
+  if (src == Graph::x || other == Graph::x) line.refuse("the samples are tokens, which only `embedding WIDTH` accepts");
   return line.kind == "add" ? g.add(name, src, other) : g.concat(name, src, other, axis_of(g, line, src));
 }
 

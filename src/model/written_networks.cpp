@@ -36,13 +36,13 @@ Size size_of(const Size (&sizes)[n], const ModelSpec& spec) {
     if (spec.size != "auto" && spec.size != size.name) continue;
     const auto replace = [](std::int64_t& value, std::int64_t given) { value = given > 0 ? given : value; };
     const bool as_many_keys = size.key_heads == size.heads;
-    const std::int64_t ratio = size.feed_forward / size.width, width = size.width;
+    const std::int64_t width = size.width;
     replace(size.blocks, spec.blocks);
     replace(size.width, spec.width);
     replace(size.heads, spec.heads);
     if (as_many_keys) size.key_heads = size.heads;
     replace(size.key_heads, spec.key_heads);
-    if (size.width != width) size.feed_forward = ratio * size.width;
+    size.feed_forward = size.feed_forward * size.width / width;
     replace(size.feed_forward, spec.feed_forward);
     if (size.width % size.heads != 0)
       fail(Exit::config, "model.heads: {} heads do not divide a width of {}. choose another number", size.heads,

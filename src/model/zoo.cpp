@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "millrace/base/error.hpp"
 
 namespace millrace {
@@ -21,6 +23,16 @@ static void require_outputs(const Shape& made, const Shape& y, const ModelSpec& 
        : y.rank > 1            ? "rows x positions x classes"
                                : "rows x classes",
        spec.outputs, needed.rank > 2 ? " axis=last" : "");
+}
+
+// Backward would begin at such a result with a gradient that nobody has computed.
+static void require_readers(const Graph& graph) {
+  for (const Node& node : graph.nodes)
+    if (node.dst >= 0 && std::ranges::none_of(graph.nodes, [&](const Node& reader) {
+          return std::ranges::find(reader.src, node.dst) != reader.src.end();
+        }))
+      fail(Exit::config, "model: no layer reads the result of '{}'. remove it, or read it with from={}", node.name,
+           node.name);
 }
 
 Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute, Mode mode) {
@@ -54,7 +66,9 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
     builder.mse(out);
   else
     builder.cross_entropy(out, spec.label_smoothing);
-  return builder.finish();
+  Graph graph = builder.finish();
+  require_readers(graph);
+  return graph;
 }
 
 int build_mlp(GraphBuilder& g, int src, const ModelSpec& spec) {

@@ -74,10 +74,13 @@ bool Trainer::Impl::evaluates_after(std::int64_t steps) const {
 bool Trainer::Impl::out_of_patience() const {
   const std::int64_t patience = s.config.train.patience;
   return patience > 0 && run.evaluations_since_best >= patience &&
-         run.best_metric == value_text(s.config, "checkpoint.best");
+         (run.best_metric.empty() || run.best_metric == value_text(s.config, "checkpoint.best"));
 }
 
 std::string Trainer::Impl::describe_patience() const {
+  if (run.best_metric.empty())
+    return fmt::format("the validation results of {} evaluations were not finite (train.patience)",
+                       run.evaluations_since_best);
   return fmt::format(
       "the validation {} has not improved for {} evaluations (train.patience). the best was {:.4f} at "
       "step {}",

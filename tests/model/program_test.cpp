@@ -46,6 +46,46 @@ TEST_P(ProgramAtLevel, LossGradientAndStatisticsMatchLevelZero) {
 
 INSTANTIATE_TEST_SUITE_P(Program, ProgramAtLevel, ::testing::Values(1, 2, 3));
 
+// A node that reads a value twice has two gradients for it, and another reader has a third.
+TEST(Program, GradientsOfAValueThatANodeReadsTwiceAreAddedUp) {
+  ModelSpec spec;
+  spec.name = "layers";
+  spec.outputs = 10;
+  spec.input.scale = 1 / 255.0f;
+  spec.layers = {"conv 8 3 pad=same as=c", "residual {", "residual {", "batchnorm",     "}",
+                 "conv 8 3 pad=same",      "}",          "globalpool", "linear outputs"};
+  Bench plain(spec, 5, {12, 10, 3}, 0), fused(spec, 5, {12, 10, 3}, 1);
+  EXPECT_NEAR(fused.run(), plain.run(), 1e-5);
+  EXPECT_LT(relative_error(fused.gradient, plain.gradient), 1e-4);
+  // concat a a, with a further reader, is a product of the two halves of the next weights.
+  ModelSpec twice = spec, once = spec;
+  twice.layers = {"conv 8 3 pad=same as=a", "concat a", "conv 8 1 as=b", "add a", "globalpool", "linear outputs"};
+  once.layers = {"conv 8 3 pad=same as=a", "conv 8 1 as=b", "add a", "globalpool", "linear outputs"};
+  Bench two(twice, 5, {12, 10, 3}, 0), one(once, 5, {12, 10, 3}, 0);
+  const auto slot = [](const Bench& bench, const std::string& name) {
+    const auto& parameters = bench.program->graph().parameters;
+    for (std::size_t p = 0; p < parameters.size(); ++p)
+      if (parameters[p].name == name) return bench.layout->parameters[p];
+    throw std::runtime_error(name);
+  };
+  for (const Parameter& p : one.program->graph().parameters) {
+    const auto from = slot(one, p.name), to = slot(two, p.name);
+    for (std::int64_t i = 0; i < from.count; ++i)
+      if (p.name != "b.weight")
+        two.master[std::size_t(to.begin + i)] = one.master[std::size_t(from.begin + i)];
+      else  // half of each weight for each half
+        for (const std::int64_t half : {0, 8})
+          two.master[std::size_t(to.begin + i / 8 * 16 + half + i % 8)] =
+              0.5f * one.master[std::size_t(from.begin + i)];
+  }
+  EXPECT_NEAR(two.run(), one.run(), 1e-5);
+  const auto a = slot(one, "a.weight"), b = slot(two, "a.weight");
+  const auto part = [](const Bench& bench, const auto& s) {
+    return std::vector<float>(bench.gradient.begin() + s.begin, bench.gradient.begin() + s.begin + s.count);
+  };
+  EXPECT_LT(relative_error(part(two, b), part(one, a)), 1e-5);
+}
+
 TEST(Program, LevelOneFoldsNodes) {
   Bench plain(small_resnet(), 5, {12, 10, 3}, 0), fused(small_resnet(), 5, {12, 10, 3}, 1);
   EXPECT_GT(plain.program->graph().nodes.size(), fused.program->graph().nodes.size() + 8);

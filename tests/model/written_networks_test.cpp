@@ -1,6 +1,10 @@
 // The networks that are written in the text form.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "millrace/base/error.hpp"
 #include "millrace/model/layout.hpp"
 #include "millrace/model/zoo.hpp"
 #include "support/expect_error.hpp"
@@ -61,6 +65,12 @@ TEST(WrittenNetworks, KeysReplaceWhatASizeHas) {
   spec.heads = 2;
   const std::int64_t block = 2 * 2 * 64 + (64 * 3 + 64 + 4 * 64 + 64) + 64 * 64 * (3 + 1 + 4 + 4);
   EXPECT_EQ(language(spec, 8).parameter_count(), 256 * 64 + 8 * 64 + 2 * block + 2 * 64);
+  ModelSpec llama = spec_of("llama", "tiny", 256);
+  llama.width = 256;  // 352 / 128 of it are 704
+  const Graph wide = language(llama, 8);
+  EXPECT_TRUE(std::ranges::any_of(wide.parameters, [](const Parameter& p) {
+    return p.name == "layers.0.mlp.gate_up_proj.weight" && p.shape == Shape{2 * 704, 256};
+  }));
   spec.heads = 5;
   expect_error(Exit::config, "model.heads: 5 heads do not divide a width of 64", [&] { language(spec, 8); });
 }
@@ -116,6 +126,7 @@ TEST(WrittenNetworks, TextJoinsSlicesAndUpsamples) {
                  "scale init=0.5",
                  "slice 0 3 axis=0 as=top",
                  "slice 1 3 axis=0 from=up",
+                 "concat top",
                  "globalpool",
                  "linear outputs"};
   const Graph g = images(spec, 8);
@@ -137,6 +148,46 @@ TEST(WrittenNetworks, TextJoinsSlicesAndUpsamples) {
     spec.layers = {"conv 8 3 pad=same as=a", "maxpool 2", line, "globalpool", "linear outputs"};
     expect_error(Exit::config, message, [&] { images(spec, 8); });
   }
+}
+
+std::string refusal(const std::vector<std::string>& lines, bool tokens = false) {
+  ModelSpec spec = spec_of("layers", "auto", 10);
+  spec.layers = lines;
+  spec.tokens = tokens;
+  try {
+    tokens ? build_model(spec, {1, {8}, DType::u8, {}, true}, DType::f32, Mode::train) : images(spec, 8);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::config);
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(WrittenNetworks, WhatCannotBeTrainedIsRefused) {
+  const auto expect = [](const std::vector<std::string>& lines, const char* words, bool tokens = false) {
+    const std::string message = refusal(lines, tokens);
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+  };
+  expect({"linear 4 as=unused", "linear outputs from=input"}, "no layer reads the result of 'unused'");
+  expect({"residual {", "conv 3 3 pad=same as=lost", "relu from=input", "}", "globalpool", "linear outputs"},
+         "no layer reads the result of 'lost'");
+  expect({"linear outputs as=fc weights=fc"}, "no other layer 'fc' has weights");
+  expect({"conv 8 1", "positions class_token=on as=p", "linear 65 axis=last bias=off weights=p", "linear outputs"},
+         "no other layer 'p' has weights");
+  expect({"concat input", "linear outputs"}, "the samples are tokens", true);
+  expect({"residual {", "}", "embedding 4", "linear outputs"}, "the samples are tokens", true);
+  expect({"repeat 2147483647 {", "}", "linear outputs"}, "the block has no lines");
+}
+
+TEST(WrittenNetworks, WeightsAreSharedWithinABlock) {
+  ModelSpec spec = spec_of("layers", "auto", 10);
+  spec.layers = {"linear 16", "repeat 2 as=b {", "linear 16 as=fc", "linear 16 weights=fc", "}", "linear outputs"};
+  const Graph g = images(spec, 8);
+  std::vector<std::string> names;
+  for (const Parameter& p : g.parameters) names.push_back(p.name);
+  EXPECT_EQ(std::ranges::count_if(names, [](const auto& n) { return n.ends_with(".weight"); }), 4) << "six layers";
+  const auto lines = describe_function(g);
+  EXPECT_TRUE(lines[3].ends_with("weights=b.0.fc.weight")) << lines[3];
 }
 
 }  // namespace

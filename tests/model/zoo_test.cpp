@@ -213,7 +213,7 @@ TEST(Zoo, BrokenBlocksAreRefused) {
   EXPECT_NE(refused({"residual {", "linear 9 axis=last", "}"}).find("shapes must be equal"), std::string::npos);
   EXPECT_NE(refused({"attention heads=3 causal"}).find("does not hold 3 heads"), std::string::npos);
   EXPECT_NE(refused({"attention causaal"}).find("'causaal' is not an option"), std::string::npos);
-  EXPECT_NE(refused({"linear outputs axis=last weights=nothing"}).find("no layer 'nothing' has weights"),
+  EXPECT_NE(refused({"linear outputs axis=last weights=nothing"}).find("no other layer 'nothing' has weights"),
             std::string::npos);
   EXPECT_NE(refused({"linear outputs"}).find("2x6x11"), std::string::npos);
 }

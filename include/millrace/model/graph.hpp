@@ -122,7 +122,8 @@ class GraphBuilder {
   void mse(int prediction);
   // The weights of layer `name` are drawn from N(0, deviation^2), and its bias is zero.
   void set_normal_init(const std::string& name, double deviation);
-  // Layer `name` uses the weights of layer `other` (in the graph) in place of its own. false: their shapes differ.
+  // Layer `name` uses the weights of layer `other` (in the graph) in place of its own. false: their shapes differ, or
+  // `other` is the layer itself or positions with a class token.
   bool tie_weights(const std::string& name, const std::string& other);
   // Notes that the layer `name` was called `older` in old checkpoints.
   void set_older_name(const std::string& name, const std::string& older);

@@ -96,6 +96,7 @@ void copy_replicas(World& world, Device& device, Network& network) {
     device.synchronize();
   }
   network.weights_changed();
+  network.restart_averages();
 }
 
 }  // namespace millrace

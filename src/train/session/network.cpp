@@ -278,6 +278,10 @@ void Network::swap_averages() {
   if (weight_all_gather_) complete_ = version_ - 1;  // only this rank's shards were exchanged
 }
 
+void Network::restart_averages() {
+  if (average_) average_->reset();
+}
+
 void Network::clear_statistics() {
   if (stats.data) compute_.device->fill_zero(Stream::compute, stats.data, std::size_t(layout_.stats_count) * 4);
 }

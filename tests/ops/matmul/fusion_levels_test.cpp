@@ -84,6 +84,23 @@ INSTANTIATE_TEST_SUITE_P(Cuda, LinearLevels,
                            return fmt::format("{}_level_{}", name_of(std::get<0>(info.param)), std::get<1>(info.param));
                          });
 
+// A layer that takes all positions as one vector has other rows than the layer at each position before it.
+TEST(LinearPositions, OnlyLayersWithTheSameRowsAreFused) {
+  ModelSpec spec;
+  spec.name = "layers";
+  spec.outputs = 10;
+  spec.input.scale = 1 / 255.0f;
+  spec.layers = {"linear 16 axis=last", "gelu_tanh",      "linear 64 axis=last", "gelu_tanh",
+                 "linear 16",           "gelu_tanh as=g", "linear outputs"};
+  const std::unique_ptr<Backend> cpu = make_cpu_backend(device());
+  ProgramFixture expected(device(), *cpu, spec, 6, {4, 5, 3}, 0), actual(device(), backend(), spec, 6, {4, 5, 3}, 2);
+  expect_near(actual, expected, {2e-6, 2e-5, 0});
+  EXPECT_EQ(count_fused(actual.program->graph(), &LinearSpec::consumes_diff_pre), 2);
+  ASSERT_EQ(actual.notes.size(), 1u);
+  EXPECT_EQ(actual.notes[0],
+            "linear2: the gradient of gelu_tanh is not fused into linear3 (it takes all positions as one vector)");
+}
+
 // The last column of the plan: what the forward product includes, and why it does not include more.
 TEST(LinearPlan, ReportsActivationsThatAreNotFused) {
   const auto by = [](std::int64_t features, Mode mode = Mode::train) {

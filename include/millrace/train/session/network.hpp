@@ -125,6 +125,7 @@ class Network {
   bool weights_are_averages() const { return averages_ && !training(); }
   // Exchanges the weights with their averages, if there are any; for an evaluation, before and after it.
   void swap_averages();
+  void restart_averages();  // from the weights as they are
 
  private:
   struct Prepared {
