@@ -50,8 +50,13 @@ TEST(Replicas, InitialWeightsAreThoseOfRankZero) {
   std::vector<float> first;
   run_thread_world(2, [&](World& world) {
     ExecutionContext compute = make_cpu_context(world, {});
-    Network network(compute, wide());
-    if (world.rank() == 1) flip_one_bit(network.master()[5]);
+    NetworkSpec spec = wide();
+    spec.optimizer.average = 0.1f;
+    Network network(compute, spec);
+    if (world.rank() == 1) {
+      flip_one_bit(network.master()[5]);
+      flip_one_bit(network.average()[7]);
+    }
     EXPECT_NE(differing_replicas(world, *compute.device, checkpoint_tensors(network)), "");
     copy_replicas(world, *compute.device, network);
     EXPECT_EQ(differing_replicas(world, *compute.device, checkpoint_tensors(network)), "");

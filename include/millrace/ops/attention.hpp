@@ -8,8 +8,9 @@
 //   saved    log of the sum of exponentials, (N, heads, S) float32
 //
 // causal: position q attends to the positions 0 ... q only. key_heads < heads: grouped queries (Ainslie et al. 2023);
-// head h reads key head h / (heads / key_heads). The matrix of all scores, S x S, is never stored (Dao et al. 2022):
-// blocks of it are computed in each direction. Backward reads src and dst again.
+// head h reads key head h / (heads / key_heads). The matrix of all scores, S x S, is not stored (Dao et al. 2022):
+// blocks of it are computed in each direction. Only cuDNN's deterministic backward pass stores one for each head, of
+// some rows at a time. Backward reads src and dst again.
 #pragma once
 #include "millrace/ops/op.hpp"
 

@@ -5,9 +5,10 @@
 //
 // The gradient of the weights is the sum of diff_dst over the rows; that of src equals diff_dst.
 //
-// class_token (Dosovitskiy et al. 2021): a learned vector becomes position 0 of each row, before it is added to:
+// class_token (Dosovitskiy et al. 2021): a learned vector is put before the positions of each row. Then the weights are
+// added to all of them:
 //
-//   src[0]     (N, ..., C), whose positions are counted in one axis: P of them
+//   src[0]     (N, ..., C), with P positions
 //   dst        (N, 1 + P, C)
 //   weight[0]  (1 + P, C) in `dtype`
 //   weight[1]  (C) float32, the vector. Its gradient equals that of the first row of weight[0], with which it is
