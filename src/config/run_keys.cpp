@@ -83,9 +83,18 @@ void add_checkpoint_keys(Keys& k) {
                          "number of newest checkpoints that are kept; the best one is kept in addition"));
   k.push_back(choice_key(
       MR_FIELD(checkpoint.best),
-      Choices<BestMetric>{{"loss", BestMetric::loss}, {"accuracy", BestMetric::accuracy}, {"top5", BestMetric::top5}},
-      "which checkpoint is the best: the one with the lowest validation loss, or the highest top-1 "
-      "or top-5 accuracy. Needs data.valid"));
+      Choices<BestMetric>{{"loss", BestMetric::loss},
+                          {"accuracy", BestMetric::accuracy},
+                          {"top5", BestMetric::top5},
+                          {"macro_f1", BestMetric::macro_f1},
+                          {"mean_iou", BestMetric::mean_iou},
+                          {"mean_dice", BestMetric::mean_dice},
+                          {"perplexity", BestMetric::perplexity},
+                          {"mae", BestMetric::mae},
+                          {"rmse", BestMetric::rmse},
+                          {"r2", BestMetric::r2}},
+      "metric of the evaluation by which a checkpoint is the best: the lowest loss, perplexity, mae or rmse, or the "
+      "highest of the others. It must suit the data. Needs data.valid"));
 }
 
 void add_log_keys(Keys& k) {

@@ -161,10 +161,25 @@ void add_model_keys(Keys& k) {
                           "layers: one layer of the network each time the key is given, in order"));
   k.push_back(
       choice_key(MR_FIELD(model.loss),
-                 Choices<Loss>{{"auto", Loss::automatic}, {"cross_entropy", Loss::cross_entropy}, {"mse", Loss::mse}},
-                 "loss function; auto: cross_entropy for class labels, mse for floating-point targets"));
+                 Choices<Loss>{{"auto", Loss::automatic},
+                               {"cross_entropy", Loss::cross_entropy},
+                               {"mse", Loss::mse},
+                               {"mae", Loss::mae},
+                               {"smooth_l1", Loss::smooth_l1},
+                               {"binary_cross_entropy", Loss::binary_cross_entropy}},
+                 "loss function; auto: cross_entropy for class labels, mse for floating-point targets. mae: mean "
+                 "absolute error; smooth_l1: squares of small differences, absolute values of large ones; "
+                 "binary_cross_entropy: several labels of a sample, each 0 or 1, one logit for each"));
+  k.push_back(number_key(MR_FIELD(model.beta), above(0),
+                         "smooth_l1: differences below it are small, as beta of PyTorch's SmoothL1Loss"));
   k.push_back(number_key(MR_FIELD(model.label_smoothing), fraction(),
                          "cross_entropy: part of the target probability that is spread over all classes"));
+  k.push_back(numbers_key(MR_FIELD(model.class_weights), at_least(0),
+                          "cross_entropy: weight of each class in the loss, as weight of PyTorch's CrossEntropyLoss. "
+                          "The loss is the mean over samples, which is not divided by their weights"));
+  k.push_back(number_key(MR_FIELD(model.dice), at_least(0),
+                         "cross_entropy with a label at each position: adds so many times the Dice loss of each "
+                         "sample, from the softmax probabilities, over all classes"));
   k.push_back(
       number_key(MR_FIELD(model.fusion), between(0, 3),
                  "how far operations are fused. 0: not at all; 1: normalisation and linear layers with the operations "

@@ -66,7 +66,7 @@ struct Make {
     return s.padded_channels > 0 ? cpu::make_input_with_padding_channels(s, cpu::make_input(s)) : cpu::make_input(s);
   }
   std::unique_ptr<Op> operator()(const CrossEntropySpec& s) const { return cpu::make_cross_entropy(s); }
-  std::unique_ptr<Op> operator()(const MseSpec& s) const { return cpu::make_mse(s); }
+  std::unique_ptr<Op> operator()(const PointwiseLossSpec& s) const { return cpu::make_pointwise_loss(s); }
   std::unique_ptr<Op> operator()(const EmbeddingSpec& s) const { return cpu::make_embedding(s); }
   std::unique_ptr<Op> operator()(const LayerNormSpec& s) const { return cpu::make_layer_norm(s); }
   std::unique_ptr<Op> operator()(const PositionEmbeddingSpec& s) const { return cpu::make_position_embedding(s); }

@@ -7,6 +7,7 @@
 #include "cpu/common/row_loss.hpp"
 #include "cpu/common/tile.hpp"
 #include "cpu/common/vector_math.hpp"
+#include "cpu/dice.hpp"
 
 namespace millrace::cpu {
 namespace {
@@ -55,7 +56,14 @@ class CrossEntropy : public RowLossOp {
   explicit CrossEntropy(const CrossEntropySpec& spec)
       : RowLossOp(spec.src.count() / std::max<std::int64_t>(1, spec.classes())), spec_(spec), classes_(spec.classes()) {
     dispatch_dtype(spec_.dtype, [](auto) {});
-    if (classes_ < 1) fail(Exit::config, "cross-entropy: input {} has no classes", spec_.src.str());
+    spec_.check();
+    for (const float w : spec_.class_weights) sum_of_weights_ += double(w);
+    if (spec_.class_weights.empty()) sum_of_weights_ = double(classes_);
+  }
+  MemoryRequirements memory_requirements() const override {
+    MemoryRequirements needs = RowLossOp::memory_requirements();
+    needs.workspace += dice_bytes(spec_);
+    return needs;
   }
 
   void forward(const OpArgs& args) override {
@@ -65,6 +73,7 @@ class CrossEntropy : public RowLossOp {
                       for (std::int64_t row = begin; row < end; ++row) sums[row] = forward_row(args, row);
                     });
     add_row_losses(*args.state, sums, spec_.positions());
+    if (spec_.dice > 0) add_dice(spec_, args, sums + spec_.positions());
   }
 
  private:
@@ -101,13 +110,15 @@ class CrossEntropy : public RowLossOp {
       const float* x = read_floats(logits, base + at, n, tile);
       exponentials(other, x, most, n);
       sum += total(other, n);
-      if (spec_.label_smoothing > 0) shifted += total(x, n) - double(most) * double(n);
+      if (spec_.label_smoothing > 0) shifted += shifted_total(x, most, at, n);
     });
     const double smoothing = spec_.label_smoothing, uniform = smoothing / double(classes_);
-    result.loss = std::log(sum) - (1 - smoothing) * (double(own) - double(most)) - uniform * shifted;
+    const double own_target = (1 - smoothing) * weight_of(label), targets = own_target + uniform * sum_of_weights_;
+    result.loss = targets * std::log(sum) - own_target * (double(own) - double(most)) - uniform * shifted;
     result.counted = 1;
     result.top1 = rank < 1 && !std::isnan(own);
     result.top5 = rank < 5 && !std::isnan(own);
+    if (spec_.mode == Mode::infer && args.metrics && spec_.metric_count() > 0) count_prediction(args, row, label, most);
     if (!want_diff) return result;
 
     const double scale =
@@ -116,18 +127,47 @@ class CrossEntropy : public RowLossOp {
       const float* x = read_floats(logits, base + at, n, tile);
       if (classes_ > tile_count) exponentials(other, x, most, n);  // otherwise `other` still holds them
       float* to = float_target(diff, base + at, tile);
-      scale_shift(to, other, float(scale / sum), float(scale * uniform), n);
+      const float uniform_shift = float(scale * uniform);
+      if (spec_.class_weights.empty() || smoothing == 0)
+        scale_shift(to, other, float(scale * targets / sum), uniform_shift, n);
+      else
+        for (std::int64_t i = 0; i < n; ++i)
+          to[i] = other.v[i] * float(scale * targets / sum) - uniform_shift * float(weight_of(at + i));
       if (label >= at && label < at + n) {
         const double probability = double(other.v[label - at]) / sum;
-        to[label - at] = float(scale * (probability - uniform - (1 - smoothing)));
+        to[label - at] = float(scale * (probability * targets - uniform * weight_of(label) - own_target));
       }
       write_floats(diff, base + at, n, to);
     });
     return result;
   }
 
+  double weight_of(std::int64_t c) const {
+    return spec_.class_weights.empty() ? 1 : double(spec_.class_weights[std::size_t(c)]);
+  }
+  // The sum of weight * (x - most) over the classes from `at` on.
+  double shifted_total(const float* x, float most, std::int64_t at, std::int64_t n) const {
+    if (spec_.class_weights.empty()) return total(x, n) - double(most) * double(n);
+    double sum = 0;
+    for (std::int64_t i = 0; i < n; ++i) sum += weight_of(at + i) * (double(x[i]) - double(most));
+    return sum;
+  }
+  // The prediction is the first class with the largest logit.
+  void count_prediction(const OpArgs& args, std::int64_t row, std::int64_t label, float most) const {
+    Tile tile;
+    std::int64_t best = classes_;
+    tiles([&](std::int64_t at, std::int64_t n) {
+      const float* x = read_floats(args.src[0], row * classes_ + at, n, tile);
+      const float* found = std::find(x, x + n, most);
+      if (best == classes_ && found < x + n) best = at + (found - x);
+    });
+    auto* counts = static_cast<std::uint64_t*>(args.metrics);
+    if (best < classes_) __atomic_fetch_add(counts + label * classes_ + best, 1, __ATOMIC_RELAXED);
+  }
+
   CrossEntropySpec spec_;
   std::int64_t classes_;
+  double sum_of_weights_ = 0;
 };
 
 }  // namespace

@@ -54,7 +54,7 @@ std::string text_of(const AttentionSpec& s) {
   return fmt::format("heads={} key_heads={}{}", s.heads, s.key_heads, s.causal ? " causal" : "");
 }
 std::string text_of(const CrossEntropySpec&) { return ""; }
-std::string text_of(const MseSpec&) { return ""; }
+std::string text_of(const PointwiseLossSpec&) { return ""; }
 std::string text_of(const InputSpec& s) {
   std::string out;
   const auto add = [&](const char* name, const auto& values) {

@@ -176,13 +176,18 @@ int GraphBuilder::dropout(const std::string& name, int src, float probability, s
   return node(name, spec, {src, Graph::ids}, spec.dst());
 }
 
-void GraphBuilder::cross_entropy(int logits, float label_smoothing) {
-  CrossEntropySpec spec{shape(logits), label_smoothing, graph_.dtype, graph_.mode};
-  graph_.nodes.push_back({"loss", spec, {logits, Graph::y}, -1, {}, -1});
+void GraphBuilder::loss(CrossEntropySpec spec, int logits) {
+  spec.src = shape(logits);
+  spec.dtype = graph_.dtype;
+  spec.mode = graph_.mode;
+  graph_.nodes.push_back({"loss", std::move(spec), {logits, Graph::y}, -1, {}, -1});
 }
 
-void GraphBuilder::mse(int prediction) {
-  MseSpec spec{shape(prediction), graph_.dtype, graph_.mode};
+void GraphBuilder::loss(PointwiseLossSpec spec, int prediction) {
+  spec.src = shape(prediction);
+  spec.targets = graph_.values[Graph::y].dtype;
+  spec.dtype = graph_.dtype;
+  spec.mode = graph_.mode;
   graph_.nodes.push_back({"loss", spec, {prediction, Graph::y}, -1, {}, -1});
 }
 

@@ -39,6 +39,7 @@ Program::Program(CompiledGraph compiled, const ParameterLayout& layout, const Pr
   for (std::size_t i = n; i-- > 0;) {
     OpArgs& args = args_[i];
     args.state = memory.state;
+    args.metrics = memory.metrics;
     args.workspace = region(memory, compiled_.workspace_region);
     args.saved = region(memory, compiled_.saved_region[i]);
     if (const auto offset = compiled_.packed_weight_offset[i]) args.packed_weights = at(memory.packed_weights, *offset);

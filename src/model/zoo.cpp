@@ -10,7 +10,7 @@ namespace millrace {
 
 static void require_outputs(const Shape& made, const Shape& y, const ModelSpec& spec) {
   Shape needed{y[0], spec.outputs};
-  if (!spec.mean_squared_error) {  // the classes of each label
+  if (!spec.pointwise_loss) {  // the classes of each label
     needed = y;
     MR_CHECK(needed.rank < Shape::max_rank);
     needed.dims[std::size_t(needed.rank++)] = spec.outputs;
@@ -19,9 +19,9 @@ static void require_outputs(const Shape& made, const Shape& y, const ModelSpec& 
   fail(Exit::config,
        "model: the result of the last layer has the shape {}, but the data needs {} ({}). end with `linear {}{}`",
        made.str(), needed.str(),
-       spec.mean_squared_error ? "rows x features of a target"
-       : y.rank > 1            ? "rows x positions x classes"
-                               : "rows x classes",
+       spec.pointwise_loss ? "rows x features of a target"
+       : y.rank > 1        ? "rows x positions x classes"
+                           : "rows x classes",
        spec.outputs, needed.rank > 2 ? " axis=last" : "");
 }
 
@@ -62,10 +62,12 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
   else
     out = build_layers(builder, input, spec);
   require_outputs(builder.shape(out), y, spec);
-  if (spec.mean_squared_error)
-    builder.mse(out);
+  if (spec.pointwise_loss)
+    builder.loss({.kind = *spec.pointwise_loss, .src = {}, .beta = spec.beta}, out);
   else
-    builder.cross_entropy(out, spec.label_smoothing);
+    builder.loss(
+        {.src = {}, .label_smoothing = spec.label_smoothing, .class_weights = spec.class_weights, .dice = spec.dice},
+        out);
   Graph graph = builder.finish();
   require_readers(graph);
   return graph;

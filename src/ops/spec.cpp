@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <limits>
 #include <type_traits>
 
 #include "millrace/base/error.hpp"
@@ -44,6 +45,27 @@ void RotarySpec::check() const {
          head_size(), theta);
 }
 
+void CrossEntropySpec::check() const {
+  if (src.rank < 2 || classes() < 1 || classes() > std::numeric_limits<std::int32_t>::max())
+    fail(Exit::config, "cross-entropy: input {} has no classes, or more classes than int32 labels can hold", src.str());
+  if (!class_weights.empty() && std::int64_t(class_weights.size()) != classes())
+    fail(Exit::config, "cross-entropy: {} class weights for input {} with {} classes. give one for each class",
+         class_weights.size(), src.str(), classes());
+  if (dice > 0 && (src.rank < 3 || classes() > max_dice_classes))
+    fail(Exit::config,
+         "cross-entropy: input {} does not suit the Dice loss, which needs rows x positions x classes and at most {} "
+         "classes. set model.dice = 0",
+         src.str(), max_dice_classes);
+}
+
+void PointwiseLossSpec::check() const {
+  if (src.rank < 1 || src.row_count() < 1 || (kind == Kind::smooth_l1 && !(beta > 0)))
+    fail(Exit::config, "{}: input {} has no features, or beta = {:g} is not above 0", name_of(kind), src.str(), beta);
+  if (targets != DType::f32 && !(binary() && targets == DType::i32))
+    fail(Exit::config, "{}: targets of type {} are not supported. use floating-point targets", name_of(kind),
+         name_of(targets));
+}
+
 namespace {
 struct Name {
   const char* operator()(const ConvSpec&) const { return "conv"; }
@@ -55,7 +77,7 @@ struct Name {
   const char* operator()(const DropoutSpec&) const { return "dropout"; }
   const char* operator()(const InputSpec&) const { return "input"; }
   const char* operator()(const CrossEntropySpec&) const { return "cross_entropy"; }
-  const char* operator()(const MseSpec&) const { return "mse"; }
+  const char* operator()(const PointwiseLossSpec& s) const { return name_of(s.kind); }
   const char* operator()(const EmbeddingSpec&) const { return "embedding"; }
   const char* operator()(const PositionEmbeddingSpec&) const { return "position_embedding"; }
   const char* operator()(const AttentionSpec&) const { return "attention"; }
@@ -78,6 +100,15 @@ double flops_of(const Spec& spec) {
       [](const auto& s) {
         if constexpr (requires { s.flops(); }) return s.flops();
         return 0.0;
+      },
+      spec);
+}
+
+std::int64_t metric_count(const Spec& spec) {
+  return std::visit(
+      [](const auto& s) {
+        if constexpr (requires { s.metric_count(); }) return s.metric_count();
+        return std::int64_t(0);
       },
       spec);
 }
@@ -106,9 +137,11 @@ struct Forward {
     return {0, size_of_tensor(s.src, s.raw) + size_of_tensor(s.dst(), s.dtype)};
   }
   Cost operator()(const AddSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
-  Cost operator()(const CrossEntropySpec& s) const { return {0, 2 * size_of_tensor(s.src, s.dtype)}; }
-  Cost operator()(const MseSpec& s) const {
-    return {0, 2 * size_of_tensor(s.src, s.dtype) + size_of_tensor(s.src, DType::f32)};
+  Cost operator()(const CrossEntropySpec& s) const {
+    return {0, (s.dice > 0 ? 6 : 2) * size_of_tensor(s.src, s.dtype)};
+  }
+  Cost operator()(const PointwiseLossSpec& s) const {
+    return {0, 2 * size_of_tensor(s.src, s.dtype) + size_of_tensor(s.src, s.targets)};
   }
   Cost operator()(const AttentionSpec& s) const {
     return {s.flops(), size_of_tensor(s.src, s.dtype) + size_of_tensor(s.dst(), s.dtype)};
@@ -142,7 +175,7 @@ struct Backward {
   }
   Cost operator()(const InputSpec&) const { return {}; }
   Cost operator()(const CrossEntropySpec&) const { return {}; }  // done by forward
-  Cost operator()(const MseSpec&) const { return {}; }
+  Cost operator()(const PointwiseLossSpec&) const { return {}; }
   Cost operator()(const EmbeddingSpec& s) const {
     return {0,
             size_of_tensor(s.src, s.raw) + size_of_tensor(s.dst(), s.dtype) + size_of_tensor(s.weight(), DType::f32)};

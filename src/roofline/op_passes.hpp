@@ -57,7 +57,7 @@ void forward_passes(const ConcatSpec&, OpPasses&);
 void forward_passes(const SliceSpec&, OpPasses&);
 void forward_passes(const UpsampleSpec&, OpPasses&);
 void forward_passes(const CrossEntropySpec&, OpPasses&);
-void forward_passes(const MseSpec&, OpPasses&);
+void forward_passes(const PointwiseLossSpec&, OpPasses&);
 
 void backward_passes(const ConvSpec&, OpPasses&);
 void backward_passes(const BatchNormSpec&, OpPasses&);
@@ -78,7 +78,7 @@ void backward_passes(const SliceSpec&, OpPasses&);
 void backward_passes(const UpsampleSpec&, OpPasses&);
 inline void backward_passes(const InputSpec&, OpPasses&) {}
 inline void backward_passes(const CrossEntropySpec&, OpPasses&) {}  // the forward pass writes the gradient
-inline void backward_passes(const MseSpec&, OpPasses&) {}
+inline void backward_passes(const PointwiseLossSpec&, OpPasses&) {}
 
 void weight_copies(const ConvSpec&, OpPasses&);
 void weight_copies(const LinearSpec&, OpPasses&);

@@ -176,9 +176,10 @@ void backward_passes(const UpsampleSpec& s, OpPasses& out) {
 
 void forward_passes(const CrossEntropySpec& s, OpPasses& out) {
   out.add(PassKind::loss, 2 * tensor_bytes(s.src, s.dtype) + double(s.positions()) * double(sizeof(std::int32_t)), 2);
+  if (s.dice > 0) out.add(PassKind::loss, 4 * tensor_bytes(s.src, s.dtype), 3);  // sums; reads and writes the gradient
 }
-void forward_passes(const MseSpec& s, OpPasses& out) {
-  out.add(PassKind::loss, 2 * tensor_bytes(s.src, s.dtype) + tensor_bytes(s.src, DType::f32), 2);
+void forward_passes(const PointwiseLossSpec& s, OpPasses& out) {
+  out.add(PassKind::loss, 2 * tensor_bytes(s.src, s.dtype) + tensor_bytes(s.src, s.targets), 2);
 }
 
 // src/cuda/kernels/optimizer.cu: the squares of the gradient, the decision, and the update of all elements.

@@ -100,9 +100,11 @@ void MetricsFile::write(const StepMetrics& m) {
 void MetricsFile::write(const ValidationMetrics& m) {
   if (m.step <= newest_) return;  // a finished run that is launched again evaluates again
   newest_ = m.step;
-  add(fmt::format("{{\"step\":{},\"epoch\":{},\"samples\":{},\"loss\":{},\"accuracy\":{},\"top5\":{}}}\n", m.step,
-                  m.epoch, m.samples, number(m.loss), m.labels ? number(m.top1) : "null",
-                  m.labels ? number(m.top5) : "null"));
+  std::string line =
+      fmt::format("{{\"step\":{},\"epoch\":{},\"samples\":{},\"loss\":{},\"accuracy\":{},\"top5\":{}", m.step, m.epoch,
+                  m.samples, number(m.loss), m.labels ? number(m.top1) : "null", m.labels ? number(m.top5) : "null");
+  for (const auto& [name, value] : m.others) line += fmt::format(",\"{}\":{}", name, number(value));
+  add(line + "}\n");
 }
 
 void MetricsFile::write(std::int64_t step, const std::string& line) {

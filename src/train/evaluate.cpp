@@ -2,7 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <bit>
+#include <cmath>
 #include <cstdio>
+#include <limits>
 
 #include "millrace/base/error.hpp"
 #include "millrace/train/commands.hpp"
@@ -33,6 +36,41 @@ void Evaluator::forward(const Batch& batch) {
   captured->run();
 }
 
+// With run.reproducible = strict, after each micro-batch: moves the sums of the device, which shares the host's memory.
+void Evaluator::add_exactly() {
+  loss_.add(network_.device_state().loss_sum);
+  network_.device_state().loss_sum = 0;
+  if (task_of(s_.spec) != Task::regression) return;
+  auto* sums = static_cast<double*>(network_.device_metrics());
+  for (std::size_t k = 0; k < regression_sums_.size(); ++k) {
+    regression_sums_[k].add(sums[k]);
+    sums[k] = 0;
+  }
+}
+
+// Collective.
+void Evaluator::add_metrics(Evaluation& out) {
+  if (out.task == Task::language && metrics_of(s_.spec).back() == BestMetric::perplexity)
+    out.metrics = {{BestMetric::perplexity, std::exp(out.loss)}};
+  std::vector<double> values;
+  if (out.task == Task::regression && s_.strict())
+    for (const ExactDouble& sum : regression_sums_) values.insert(values.end(), sum.parts.begin(), sum.parts.end());
+  else
+    for (const std::uint64_t bits : network_.read_metrics())
+      values.push_back(out.task == Task::regression ? std::bit_cast<double>(bits) : double(bits));
+  if (values.empty()) return;
+  s_.compute.collective->all_reduce_scalars(values);
+  if (out.task != Task::regression) {
+    out.classes = class_counts(values, out.task);
+    out.metrics = class_metrics(out.classes, out.task);
+    out.confusion = std::move(values);
+    return;
+  }
+  if (s_.strict())
+    for (std::size_t k = 0; k < 4; ++k) values[k] = values[3 * k] + (values[3 * k + 1] + values[3 * k + 2]);
+  out.metrics = regression_metrics(values, double(out.rows) * double(s_.spec.model.outputs));
+}
+
 Evaluation Evaluator::run() {
   const watchdog::PartScope part(watchdog::Part::evaluation);
   const Sampler& order = *s_.batching.valid_order;
@@ -50,6 +88,7 @@ Evaluation Evaluator::run() {
   };
   network_.complete_weights();
   loss_ = {};
+  regression_sums_ = {};
   StepState& state = network_.host_state();
   const StepState before = state;
   state.loss_sum = 0;
@@ -57,6 +96,7 @@ Evaluation Evaluator::run() {
   state.row_weight = 0;
   network_.write_step(0);
   network_.push_step(0);
+  network_.clear_metrics();
   {
     Loader loader(*s_.compute.device, *s_.data.valid_source, s_.data.valid, order, options_, items, &slots_);
     const auto next = [&] {
@@ -66,9 +106,7 @@ Evaluation Evaluator::run() {
     while (const Batch* batch = next()) {
       unread += batch->skipped;
       forward(*batch);
-      if (!s_.strict()) continue;
-      loss_.add(network_.device_state().loss_sum);
-      network_.device_state().loss_sum = 0;
+      if (s_.strict()) add_exactly();
     }
   }
   network_.copy_state_to_host(0);
@@ -79,7 +117,8 @@ Evaluation Evaluator::run() {
                       loss[2]};
   s_.compute.collective->all_reduce_scalars(totals);
   Evaluation out;
-  out.labels = s_.data.valid.y.labels;
+  out.task = task_of(s_.spec);
+  out.labels = out.task != Task::regression;
   out.rows = std::int64_t(totals[3]);
   out.unread = std::int64_t(totals[4]);
   if (totals[4] > s_.config.data.skip_limit * double(s_.data.valid.rows))
@@ -89,7 +128,8 @@ Evaluation Evaluator::run() {
          out.unread, s_.data.valid.rows, s_.config.data.skip_limit);
   out.loss = (totals[0] + (totals[5] + totals[6])) / totals[3];
   out.top1 = totals[1] / totals[3];
-  out.top5 = totals[2] / totals[3];
+  out.top5 = out.task == Task::binary ? std::numeric_limits<double>::quiet_NaN() : totals[2] / totals[3];
+  add_metrics(out);
   return out;
 }
 
@@ -123,6 +163,9 @@ Exit evaluate(World& world, const RunConfig& config, const CheckpointChoice& cho
   const Evaluation result = Evaluator(s, network).run();
   if (world.rank() == 0) {
     std::printf("step %lld: validation %s\n", (long long)run.step, result.str().c_str());
+    constexpr std::size_t max_table_rows = 20;
+    if (!result.classes.empty() && result.classes.size() <= max_table_rows)
+      std::fputs(class_table(result.classes, result.task, s.data.reference().classes.names).c_str(), stdout);
     std::fflush(stdout);
   }
   return Exit::ok;

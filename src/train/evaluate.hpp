@@ -1,5 +1,6 @@
 // Evaluator: evaluates a network on data.valid. Every sample counts exactly once, on any number of ranks.
 #pragma once
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -21,11 +22,14 @@ class Evaluator {
 
  private:
   void forward(const Batch&);
+  void add_exactly();
+  void add_metrics(Evaluation&);
   Session& s_;
   Network& network_;
   LoaderOptions options_;
   DeviceSlots slots_;
-  ExactDouble loss_;  // with run.reproducible = strict
+  ExactDouble loss_;                            // with run.reproducible = strict
+  std::array<ExactDouble, 4> regression_sums_;  // the same; of PointwiseLossSpec
   // By number of rows and device slot.
   std::map<std::pair<std::int64_t, const DeviceSlots::Slot*>, std::unique_ptr<CapturedStep>> captured_;
 };

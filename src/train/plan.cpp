@@ -74,6 +74,7 @@ std::string describe_plan(World& world, const RunConfig& config) {
                                     {"moments", m.moments},
                                     {"activations and workspace", m.arena},
                                     {"weight copies of the backend", m.packed_weights},
+                                    {"metrics of an evaluation", m.metrics},
                                     {"batches read ahead", m.loaders},
                                     {"copy for checkpoints", m.checkpoint_copy},
                                     {"total", m.total()}})

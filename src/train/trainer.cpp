@@ -51,9 +51,7 @@ Trainer::Impl::Impl(World& world, const RunConfig& config, Timeline::Clock::time
         fmt::format("train.balance: batch norms see micro-batches of {} samples, so that work can move between ranks. "
                     "set train.micro_batch to choose their size",
                     s.batching.micro_batch));
-  if (config.checkpoint.best != BestMetric::loss && !s.data.reference().y.labels)
-    fail(Exit::config, "checkpoint.best: {} needs class labels, but data.y holds targets. set it to loss",
-         value_text(config, "checkpoint.best"));
+  require_metric(config.checkpoint.best, s.spec);
   make_schedule();  // refuses what it cannot do before anything is written or removed
   if (s.data.has_valid) evaluator.emplace(s, network);
 }

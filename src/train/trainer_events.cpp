@@ -109,10 +109,11 @@ bool Trainer::Impl::evaluate_now() {
   if (run_logger) run_logger->evaluation(run, *validation);
   progress.line(fmt::format("epoch {} (step {}): validation {}", run.epoch, run.step, validation->str()));
   const std::string metric = value_text(s.config, "checkpoint.best");
-  const double value = metric == "loss" ? validation->loss : metric == "top5" ? validation->top5 : validation->top1;
+  const double value = validation->value(s.config.checkpoint.best);
   lower_rate_on_plateau(metric, value);
   const bool first = run.best_step < 0 || run.best_metric != metric;
-  if (!std::isfinite(value) || !(first || (metric == "loss" ? value < run.best_value : value > run.best_value))) {
+  if (!std::isfinite(value) ||
+      !(first || (lower_is_better(metric) ? value < run.best_value : value > run.best_value))) {
     ++run.evaluations_since_best;
     return false;
   }

@@ -22,12 +22,12 @@ WIDE = {
     "channels": {r"CopyChannels.*Li4E": (0, 0)},
     "column_sums": {r"SumColumns.*3f16ELi8E": (1, 0)},
     "convert": {r"VectorizedLoopILi8E.*Convert": (1, 1), r"VectorizedLoopILi4E.*Add": (1, 1)},
-    "cross_entropy": {r"CrossEntropyRow.*Li8E": (2, 1)},
+    "cross_entropy": {r"CrossEntropyRow.*Li8E": (2, 1), "CrossEntropyOfFewClasses": (0, 0), "SumDice": (0, 0), "AddDiceGradient": (0, 0)},
     "dropout": {r"DropoutForward": (1, 1), "ApplySavedMask": (1, 1)},
     "merged_norm/dual_norm": {"NormaliseBothI": (2, 1), "BothGradientSumsI": (3, 0), "GradientOfBothI": (3, 2)},
     "tokens/embedding": {r"EmbeddingLookup.*Li8E": (1, 1), r"EmbeddingGradient.*Li8E": (4, 2)},
     "input": {"NormalizeAugmented": (0, 1), r"VectorizedLoopILi8E.*NormalizeContiguous": (0, 1)},
-    "mse": {r"MsePart.*Li8E": (1, 1)},
+    "pointwise_loss": {r"LossPart.*Li8E": (1, 1)},
     "merged_norm/norm_pool": {r"NormaliseMax.*Li8E": (1, 2), "PooledGradientSumsI": (2, 0), r"14PooledGradientI.*Li8E": (2, 1)},
     "optimizer": {"LambMoments": (3, 2), r"Update.*AdamW": (3, 2), r"Update.*Lamb[^M]": (2, 1),
                   r"Update.*SgdPlain": (2, 1), r"Update.*SgdMomentum": (3, 2)},
@@ -48,7 +48,7 @@ CONTAINS = {"batch_norm": dict.fromkeys(("10Statistics", "12GradientSums", "Resi
 # Instructions of PTX, for kernels whose loops are limited by arithmetic rather than memory otherwise.
 INSTRUCTIONS = {r"NormalizeAugmented.*StoredValuesIh.*CropFlipELi4E": 2500, r"NormalizeAugmented.*StoredValuesIh.*ELi8E": 2500,
                 r"VectorizedLoopILi8E.*NormalizeContiguous": 700}
-DIVIDES = {"batch_norm", "merged_norm/dual_norm", "merged_norm/norm_pool", "column_sums", "mse", "channels",
+DIVIDES = {"batch_norm", "merged_norm/dual_norm", "merged_norm/norm_pool", "column_sums", "pointwise_loss", "channels",
            "dropout"}  # 64-bit numbers, before a loop
 SPILLED_BYTES = {"attention/attention": 16, "batch_norm": 16, "merged_norm/dual_norm": 20, "merged_norm/norm_pool": 16}
 ALL_TYPES = {"batch_norm", "merged_norm/dual_norm"}

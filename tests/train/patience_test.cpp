@@ -68,14 +68,16 @@ struct StuckRun : EvaluatedRun {
 
 TEST(Patience, TheRunEndsWhenSoManyEvaluationsHaveNotImproved) {
   for (const int ranks : {1, 2})
-    for (const auto metric : {BestMetric::loss, BestMetric::accuracy}) {
+    for (const auto metric : {BestMetric::loss, BestMetric::accuracy, BestMetric::macro_f1}) {
       StuckRun run;
       run.config.checkpoint.best = metric;
       const std::string said = run.train(ranks);
       EXPECT_NE(said.find(metric == BestMetric::loss
                               ? "ended at step 4 of 12: the validation loss has not improved for 3 evaluations "
                                 "(train.patience). the best was "
-                              : "ended at step 4 of 12: the validation accuracy has not improved for 3 evaluations"),
+                          : metric == BestMetric::accuracy
+                              ? "ended at step 4 of 12: the validation accuracy has not improved for 3 evaluations"
+                              : "ended at step 4 of 12: the validation macro_f1 has not improved for 3 evaluations"),
                 said.npos)
           << said;
       EXPECT_NE(said.find(" at step 1\n"), said.npos) << said;

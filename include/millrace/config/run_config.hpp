@@ -20,13 +20,14 @@ enum class Precision { fp32, bf16, fp16 };
 enum class DeviceChoice { automatic, cpu, cuda };
 enum class ModelName { mlp, resnet, gpt2, llama, vit, convnext, layers };
 enum class ResNetStem { automatic, cifar, pool, imagenet };
-enum class Loss { automatic, cross_entropy, mse };
+enum class Loss { automatic, cross_entropy, mse, mae, smooth_l1, binary_cross_entropy };
 enum class OptimizerName { sgd, adamw, lars, lamb };
 enum class LrSchedule { constant, step, cosine, linear, polynomial, wsd, one_cycle, plateau };
 enum class DecayShape { linear, cosine, sqrt };
 // setup: equal bits on the same ranks and threads. strict: on any number of ranks and threads.
 enum class Reproducible { setup, strict };
-enum class BestMetric { loss, accuracy, top5 };
+// Metrics of an evaluation: see src/train/session/metrics.hpp.
+enum class BestMetric { loss, accuracy, top5, macro_f1, mean_iou, mean_dice, perplexity, mae, rmse, r2 };
 
 struct RunOptions {
   std::string dir;  // run.dir; empty: runs/<name of the first configuration file>
@@ -115,7 +116,10 @@ struct ModelOptions {
   std::vector<std::string> layers;  // layers: one line for each layer, in order
   Loss loss = Loss::automatic;      // automatic: by the labels
   double label_smoothing = 0;
-  int fusion = -1;  // fusion level; -1: the default of the backend
+  std::vector<double> class_weights;  // cross_entropy: empty, or one for each class
+  double dice = 0;                    // cross_entropy: weight of the Dice loss of each row
+  double beta = 1;                    // smooth_l1
+  int fusion = -1;                    // fusion level; -1: the default of the backend
 };
 
 struct TrainOptions {

@@ -118,8 +118,9 @@ class GraphBuilder {
   int slice(const std::string& name, int src, int axis, std::int64_t begin, std::int64_t count);
   int upsample(const std::string& name, int src, UpsampleSpec::Kind, std::int64_t factor);
   int dropout(const std::string& name, int src, float probability, std::uint64_t seed, bool whole_rows = false);
-  void cross_entropy(int logits, float label_smoothing);
-  void mse(int prediction);
+  // The losses; their src, dtype, mode and targets are set here.
+  void loss(CrossEntropySpec, int logits);
+  void loss(PointwiseLossSpec, int prediction);
   // The weights of layer `name` are drawn from N(0, deviation^2), and its bias is zero.
   void set_normal_init(const std::string& name, double deviation);
   // Layer `name` uses the weights of layer `other` (in the graph) in place of its own. false: their shapes differ, or

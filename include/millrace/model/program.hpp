@@ -79,6 +79,7 @@ struct ProgramMemory {
   float* running = nullptr;
   float* stats = nullptr;
   StepState* state = nullptr;
+  void* metrics = nullptr;  // of the loss, for evaluations; null: none are wanted
 };
 
 class Program {

@@ -1,5 +1,6 @@
 // The networks that come with millrace, as functions that add nodes to a GraphBuilder.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,13 @@ struct ModelSpec {
   std::int64_t blocks = 0, heads = 0, key_heads = 0, feed_forward = 0, patch = 0;
   double rotary_base = 10000, drop_path = 0;
   std::string drop_path_line(std::int64_t block, std::int64_t count) const;  // "": the block drops nothing
-  bool mean_squared_error = false;
-  bool tokens = false;        // the samples are tokens below `outputs`, so the network begins with an embedding
-  std::int64_t outputs = 10;  // number of classes, or of features of a target
-  InputSpec input;            // GraphBuilder sets its src, raw, dtype and mode
+  std::optional<PointwiseLossSpec::Kind> pointwise_loss;                     // otherwise cross-entropy of classes
+  float beta = 1;                                                            // smooth_l1
+  std::vector<float> class_weights;  // cross-entropy: empty, or one for each class
+  float dice = 0;                    // cross-entropy: weight of the Dice loss
+  bool tokens = false;               // the samples are tokens below `outputs`, so the network begins with an embedding
+  std::int64_t outputs = 10;         // number of classes, or of features of a target
+  InputSpec input;                   // GraphBuilder sets its src, raw, dtype and mode
   std::uint64_t seed = 1;
 };
 

@@ -24,10 +24,11 @@
 namespace millrace {
 
 using Spec = std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, ActivationSpec, AddSpec, DropoutSpec,
-                          InputSpec, CrossEntropySpec, MseSpec, EmbeddingSpec, LayerNormSpec, AttentionSpec,
+                          InputSpec, CrossEntropySpec, PointwiseLossSpec, EmbeddingSpec, LayerNormSpec, AttentionSpec,
                           PositionEmbeddingSpec, GatedSpec, ScaleSpec, RotarySpec, ConcatSpec, SliceSpec, UpsampleSpec>;
-const char* name_of(const Spec&);  // "conv", "linear", ...
-double flops_of(const Spec&);      // of the forward pass; 0 for operations bound by memory bandwidth
+const char* name_of(const Spec&);        // "conv", "linear", ...
+double flops_of(const Spec&);            // of the forward pass; 0 for operations bound by memory bandwidth
+std::int64_t metric_count(const Spec&);  // of the losses: see loss.hpp; 0 for all others
 
 // The minimal work of an operation, from which its roofline is computed. `bytes` counts a tensor once for each pass
 // that must read or write all of it before the next pass can begin. For example, a batch norm reads its source twice.

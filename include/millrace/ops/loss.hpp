@@ -3,7 +3,12 @@
 // sum of the gradients over micro-batches and ranks is the gradient of the mean over the global batch, times the loss
 // scale. The results are added to loss_sum, top1, top5 and counted of the StepState. The order of these sums depends
 // only on the shape, so they are bitwise reproducible.
+//
+// In Mode::infer, if OpArgs::metrics is set, forward() also adds to the values there, from which an evaluation computes
+// its metrics. metric_count() is their number, 8 bytes each; 0: there are none.
 #pragma once
+#include <vector>
+
 #include "millrace/ops/op.hpp"
 
 namespace millrace {
@@ -11,27 +16,62 @@ namespace millrace {
 // Softmax cross-entropy at every position of a row. src[0]: logits, (N, ..., classes) in `dtype`. src[1]: labels,
 // (N, ...) int32 in [0, classes). A position weighs row_weight / (positions of a row). Positions with a negative label
 // are ignored; loss_sum, top1, top5 and counted count positions. Label smoothing s mixes the one-hot target with the
-// uniform distribution, as in PyTorch: (1 - s) * onehot + s / classes.
+// uniform distribution, as in PyTorch: (1 - s) * onehot + s / classes. class_weights, as PyTorch's `weight`, multiply
+// the term of each class in this sum. The sum over positions is not divided by their weights.
+// `dice` times the Dice loss of its row is added to the loss of each position that has a label. The Dice loss is 1
+// minus the mean, over all classes, of (2 * sum(p * t) + 1e-5) / (sum(p) + sum(t) + 1e-5). The sums are over the
+// positions of the row that have a label; p: probability of the class; t: 1 if the label is the class, otherwise 0.
+// metrics: (classes, classes) uint64. The value at [label][class with the largest logit] counts positions.
 struct CrossEntropySpec {
   Shape src;
   float label_smoothing = 0;
   DType dtype = DType::f32;
   Mode mode = Mode::train;
+  std::vector<float> class_weights = {};  // empty: all are 1
+  float dice = 0;
 
+  static constexpr float dice_smoothing = 1e-5f;
+  static constexpr std::int64_t max_dice_classes = 256;
   std::int64_t classes() const { return src[-1]; }
   std::int64_t positions() const { return src.count() / src[-1]; }  // of all rows
   std::int64_t positions_of_row() const { return src.row_count() / src[-1]; }
+  std::int64_t metric_count() const { return classes() <= 1024 ? classes() * classes() : 0; }
+  void check() const;  // Error(config)
   static constexpr bool keeps_src = true, keeps_dst = false;
 };
 
-// Mean squared error over the features of a row, summed over rows. src[0]: predictions, (N, F) in `dtype`. src[1]:
-// targets, (N, F) float32.
-struct MseSpec {
+// The mean of a loss over the features of a row, summed over rows. src[0]: predictions, (N, F) in `dtype`. src[1]:
+// targets, (N, F) in `targets`: float32, for binary_cross_entropy also int32. With the difference d = prediction -
+// target:
+//   mse                   d^2
+//   mae                   |d|
+//   smooth_l1             d^2 / (2 beta) where |d| < beta, otherwise |d| - beta / 2
+//   binary_cross_entropy  of the probability sigmoid(prediction) and a target in [0, 1]. It is NaN for another target,
+//                         but negative integers are ignored
+// All but the last count rows. binary_cross_entropy counts predictions that have a target: loss_sum sums over them, and
+// top1 counts those that are on the same side of a probability of 0.5 as their target. metrics: (4) float64, the sums
+// of |d|, d^2, target and target^2 over rows and features. For binary_cross_entropy (F, 2, 2) uint64: the value at
+// [feature][target >= 0.5][probability >= 0.5] counts predictions.
+struct PointwiseLossSpec {
+  enum class Kind { mse, mae, smooth_l1, binary_cross_entropy };
+  Kind kind = Kind::mse;
   Shape src;
+  float beta = 1;  // smooth_l1: above 0
+  DType targets = DType::f32;
   DType dtype = DType::f32;
   Mode mode = Mode::train;
 
+  bool binary() const { return kind == Kind::binary_cross_entropy; }
+  std::int64_t metric_count() const { return !binary() ? 4 : src.row_count() <= 1 << 18 ? 4 * src.row_count() : 0; }
+  void check() const;  // Error(config)
   static constexpr bool keeps_src = true, keeps_dst = false;
 };
+constexpr const char* name_of(PointwiseLossSpec::Kind kind) {
+  using Kind = PointwiseLossSpec::Kind;
+  return kind == Kind::mse         ? "mse"
+         : kind == Kind::mae       ? "mae"
+         : kind == Kind::smooth_l1 ? "smooth_l1"
+                                   : "binary_cross_entropy";
+}
 
 }  // namespace millrace

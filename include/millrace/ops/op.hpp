@@ -88,6 +88,7 @@ struct OpArgs {
   void* packed_weights = nullptr;
   void* workspace = nullptr;
   StepState* state = nullptr;
+  void* metrics = nullptr;  // losses in Mode::infer: see loss.hpp. null: not requested
 };
 
 class Op {

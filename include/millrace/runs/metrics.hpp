@@ -28,8 +28,9 @@ std::optional<StepMetrics> parse_metrics(const std::string& line);
 struct ValidationMetrics {
   std::int64_t step = 0, epoch = 0, samples = 0;  // position in the run
   double loss = 0;
-  bool labels = true;         // without labels there are no accuracies
-  double top1 = 0, top5 = 0;  // accuracies, from 0 to 1
+  bool labels = true;                                       // without labels there are no accuracies
+  double top1 = 0, top5 = 0;                                // accuracies, from 0 to 1; NaN: there is none
+  std::vector<std::pair<std::string, double>> others = {};  // further metrics, by name
 };
 
 class MetricsFile {

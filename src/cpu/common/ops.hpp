@@ -32,7 +32,7 @@ std::unique_ptr<Op> make_add(const AddSpec&);
 std::unique_ptr<Op> make_dropout(const DropoutSpec&);
 std::unique_ptr<Op> make_input(const InputSpec&);
 std::unique_ptr<Op> make_cross_entropy(const CrossEntropySpec&);
-std::unique_ptr<Op> make_mse(const MseSpec&);
+std::unique_ptr<Op> make_pointwise_loss(const PointwiseLossSpec&);
 std::unique_ptr<Op> make_embedding(const EmbeddingSpec&);
 std::unique_ptr<Op> make_layer_norm(const LayerNormSpec&);
 std::unique_ptr<Op> make_position_embedding(const PositionEmbeddingSpec&);

@@ -12,8 +12,7 @@ namespace millrace::cpu {
 
 struct RowLoss {
   double loss = 0;
-  std::uint32_t counted = 0;
-  std::uint16_t top1 = 0, top5 = 0;
+  std::uint32_t counted = 0, top1 = 0, top5 = 0;
   static std::size_t bytes(std::int64_t rows) { return std::size_t(rows) * sizeof(RowLoss); }
 };
 

@@ -29,7 +29,8 @@
 //                         a barrier between blocks: all read the gate, one opens it later, and the others pass when
 //                         they find that it differs from what they read. They see what that block saw and wrote before.
 //                         For kernels launched by launch_together(), whose blocks are all resident
-// All threads of a block must call these functions equally often.
+// All threads of a block must call these functions equally often. A kernel also has atomic_add(count, n) for integers
+// that several blocks add to, whose sum does not depend on the order.
 //
 // With LaunchContext::dependent ("programmatic dependent launch", from compute capability 9.0), the blocks of a kernel
 // may become resident when the last blocks of the kernel before it have begun. Each kernel begins with a wait: until

@@ -6,6 +6,11 @@
 
 namespace millrace::cuda {
 
+// Adds to a count that threads of other blocks may add to as well.
+MR_DEVICE_INLINE void atomic_add(std::uint64_t* count, std::uint64_t n) {
+  atomicAdd(reinterpret_cast<unsigned long long*>(count), static_cast<unsigned long long>(n));
+}
+
 struct DeviceBlock {
   MR_DEVICE_INLINE int thread() const { return int(threadIdx.x); }
   MR_DEVICE_INLINE int threads() const { return int(blockDim.x); }

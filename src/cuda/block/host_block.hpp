@@ -11,6 +11,8 @@
 
 namespace millrace::cuda {
 
+inline void atomic_add(std::uint64_t* count, std::uint64_t n) { *count += n; }
+
 class HostBlock {
  public:
   // first_fiber: of this block; another block may have those before it.

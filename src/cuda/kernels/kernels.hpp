@@ -17,8 +17,8 @@ std::unique_ptr<Op> make_activation(const ActivationSpec&, const LaunchContext&)
 std::unique_ptr<Op> make_add(const AddSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_dropout(const DropoutSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_input(const InputSpec&, const LaunchContext&, Device&);
-std::unique_ptr<Op> make_cross_entropy(const CrossEntropySpec&, const LaunchContext&);
-std::unique_ptr<Op> make_mse(const MseSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_cross_entropy(const CrossEntropySpec&, const LaunchContext&, Device&);
+std::unique_ptr<Op> make_pointwise_loss(const PointwiseLossSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_embedding(const EmbeddingSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_layer_norm(const LayerNormSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_position_embedding(const PositionEmbeddingSpec&, const LaunchContext&);
@@ -43,8 +43,8 @@ struct MakeKernelOp {
   std::unique_ptr<Op> operator()(const AddSpec& s) const { return make_add(s, context); }
   std::unique_ptr<Op> operator()(const DropoutSpec& s) const { return make_dropout(s, context); }
   std::unique_ptr<Op> operator()(const InputSpec& s) const { return make_input(s, context, device); }
-  std::unique_ptr<Op> operator()(const CrossEntropySpec& s) const { return make_cross_entropy(s, context); }
-  std::unique_ptr<Op> operator()(const MseSpec& s) const { return make_mse(s, context); }
+  std::unique_ptr<Op> operator()(const CrossEntropySpec& s) const { return make_cross_entropy(s, context, device); }
+  std::unique_ptr<Op> operator()(const PointwiseLossSpec& s) const { return make_pointwise_loss(s, context); }
   std::unique_ptr<Op> operator()(const EmbeddingSpec& s) const { return make_embedding(s, context); }
   std::unique_ptr<Op> operator()(const LayerNormSpec& s) const { return make_layer_norm(s, context); }
   std::unique_ptr<Op> operator()(const PositionEmbeddingSpec& s) const { return make_position_embedding(s, context); }

@@ -1,6 +1,8 @@
 // The loss of one row, or of a part of a row, and the kernel that adds these losses to the StepState. One block adds
 // them, in an order that depends on their number only.
 #pragma once
+#include <cmath>
+
 #include "cuda/block/block.hpp"
 #include "millrace/device/step_state.hpp"
 
@@ -8,8 +10,8 @@ namespace millrace::cuda {
 
 struct RowLoss {
   double loss = 0;
-  std::uint32_t counted = 0;         // 1: the row has a label and counts in the means
-  std::uint16_t top1 = 0, top5 = 0;  // 1: the label is the best class, or among the best five
+  std::uint32_t counted = 0;         // what counts in the means: 1 for a row that has a label
+  std::uint16_t top1 = 0, top5 = 0;  // of them: the label is the best class, or among the best five
 };
 
 struct AddRowLosses {
@@ -37,6 +39,34 @@ struct AddRowLosses {
     state->counted += counted;
     state->top1 += top1;
     state->top5 += top5;
+  }
+};
+
+// What a part of a row adds to the metrics of a regression: see PointwiseLossSpec.
+struct MetricSums {
+  double v[4] = {};
+  MR_DEVICE_INLINE void add(float x, float y) {
+    const double d = double(x) - double(y);
+    v[0] += fabs(d);
+    v[1] += d * d;
+    v[2] += double(y);
+    v[3] += double(y) * double(y);
+  }
+};
+
+struct AddMetricSums {
+  double* to;
+  const MetricSums* parts;
+  std::int64_t count;
+
+  template <class Block>
+  MR_DEVICE_INLINE void operator()(Block& block) const {
+    for (int k = 0; k < 4; ++k) {
+      double sum = 0;
+      for (std::int64_t i = block.thread(); i < count; i += block.threads()) sum += parts[i].v[k];
+      sum = block.sum(sum);
+      if (block.thread() == 0) to[k] += sum;
+    }
   }
 };
 

@@ -219,6 +219,27 @@ bool is_final_summary(const std::filesystem::path& summary, std::int64_t steps) 
          there.value("steps", std::int64_t(-1)) == steps;
 }
 
+static void put_metrics(json& out, const Evaluation& e) {
+  for (const auto& [metric, value] : e.metrics) out[std::string("valid_") + traits_of(metric).name] = value;
+  if (e.classes.empty()) return;
+  json& classes = out["valid_classes"];
+  for (const ClassCounts& c : e.classes)
+    classes.push_back({{"labels", c.labels},
+                       {"predictions", c.predictions},
+                       {"precision", c.precision()},
+                       {"recall", c.recall()},
+                       {"f1", c.f1()},
+                       {"iou", c.iou()}});
+  constexpr std::size_t max_classes = 100;
+  const std::size_t width = e.confusion.size() / e.classes.size();
+  if (e.classes.size() > max_classes) return;
+  json& rows = out["valid_confusion"];
+  for (std::size_t i = 0; i < e.confusion.size(); ++i) {
+    if (i % width == 0) rows.push_back(json::array());
+    rows.back().push_back(std::int64_t(e.confusion[i]));
+  }
+}
+
 void write_summary(const std::filesystem::path& dir, const Summary& s, const Account& account,
                    const BottleneckMetrics& evidence) {
   if (s.session_steps == 0 && s.status == "finished" && is_final_summary(dir / "summary.json", s.run.step)) return;
@@ -241,6 +262,7 @@ void write_summary(const std::filesystem::path& dir, const Summary& s, const Acc
   out["valid_loss"] = s.validation ? json(s.validation->loss) : json();
   out["valid_accuracy"] = labels ? json(s.validation->top1) : json();
   out["valid_top5"] = labels ? json(s.validation->top5) : json();
+  if (s.validation) put_metrics(out, *s.validation);
   write_file_atomically(dir / "summary.json", json_text(out, 2) + "\n");
 }
 

@@ -1,6 +1,8 @@
 #include "train/logging/run_logger.hpp"
 
 #include <array>
+#include <cmath>
+#include <list>
 #include <vector>
 
 #include "train/session/evaluation.hpp"
@@ -53,13 +55,15 @@ void RunLogger::shares(LoadBalancer& balance) {
 }
 
 void RunLogger::evaluation(const RunState& run, const Evaluation& e) {
-  validations_.write(ValidationMetrics{run.step, run.epoch, run.samples, e.loss, e.labels, e.top1, e.top5});
+  ValidationMetrics m{run.step, run.epoch, run.samples, e.loss, e.labels, e.top1, e.top5};
+  for (const auto& [metric, value] : e.metrics) m.others.push_back({traits_of(metric).name, value});
+  validations_.write(m);
   if (events_ && run.step > evaluated_step_) {  // a finished run that is launched again evaluates again
     std::vector<Scalar> scalars{{"valid/loss", e.loss}};
-    if (e.labels) {
-      scalars.push_back({"valid/top1", e.top1});
-      scalars.push_back({"valid/top5", e.top5});
-    }
+    if (e.labels) scalars.push_back({"valid/top1", e.top1});
+    if (e.labels && std::isfinite(e.top5)) scalars.push_back({"valid/top5", e.top5});
+    std::list<std::string> tags;
+    for (const auto& [name, value] : m.others) scalars.push_back({tags.emplace_back("valid/" + name), value});
     events_->add(run.step, unix_time(), scalars);
     events_->flush();
     evaluated_step_ = run.step;

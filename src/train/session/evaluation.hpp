@@ -1,15 +1,23 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "train/session/metrics.hpp"
 
 namespace millrace {
 
 // The result of one evaluation of the validation data.
 struct Evaluation {
-  double loss = 0, top1 = 0, top5 = 0;
-  std::int64_t rows = 0;    // samples that were evaluated
-  std::int64_t unread = 0;  // samples that could not be read and were skipped (data.on_error)
+  double loss = 0, top1 = 0, top5 = 0;  // NaN: there is no top5 for Task::binary
+  std::int64_t rows = 0;                // samples, or their labels, that were evaluated
+  std::int64_t unread = 0;              // samples that could not be read and were skipped (data.on_error)
   bool labels = true;
+  Task task = Task::classes;
+  std::vector<MetricValue> metrics = {};  // beyond loss, top1 and top5
+  std::vector<ClassCounts> classes = {};  // empty: they were not counted
+  std::vector<double> confusion = {};     // the counts that they are from
+  double value(BestMetric) const;         // NaN: this evaluation has none
   std::string str() const;
 };
 

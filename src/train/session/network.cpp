@@ -47,6 +47,8 @@ NetworkMemory memory_of(const NetworkSpec& spec, const NetworkPlan& plan) {
       out.arena = std::max(out.arena, compiled.plan.arena_bytes);
       out.packed_weights += compiled.plan.packed_weight_bytes;
     }
+  if (!plan.eval.empty() && !spec.model.tokens)  // of language, only the loss and the accuracy are of interest
+    out.metrics = 8 * std::size_t(metric_count(plan.eval.front().graph.nodes.back().spec));
   return out;
 }
 
@@ -138,6 +140,7 @@ void Network::allocate(const NetworkPlan& plan) {
   arena_ = device_buffer(needs_.arena);
   packed_weights_ = device_buffer(needs_.packed_weights);
   state_ = device_buffer(sizeof(StepState));
+  if (needs_.metrics > 0) metrics_ = device_buffer(needs_.metrics);
   pushed_ = Buffer(*compute_.device, MemoryKind::pinned, 2 * sizeof(StepState));
   state_copies_ = Buffer(*compute_.device, MemoryKind::pinned, 2 * sizeof(StepState));
   for (auto& event : state_ready_) event = compute_.device->make_event();
@@ -196,7 +199,8 @@ void Network::prepare_programs(NetworkPlan& plan) {
                        .gradient = static_cast<float*>(gradient.data),
                        .running = running_.as<float>(),
                        .stats = static_cast<float*>(stats.data),
-                       .state = state_.as<StepState>()};
+                       .state = state_.as<StepState>(),
+                       .metrics = metrics_.data()};
   // All programs share the memory, but each has its own packed weights.
   const auto prepare = [&](std::vector<CompiledGraph>& graphs, std::map<std::int64_t, Prepared>& programs) {
     for (CompiledGraph& compiled : graphs) {
@@ -234,29 +238,6 @@ void Network::complete_weights() {
   weight_all_gather_->begin();
   weight_all_gather_->finish();
   gathered();
-}
-
-void Network::write_step(int parity) { pushed_.as<StepState>()[parity] = host_state_; }
-
-void Network::push_step(int parity) {
-  compute_.device->copy_small(Stream::compute, state_.data(), pushed_.as<StepState>() + parity,
-                              StepState::host_bytes());
-}
-
-void Network::push_state() {
-  compute_.device->copy_to_device(Stream::compute, state_.data(), &host_state_, sizeof(StepState));
-  compute_.device->synchronize();
-}
-
-void Network::copy_state_to_host(int parity) {
-  compute_.device->copy_small(Stream::compute, state_copies_.as<StepState>() + parity, state_.data(),
-                              sizeof(StepState));
-  state_ready_[std::size_t(parity)]->record(Stream::compute);
-}
-
-const StepState& Network::read_state(int parity) {
-  state_ready_[std::size_t(parity)]->synchronize();
-  return state_copies_.as<StepState>()[parity];
 }
 
 void Network::optimizer_step(TimestampSeries timestamps) {

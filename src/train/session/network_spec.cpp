@@ -1,5 +1,8 @@
 #include "train/session/network_spec.hpp"
 
+#include <numeric>
+#include <optional>
+
 #include "millrace/base/error.hpp"
 #include "millrace/config/keys.hpp"
 #include "millrace/train/session/make_compute.hpp"
@@ -8,11 +11,60 @@
 namespace millrace {
 namespace {
 
+// nullopt: cross-entropy.
+std::optional<PointwiseLossSpec::Kind> pointwise_loss(Loss loss, bool labels) {
+  using Kind = PointwiseLossSpec::Kind;
+  switch (loss) {
+    case Loss::automatic:
+      return labels ? std::nullopt : std::optional(Kind::mse);
+    case Loss::cross_entropy:
+      break;
+    case Loss::mse:
+      return Kind::mse;
+    case Loss::mae:
+      return Kind::mae;
+    case Loss::smooth_l1:
+      return Kind::smooth_l1;
+    case Loss::binary_cross_entropy:
+      return Kind::binary_cross_entropy;
+  }
+  return std::nullopt;
+}
+
+void require_binary_labels(const ShardIndex& data) {
+  if (!data.y.labels) return;
+  if (data.view.sample == SampleKind::tokens)
+    fail(Exit::config, "model.loss: binary_cross_entropy has no use for tokens. set it to auto");
+  if (data.classes.count > 2)
+    fail(Exit::config,
+         "model.loss: binary_cross_entropy needs labels that are 0 or 1, but data.y has labels up to {}. set it to "
+         "auto",
+         data.classes.count - 1);
+}
+
+std::vector<float> class_weights(const ModelOptions& c, const ShardIndex& data) {
+  const auto& weights = c.class_weights;
+  if (weights.empty()) return {};
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  if (std::int64_t(weights.size()) != data.classes.count || !(sum > 0))
+    fail(Exit::config, "model.class_weights: {} weights with the sum {:g} for {} classes. give one for each class",
+         weights.size(), sum, data.classes.count);
+  return {weights.begin(), weights.end()};
+}
+
 void require_matching_loss(const ModelOptions& c, const ShardIndex& data) {
-  if (c.loss == Loss::cross_entropy && !data.y.labels)
+  const auto pointwise = pointwise_loss(c.loss, data.y.labels);
+  if (!pointwise && !data.y.labels)
     fail(Exit::config, "model.loss: cross_entropy needs class labels, but data.y holds targets. set it to auto");
-  if (c.loss == Loss::mse && data.y.labels)
-    fail(Exit::config, "model.loss: mse needs float targets, but data.y holds class labels. set it to auto");
+  if (pointwise == PointwiseLossSpec::Kind::binary_cross_entropy)
+    require_binary_labels(data);
+  else if (pointwise && data.y.labels)
+    fail(Exit::config, "model.loss: {} needs float targets, but data.y holds class labels. set it to auto",
+         name_of(*pointwise));
+  if (pointwise && !c.class_weights.empty())
+    fail(Exit::config, "model.class_weights: the loss is {}, not cross_entropy. remove the key", name_of(*pointwise));
+  if (c.dice > 0 && (pointwise || data.y.target.rank == 0 || data.view.sample == SampleKind::tokens))
+    fail(Exit::config, "model.dice: it needs cross_entropy and a label at each pixel. set model.dice = 0");
   if (data.y.labels && data.classes.count < 1)
     fail(Exit::data,
          "no sample has a label (every y is negative). if the files hold tokens, which are their own targets, set "
@@ -40,9 +92,12 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
   m.rotary_base = c.model.rotary_base;
   m.drop_path = c.model.drop_path;
   m.seed = c.run.seed;
-  m.mean_squared_error = !data.y.labels;
+  m.pointwise_loss = pointwise_loss(c.model.loss, data.y.labels);
+  m.beta = float(c.model.beta);
+  m.class_weights = class_weights(c.model, data);
+  m.dice = float(c.model.dice);
   m.tokens = data.view.sample == SampleKind::tokens;
-  m.outputs = data.y.labels ? data.classes.count : data.y.target.count();
+  m.outputs = m.pointwise_loss ? data.y.target.count() : data.classes.count;
   m.input = input_spec(c.data, data, c.run.seed);
   return m;
 }

@@ -2,11 +2,13 @@
 
 #include <cmath>
 
+#include "train/session/metrics.hpp"
+
 namespace millrace {
 
 bool PlateauState::evaluated(const OptimOptions& options, const std::string& of, double value) {
   constexpr double threshold = 1e-4;  // relative, as in PyTorch
-  const bool better = of == "loss" ? value < best * (1 - threshold) : value > best * (1 + threshold);
+  const bool better = lower_is_better(of) ? value < best * (1 - threshold) : value > best * (1 + threshold);
   if (std::isfinite(value) && (metric != of || better)) {
     metric = of;
     best = value;

@@ -40,12 +40,13 @@ OptimizerSpec complete_optimizer(const NetworkSpec&, const Graph&, const Paramet
 // Bytes by purpose, before anything is allocated.
 struct NetworkMemory {
   std::size_t parameters = 0, gradients = 0, moments = 0, arena = 0, packed_weights = 0;
+  std::size_t metrics = 0;  // of an evaluation
   std::size_t loaders = 0;  // device slots of the loaders; only Session::plan() sets it
   // What this rank copies for a checkpoint. It is host memory, so it is 0 on a device with its own memory; only
   // Session::plan() sets it.
   std::size_t checkpoint_copy = 0;
   std::size_t total() const {
-    return parameters + gradients + moments + arena + packed_weights + loaders + checkpoint_copy;
+    return parameters + gradients + moments + arena + packed_weights + metrics + loaders + checkpoint_copy;
   }
 };
 
@@ -89,6 +90,12 @@ class Network {
   // waits for the transfer.
   void copy_state_to_host(int parity);
   const StepState& read_state(int parity);
+
+  // What the loss adds up for the metrics of an evaluation (ops/loss.hpp), 8 bytes each; empty: there is nothing.
+  // clear_metrics() enqueues zeros, read_metrics() waits for the device.
+  void clear_metrics();
+  std::vector<std::uint64_t> read_metrics();
+  void* device_metrics() { return metrics_.data(); }
 
   // Enqueues the optimizer. Changes nothing on the host, so it may be part of a captured step. Records timestamps
   // before and after each of its optimizer_waits() waits for other ranks.
@@ -149,7 +156,7 @@ class Network {
   SharedRegion shared_master_, shared_weights_, squares_;  // only with sharded buckets
   float* master_data_ = nullptr;
   void* weights_data_ = nullptr;  // null with float32
-  Buffer master_, weights_, running_, arena_, packed_weights_, state_, pushed_, state_copies_;
+  Buffer master_, weights_, running_, arena_, packed_weights_, state_, pushed_, state_copies_, metrics_;
   std::array<std::unique_ptr<Event>, 2> state_ready_;
   std::vector<Buffer> moments_;
   BucketSpec buckets_;

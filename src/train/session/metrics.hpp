@@ -1,0 +1,55 @@
+// The metrics of an evaluation: which there are for a network, and how they follow from what its loss adds up
+// (ops/loss.hpp).
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "millrace/config/run_config.hpp"
+#include "millrace/train/session/network.hpp"
+
+namespace millrace {
+
+// What the labels or targets are. classes: one label a sample. pixels: one at each position. language: the same, of
+// tokens. binary: several labels a sample, each 0 or 1.
+enum class Task { classes, pixels, language, binary, regression };
+Task task_of(const NetworkSpec&);
+
+using MetricValue = std::pair<BestMetric, double>;
+struct MetricTraits {
+  BestMetric metric;
+  const char* name;   // in configurations and files
+  const char* title;  // in lines of text
+  bool lower_is_better;
+};
+const MetricTraits& traits_of(BestMetric);
+bool lower_is_better(std::string_view name);
+
+// The metrics that an evaluation of this network has, in the order in which they are shown.
+std::vector<BestMetric> metrics_of(const NetworkSpec&);
+// Error(config) if an evaluation of this network does not have checkpoint.best.
+void require_metric(BestMetric, const NetworkSpec&);
+
+// How often each class was right and wrong, over all ranks.
+struct ClassCounts {
+  std::int64_t right = 0, labels = 0, predictions = 0;  // labels: of this class; predictions: of this class
+  bool occurs() const { return labels > 0 || predictions > 0; }
+  double precision() const { return predictions > 0 ? double(right) / double(predictions) : 0; }
+  double recall() const { return labels > 0 ? double(right) / double(labels) : 0; }
+  double f1() const { return occurs() ? 2 * double(right) / double(labels + predictions) : 0; }  // and the Dice score
+  double iou() const { return occurs() ? double(right) / double(labels + predictions - right) : 0; }
+};
+// From (classes, classes) counts at [label][prediction]; for Task::binary from (labels, 2, 2), see PointwiseLossSpec.
+std::vector<ClassCounts> class_counts(std::span<const double> counts, Task);
+// The means over all classes that occur: macro_f1, or mean_iou and mean_dice for Task::pixels.
+std::vector<MetricValue> class_metrics(const std::vector<ClassCounts>&, Task);
+// mae, rmse and r2 from the sums of PointwiseLossSpec over `values` targets. r2 is NaN if all targets are equal.
+std::vector<MetricValue> regression_metrics(std::span<const double> sums, double values);
+
+// A line for each class. `names`: by class; empty: they have none.
+std::string class_table(const std::vector<ClassCounts>&, Task, const std::vector<std::string>& names);
+
+}  // namespace millrace

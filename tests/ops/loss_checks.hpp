@@ -1,0 +1,50 @@
+// What the tests of the losses have in common.
+#pragma once
+#include <bit>
+
+#include "reference/loss.hpp"
+#include "support/expect_error.hpp"
+#include "support/op_harness.hpp"
+
+namespace millrace::test {
+
+// float32: the error of exponentials is about one unit in the last place. 16 bits: the gradient is rounded.
+constexpr Tolerance tolerance{1e-6, 4e-3, 5e-4};
+
+inline CrossEntropySpec cross_entropy(Shape src, float smoothing = 0, DType dtype = DType::f32) {
+  CrossEntropySpec s;
+  s.src = src;
+  s.label_smoothing = smoothing;
+  s.dtype = dtype;
+  return s;
+}
+
+inline Values labels_for(const Shape& src) {
+  Values labels;
+  for (std::int64_t i = 0; i < src[0]; ++i) labels.push_back(i % 7 == 3 ? -1 : double(i * 31 % src[1]));
+  return labels;
+}
+
+inline void expect_state(const StepState& state, const reference::Loss& loss) {
+  EXPECT_NEAR(state.loss_sum, loss.sum, 1e-6 * std::abs(loss.sum) + 1e-6);
+  EXPECT_EQ(state.top1, loss.top1);
+  EXPECT_EQ(state.top5, loss.top5);
+  EXPECT_EQ(state.counted, loss.counted);
+}
+
+// The metrics of an evaluation, counts or sums, added to what is there.
+inline Values metrics_of(OpHarness& h, bool counts, std::int64_t count) {
+  DeviceVector<std::uint64_t> metrics{std::vector<std::uint64_t>(std::size_t(count))};
+  metrics.to_device();
+  h.args.metrics = metrics.data();
+  h.forward();
+  metrics.to_host();
+  Values out;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint64_t bits = metrics[std::size_t(i)];
+    out.push_back(counts ? double(bits) : std::bit_cast<double>(bits));
+  }
+  return out;
+}
+
+}  // namespace millrace::test

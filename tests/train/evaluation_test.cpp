@@ -1,0 +1,214 @@
+// The metrics of an evaluation against those that follow from the weights in the checkpoint, by hand.
+#include "train/session/evaluation.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "millrace/base/files.hpp"
+#include "support/device_values.hpp"
+#include "support/expect_error.hpp"
+#include "train/runs.hpp"
+
+namespace millrace {
+namespace {
+
+using nlohmann::json;
+
+// A linear network on samples of three numbers, after one step. y: `outputs` values or one label a sample.
+struct LinearRun : test::TemporaryFolder {
+  static constexpr std::int64_t rows = 53, features = 3;
+  std::vector<float> x, y;
+  RunConfig config;
+
+  template <class Y>
+  LinearRun(DType y_type, std::vector<Y> stored, Loss loss) : y(stored.begin(), stored.end()) {
+    for (std::int64_t i = 0; i < rows * features; ++i) x.push_back(float(i * 37 % 101) / 50 - 1);
+    const auto outputs = std::int64_t(stored.size()) / rows;
+    io::File file = io::File::create((path / "data.h5").string());
+    file.create_dataset("/x", DType::f32, {rows, features});
+    file.write_rows("/x", 0, rows, DType::f32, x.data());
+    file.create_dataset("/y", y_type, outputs == 1 ? std::vector{rows} : std::vector{rows, outputs});
+    file.write_rows("/y", 0, rows, y_type, stored.data());
+    config.data.train = config.data.valid = {(path / "data.h5").string()};
+    config.data.normalize = false;
+    config.data.workers = 1;
+    config.model.name = ModelName::layers;
+    config.model.layers = {"linear outputs"};
+    config.model.loss = loss;
+    config.train.steps = 1;
+    config.train.global_batch = 20;
+    config.run.threads = 1;
+    config.run.dir = (path / "run").string();
+  }
+  void train(int ranks) {
+    std::filesystem::remove_all(path / "run");
+    run_thread_world(ranks, [&](World& world) { EXPECT_EQ(millrace::train(world, config), Exit::ok); });
+  }
+  json summary() const { return json::parse(read_file(path / "run" / "summary.json")); }
+  json last_validation() const { return json::parse(read_file(path / "run" / "validation.jsonl")); }
+  // By row and output.
+  std::vector<std::vector<double>> predictions() const {
+    const auto tensors = test::tensors_of(path / "run");
+    const auto &weight = tensors.at("/parameters/linear1.weight"), &bias = tensors.at("/parameters/linear1.bias");
+    std::vector<std::vector<double>> out(rows);
+    for (std::size_t r = 0; r < out.size(); ++r)
+      for (std::size_t o = 0; o < bias.size(); ++o) {
+        double sum = double(bias[o]);
+        for (std::size_t f = 0; f < features; ++f)
+          sum += double(weight[o * features + f]) * double(x[r * features + f]);
+        out[r].push_back(sum);
+      }
+    return out;
+  }
+};
+
+std::vector<std::int32_t> labels_of(std::int64_t classes) {
+  std::vector<std::int32_t> labels;
+  for (int i = 0; i < LinearRun::rows; ++i) labels.push_back(i % 11 == 5 ? -1 : std::int32_t(i * i % classes));
+  return labels;
+}
+
+std::vector<float> targets(std::int64_t outputs) {
+  std::vector<float> out;
+  for (int i = 0; i < LinearRun::rows * outputs; ++i) out.push_back(float(i * 13 % 7) / 3);
+  return out;
+}
+
+TEST(Evaluation, CountsEachClassOnAnyNumberOfRanks) {
+  for (const int ranks : {1, 2}) {
+    LinearRun run(DType::i32, labels_of(4), Loss::automatic);
+    run.config.checkpoint.best = BestMetric::macro_f1;
+    run.train(ranks);
+    std::vector<std::vector<int>> confusion(4, std::vector<int>(4));
+    const auto logits = run.predictions();
+    for (std::size_t r = 0; r < logits.size(); ++r)
+      if (run.y[r] >= 0)
+        ++confusion[std::size_t(run.y[r])][std::size_t(std::ranges::max_element(logits[r]) - logits[r].begin())];
+    EXPECT_EQ(run.summary().at("valid_confusion"), json(confusion));
+    double f1 = 0, occurring = 0;
+    for (std::size_t c = 0; c < 4; ++c) {
+      double labels = 0, said = 0;
+      for (std::size_t k = 0; k < 4; ++k) {
+        labels += confusion[c][k];
+        said += confusion[k][c];
+      }
+      const json of_class = run.summary().at("valid_classes").at(c);
+      if (labels > 0) EXPECT_DOUBLE_EQ(of_class.at("recall"), confusion[c][c] / labels);
+      if (said > 0) EXPECT_DOUBLE_EQ(of_class.at("precision"), confusion[c][c] / said);
+      if (labels + said == 0) continue;
+      f1 += 2 * confusion[c][c] / (labels + said);
+      ++occurring;
+    }
+    EXPECT_DOUBLE_EQ(run.summary().at("valid_macro_f1"), f1 / occurring);
+    EXPECT_DOUBLE_EQ(run.last_validation().at("macro_f1"), f1 / occurring);
+  }
+}
+
+TEST(Evaluation, MeasuresTheErrorsOfARegressionOnAnyNumberOfRanks) {
+  for (const int ranks : {1, 2})
+    for (const auto reproducible : {Reproducible::setup, Reproducible::strict}) {
+      LinearRun run(DType::f32, targets(2), Loss::smooth_l1);
+      run.config.model.beta = 0.5;
+      run.config.run.reproducible = reproducible;
+      run.train(ranks);
+      double absolute = 0, squares = 0, mean = 0, variation = 0, loss = 0;
+      const double n = double(run.y.size());
+      for (const float y : run.y) mean += double(y) / n;
+      const auto predictions = run.predictions();
+      for (std::size_t i = 0; i < run.y.size(); ++i) {
+        const double d = std::abs(predictions[i / 2][i % 2] - double(run.y[i]));
+        absolute += d;
+        squares += d * d;
+        variation += (double(run.y[i]) - mean) * (double(run.y[i]) - mean);
+        loss += (d < 0.5 ? d * d : d - 0.25) / n;
+      }
+      EXPECT_NEAR(run.summary().at("valid_loss"), loss, 1e-6);
+      EXPECT_NEAR(run.summary().at("valid_mae"), absolute / n, 1e-6);
+      EXPECT_NEAR(run.summary().at("valid_rmse"), std::sqrt(squares / n), 1e-6);
+      EXPECT_NEAR(run.last_validation().at("r2"), 1 - squares / variation, 1e-6);
+    }
+}
+
+// Several labels a sample as floating-point numbers, and one as an integer.
+TEST(Evaluation, CountsLabelsThatAreZeroOrOne) {
+  for (const int ranks : {1, 2})
+    for (const bool integers : {false, true}) {
+      std::vector<float> several = targets(3);
+      for (float& v : several) v = v > 1 ? 1 : 0;
+      LinearRun run = integers ? LinearRun(DType::i32, labels_of(2), Loss::binary_cross_entropy)
+                               : LinearRun(DType::f32, several, Loss::binary_cross_entropy);
+      run.train(ranks);
+      const auto logits = run.predictions();
+      const std::size_t outputs = integers ? 1 : 3;
+      double counted = 0, right = 0, loss = 0;
+      for (std::size_t i = 0; i < run.y.size(); ++i) {
+        const double z = logits[i / outputs][i % outputs], y = double(run.y[i]);
+        if (y < 0) continue;
+        ++counted;
+        right += (z >= 0) == (y == 1);
+        loss += std::log1p(std::exp(-z)) + (1 - y) * z;
+      }
+      EXPECT_NEAR(run.summary().at("valid_loss"), loss / counted, 1e-6);
+      EXPECT_DOUBLE_EQ(run.summary().at("valid_accuracy"), right / counted);
+      EXPECT_TRUE(run.summary().at("valid_top5").is_null());
+      EXPECT_EQ(run.summary().at("valid_confusion").size(), outputs);
+    }
+}
+
+TEST(Evaluation, TheLossOfASampleHasTheWeightOfItsClass) {
+  LinearRun run(DType::i32, labels_of(3), Loss::cross_entropy);
+  run.config.model.class_weights = {0.5, 2, 6};
+  run.train(2);
+  double loss = 0, counted = 0;
+  const auto logits = run.predictions();
+  for (std::size_t r = 0; r < logits.size(); ++r) {
+    if (run.y[r] < 0) continue;
+    double sum = 0;
+    for (const double z : logits[r]) sum += std::exp(z);
+    const auto label = std::size_t(run.y[r]);
+    loss += run.config.model.class_weights[label] * (std::log(sum) - logits[r][label]);
+    ++counted;
+  }
+  EXPECT_NEAR(run.summary().at("valid_loss"), loss / counted, 1e-6);
+}
+
+TEST(Evaluation, RefusesKeysThatDoNotSuitTheData) {
+  const auto refusal = [](LinearRun& run) { return test::message_of([&] { run.train(1); }, Exit::config); };
+  LinearRun regression(DType::f32, targets(2), Loss::mae);
+  regression.config.checkpoint.best = BestMetric::mean_iou;
+  EXPECT_EQ(
+      refusal(regression),
+      "checkpoint.best: an evaluation of these data and this loss has no mean_iou. use one of loss, mae, rmse, r2");
+  regression.config.checkpoint.best = BestMetric::loss;
+  regression.config.model.class_weights = {1, 2};
+  EXPECT_EQ(refusal(regression), "model.class_weights: the loss is mae, not cross_entropy. remove the key");
+  LinearRun classes(DType::i32, labels_of(4), Loss::binary_cross_entropy);
+  EXPECT_EQ(refusal(classes),
+            "model.loss: binary_cross_entropy needs labels that are 0 or 1, but data.y has labels up to 3. set it to "
+            "auto");
+  classes.config.model.loss = Loss::mae;
+  EXPECT_EQ(refusal(classes), "model.loss: mae needs float targets, but data.y holds class labels. set it to auto");
+  classes.config.model.loss = Loss::automatic;
+  classes.config.model.class_weights = {1, 2};
+  EXPECT_EQ(refusal(classes), "model.class_weights: 2 weights with the sum 3 for 4 classes. give one for each class");
+  classes.config.model.class_weights = {};
+  classes.config.model.dice = 1;
+  EXPECT_EQ(refusal(classes), "model.dice: it needs cross_entropy and a label at each pixel. set model.dice = 0");
+}
+
+TEST(Evaluation, MeansAreOverTheClassesThatOccur) {
+  // Class 2 never occurs. Class 0: 3 of 4 right; class 1: 2 right, and one prediction too many.
+  const double counts[] = {3, 1, 0, 0, 2, 0, 0, 0, 0};
+  const auto classes = class_counts(counts, Task::pixels);
+  EXPECT_EQ(classes[0].labels, 4);
+  EXPECT_EQ(classes[1].predictions, 3);
+  const auto means = class_metrics(classes, Task::pixels);
+  EXPECT_DOUBLE_EQ(means[0].second, (3.0 / 4 + 2.0 / 3) / 2);
+  EXPECT_DOUBLE_EQ(means[1].second, (6.0 / 7 + 4.0 / 5) / 2);
+  EXPECT_NE(class_table(classes, Task::pixels, {"sky", "tree"}).find("0.7500  sky\n"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace millrace
