@@ -48,6 +48,21 @@ void Evaluator::add_exactly() {
   }
 }
 
+void Evaluator::add_class_metrics(Evaluation& out, std::vector<double> counts) {
+  out.classes = class_counts(counts, out.task);
+  std::vector<double> sums;  // far fewer than the counts if there are many classes
+  for (const ClassCounts& c : out.classes)
+    for (const std::int64_t n : {c.right, c.labels, c.predictions}) sums.push_back(double(n));
+  s_.compute.collective->all_reduce_scalars(sums);
+  for (std::size_t i = 0; i < out.classes.size(); ++i)
+    out.classes[i] = {std::int64_t(sums[3 * i]), std::int64_t(sums[3 * i + 1]), std::int64_t(sums[3 * i + 2])};
+  out.metrics = class_metrics(out.classes, out.task);
+  constexpr std::size_t max_classes = 100;
+  if (out.classes.size() > max_classes) return;
+  s_.compute.collective->all_reduce_scalars(counts);
+  out.confusion = std::move(counts);
+}
+
 // Collective.
 void Evaluator::add_metrics(Evaluation& out) {
   if (out.task == Task::language && metrics_of(s_.spec).back() == BestMetric::perplexity)
@@ -59,13 +74,8 @@ void Evaluator::add_metrics(Evaluation& out) {
     for (const std::uint64_t bits : network_.read_metrics())
       values.push_back(out.task == Task::regression ? std::bit_cast<double>(bits) : double(bits));
   if (values.empty()) return;
+  if (out.task != Task::regression) return add_class_metrics(out, std::move(values));
   s_.compute.collective->all_reduce_scalars(values);
-  if (out.task != Task::regression) {
-    out.classes = class_counts(values, out.task);
-    out.metrics = class_metrics(out.classes, out.task);
-    out.confusion = std::move(values);
-    return;
-  }
   if (s_.strict())
     for (std::size_t k = 0; k < 4; ++k) values[k] = values[3 * k] + (values[3 * k + 1] + values[3 * k + 2]);
   out.metrics = regression_metrics(values, double(out.rows) * double(s_.spec.model.outputs));

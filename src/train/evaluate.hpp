@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "millrace/train/session/network.hpp"
 #include "millrace/train/session/session.hpp"
@@ -24,6 +25,7 @@ class Evaluator {
   void forward(const Batch&);
   void add_exactly();
   void add_metrics(Evaluation&);
+  void add_class_metrics(Evaluation&, std::vector<double> counts);
   Session& s_;
   Network& network_;
   LoaderOptions options_;

@@ -8,6 +8,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/train/session/session.hpp"
+#include "train/session/metrics.hpp"
 
 namespace millrace {
 
@@ -77,7 +78,7 @@ std::string describe_samples(Session& s, std::int64_t step) {
     while (const auto item = mine.empty() ? next() : std::nullopt) {
       ids.resize(std::size_t(item->rows));
       s.batching.train_order->ids(*item, ids.data());
-      mine = find_non_finite_sample(*s.data.train_source, s.data.train, ids);
+      mine = find_non_finite_sample(*s.data.train_source, s.data.train, ids, task_of(s.spec) == Task::binary);
     }
   } catch (const Error&) {  // a sample that cannot be read is not the cause
   }

@@ -198,6 +198,50 @@ TEST(Evaluation, RefusesKeysThatDoNotSuitTheData) {
   EXPECT_EQ(refusal(classes), "model.dice: it needs cross_entropy and a label at each pixel. set model.dice = 0");
 }
 
+TEST(Evaluation, PerplexityOfLanguageFollowsFromTheLoss) {
+  LinearRun run(DType::i32, labels_of(4), Loss::automatic);
+  std::vector<std::uint8_t> tokens;
+  for (int i = 0; i < 200; ++i) tokens.push_back(std::uint8_t(i * i % 7));
+  {
+    io::File file = io::File::create((run.path / "data.h5").string());
+    file.create_dataset("/x", DType::u8, {200});
+    file.write_rows("/x", 0, 200, DType::u8, tokens.data());
+  }
+  run.config.data.sample = SampleKind::tokens;
+  run.config.data.token_labels = TokenLabels::every;
+  run.config.data.window = 5;
+  run.config.data.vocabulary = 7;
+  run.config.model.layers = {"embedding 4", "linear outputs axis=last"};
+  run.config.checkpoint.best = BestMetric::perplexity;
+  for (const int ranks : {1, 2}) {
+    run.train(ranks);
+    EXPECT_DOUBLE_EQ(run.summary().at("valid_perplexity"), std::exp(double(run.summary().at("valid_loss"))));
+    EXPECT_FALSE(run.summary().contains("valid_confusion"));
+  }
+  run.config.model.label_smoothing = 0.1;
+  EXPECT_EQ(test::message_of([&] { run.train(1); }, Exit::config),
+            "checkpoint.best: an evaluation of these data and this loss has no perplexity. use one of loss, accuracy, "
+            "top5");
+}
+
+TEST(Evaluation, NamesASampleWithATargetThatIsNoProbability) {
+  std::vector<float> y(LinearRun::rows * 2, 1);
+  y[2 * 17 + 1] = 1.5;
+  LinearRun run(DType::f32, y, Loss::binary_cross_entropy);
+  run.config.train.global_batch = LinearRun::rows;
+  run.config.train.steps = 4;
+  const std::string message = test::message_of(
+      [&] { run_thread_world(2, [&](World& world) { millrace::train(world, run.config); }); }, Exit::diverged);
+  EXPECT_NE(message.find("sample 17 of the data, in "), message.npos) << message;
+  EXPECT_NE(message.find("a target that is not between 0 and 1"), message.npos) << message;
+}
+
+TEST(Evaluation, LowerErrorsAreBetter) {
+  for (const char* name : {"loss", "perplexity", "mae", "rmse"}) EXPECT_TRUE(lower_is_better(name)) << name;
+  for (const char* name : {"accuracy", "top5", "macro_f1", "mean_iou", "mean_dice", "r2"})
+    EXPECT_FALSE(lower_is_better(name)) << name;
+}
+
 TEST(Evaluation, MeansAreOverTheClassesThatOccur) {
   // Class 2 never occurs. Class 0: 3 of 4 right; class 1: 2 right, and one prediction too many.
   const double counts[] = {3, 1, 0, 0, 2, 0, 0, 0, 0};

@@ -27,7 +27,7 @@ struct DiceShape {
   }
   // For each row, for each class: the gradient with respect to the probability at a position is rest - hit where the
   // label is the class, otherwise rest. Then the weight of the Dice loss of the row, without that of the step.
-  std::int64_t slopes() const { return 2 * classes + 1; }
+  constexpr std::int64_t slopes() const { return 2 * classes + 1; }
 };
 
 struct PartOfRow {

@@ -23,18 +23,29 @@ bool all_finite(const void* values, DType type, std::int64_t count) {
   return true;
 }
 
+bool all_in_unit_range(const std::vector<char>& floats) {
+  for (std::size_t i = 0; i < floats.size() / sizeof(float); ++i)
+    if (const double v = value_at(floats.data(), DType::f32, std::int64_t(i)); v < 0 || v > 1) return false;
+  return true;
+}
+
 }  // namespace
 
-std::string find_non_finite_sample(Source& source, const ShardIndex& index, std::span<const std::int64_t> ids) {
+std::string find_non_finite_sample(Source& source, const ShardIndex& index, std::span<const std::int64_t> ids,
+                                   bool binary_targets) {
   if (!is_float(index.x.dtype) && index.y.labels) return "";
   std::vector<char> x(index.sample_pitch()), y(std::max<std::size_t>(1, y_batch_bytes(index)));
   for (const std::int64_t id : ids) {
     source.read({&id, 1}, x.data(), y.data());
     const bool good_x = !is_float(index.x.dtype) || all_finite(x.data(), index.x.dtype, index.sample.count());
     const bool good_y = index.y.labels || all_finite(y.data(), DType::f32, std::int64_t(y.size() / sizeof(float)));
-    if (good_x && good_y) continue;
-    return fmt::format("sample {} of the data, in {}, has {} not finite", id, index.shards[shard_of(index, id)].path,
-                       good_x ? "a target that is" : "values that are");
+    const auto report = [&](const char* problem) {
+      return fmt::format("sample {} of the data, in {}, has {}", id, index.shards[shard_of(index, id)].path, problem);
+    };
+    if (!good_x) return report("values that are not finite");
+    if (!good_y) return report("a target that is not finite");
+    if (binary_targets && !index.y.labels && !all_in_unit_range(y))
+      return report("a target that is not between 0 and 1, as binary_cross_entropy needs it");
   }
   return "";
 }

@@ -16,7 +16,7 @@ struct Evaluation {
   Task task = Task::classes;
   std::vector<MetricValue> metrics = {};  // beyond loss, top1 and top5
   std::vector<ClassCounts> classes = {};  // empty: they were not counted
-  std::vector<double> confusion = {};     // the counts that they are from
+  std::vector<double> confusion = {};     // the counts that they are from; empty: the classes are too many
   double value(BestMetric) const;         // NaN: this evaluation has none
   std::string str() const;
 };

@@ -20,6 +20,8 @@ std::unique_ptr<Source> make_source(World&, const ShardIndex&, Reader, const Fau
 
 // Finds the first of these samples with a stored value that is infinite or not a number: "sample 7 of the data, in
 // a.h5, has a target that is not finite". Empty: there is none. Error(data): a sample cannot be read.
-std::string find_non_finite_sample(Source&, const ShardIndex&, std::span<const std::int64_t> ids);
+// With binary_targets, floating-point targets that are not in [0, 1] are found too.
+std::string find_non_finite_sample(Source&, const ShardIndex&, std::span<const std::int64_t> ids,
+                                   bool binary_targets = false);
 
 }  // namespace millrace
