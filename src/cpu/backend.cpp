@@ -69,6 +69,14 @@ struct Make {
   std::unique_ptr<Op> operator()(const PointwiseLossSpec& s) const { return cpu::make_pointwise_loss(s); }
   std::unique_ptr<Op> operator()(const EmbeddingSpec& s) const { return cpu::make_embedding(s); }
   std::unique_ptr<Op> operator()(const LayerNormSpec& s) const { return cpu::make_layer_norm(s); }
+  std::unique_ptr<Op> operator()(const TransposedConvSpec& s) const {
+    return cpu::make_transposed_conv(s, (*this)(s.conv()));
+  }
+  std::unique_ptr<Op> operator()(const GroupNormSpec& s) const { return cpu::make_group_norm(s); }
+  std::unique_ptr<Op> operator()(const ScaleBySpec& s) const { return cpu::make_scale_by(s); }
+  std::unique_ptr<Op> operator()(const ReshapeSpec& s) const {
+    return cpu::make_activation({s.src, Activation::none, s.dtype, s.mode});
+  }
   std::unique_ptr<Op> operator()(const PositionEmbeddingSpec& s) const { return cpu::make_position_embedding(s); }
   std::unique_ptr<Op> operator()(const AttentionSpec& s) const { return cpu::make_attention(s); }
   std::unique_ptr<Op> operator()(const GatedSpec& s) const { return cpu::make_gated(s); }

@@ -86,6 +86,9 @@ class CudaBackend : public Backend {
     CudaBackend& b;
     using MakeKernelOp::operator();
     std::unique_ptr<Op> operator()(const ConvSpec& s) const { return make_conv(s, b.context_, b.cudnn_); }
+    std::unique_ptr<Op> operator()(const TransposedConvSpec& s) const {
+      return make_transposed_conv(s, b.context_, (*this)(s.conv()));
+    }
     std::unique_ptr<Op> operator()(const LinearSpec& s) const { return make_linear(s, b.context_, *b.cublas_); }
     std::unique_ptr<Op> operator()(const AttentionSpec& s) const { return make_attention(s, b.context_, b.cudnn_); }
   };

@@ -50,6 +50,13 @@ std::string text_of(const SliceSpec& s) { return fmt::format("axis={} {}+{}", s.
 std::string text_of(const UpsampleSpec& s) {
   return fmt::format("{} {}", s.kind == UpsampleSpec::Kind::linear ? "linear" : "nearest", s.factor);
 }
+std::string text_of(const TransposedConvSpec& s) {
+  return fmt::format("{} {} output_pad={} groups={} bias={}", s.out_channels, text_of(s.window), s.output_pad, s.groups,
+                     s.bias ? "on" : "off");
+}
+std::string text_of(const GroupNormSpec& s) { return fmt::format("groups={} epsilon={:g}", s.groups, s.epsilon); }
+std::string text_of(const ScaleBySpec&) { return ""; }
+std::string text_of(const ReshapeSpec&) { return ""; }
 std::string text_of(const AttentionSpec& s) {
   return fmt::format("heads={} key_heads={}{}", s.heads, s.key_heads, s.causal ? " causal" : "");
 }

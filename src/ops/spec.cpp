@@ -66,6 +66,16 @@ void PointwiseLossSpec::check() const {
          name_of(targets));
 }
 
+void GroupNormSpec::check() const {
+  if (src.rank < 2 || src.count() == 0 || groups < 1 || src[-1] % groups != 0)
+    fail(Exit::config, "group norm: {} groups do not divide the channels of an input of {}. choose a divisor", groups,
+         src.str());
+}
+
+void ScaleBySpec::check() const {
+  if (src.rank < 2 || src.count() == 0) fail(Exit::config, "scale by: input {} has no channels", src.str());
+}
+
 namespace {
 struct Name {
   const char* operator()(const ConvSpec&) const { return "conv"; }
@@ -87,6 +97,10 @@ struct Name {
   const char* operator()(const ConcatSpec&) const { return "concat"; }
   const char* operator()(const SliceSpec&) const { return "slice"; }
   const char* operator()(const UpsampleSpec&) const { return "upsample"; }
+  const char* operator()(const TransposedConvSpec&) const { return "transposed_conv"; }
+  const char* operator()(const GroupNormSpec&) const { return "group_norm"; }
+  const char* operator()(const ScaleBySpec&) const { return "scale_by"; }
+  const char* operator()(const ReshapeSpec&) const { return "reshape"; }
   const char* operator()(const LayerNormSpec& s) const {
     return s.kind == LayerNormSpec::Kind::rms ? "rms_norm" : "layer_norm";
   }
@@ -126,6 +140,9 @@ struct Forward {
     return {s.flops(),
             size_of_tensor(s.src, s.dtype) + size_of_tensor(s.weight(), s.dtype) + size_of_tensor(s.dst(), s.dtype)};
   }
+  Cost operator()(const TransposedConvSpec& s) const { return (*this)(s.conv()); }
+  Cost operator()(const GroupNormSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
+  Cost operator()(const ReshapeSpec&) const { return {}; }
   Cost operator()(const BatchNormSpec& s) const {
     const int statistics =
         s.mode == Mode::infer ? 0 : !s.consumes_sums + (s.residual_norm && !s.consumes_residual_sums);
@@ -190,6 +207,9 @@ struct Backward {
     return {0, size_of_tensor(s.src, s.dtype) + size_of_tensor(s.dst(), s.dtype)};
   }
   Cost operator()(const LayerNormSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
+  Cost operator()(const TransposedConvSpec& s) const { return product(s.conv()); }
+  Cost operator()(const GroupNormSpec& s) const { return {0, 5 * size_of_tensor(s.src, s.dtype)}; }
+  Cost operator()(const ScaleBySpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
   template <class Rest>
   Cost operator()(const Rest& s) const {
     return Forward{}(s);

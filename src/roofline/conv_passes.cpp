@@ -46,6 +46,24 @@ void backward_passes(const ConvSpec& s, OpPasses& out) {
   out.add_product(PassKind::conv_data_gradient, data, s.flops(), s.dtype);
 }
 
+// src/ops/transposed_conv.cpp: by the engines of the convolution in the other direction.
+void forward_passes(const TransposedConvSpec& s, OpPasses& out) {
+  const double src = tensor_bytes(s.src, s.dtype), dst = tensor_bytes(s.dst(), s.dtype);
+  out.add_product(PassKind::conv_data_gradient, src + tensor_bytes(s.weight(), s.dtype) + dst, s.flops(), s.dtype);
+  if (s.bias) out.add(PassKind::bias, 2 * dst);
+}
+
+void backward_passes(const TransposedConvSpec& s, OpPasses& out) {
+  ConvSpec conv = s.conv();
+  conv.need_diff_src = false;
+  if (s.bias) {
+    const Shape dst = s.dst();
+    out.add(PassKind::bias, tensor_bytes(dst, s.dtype), column_sum_launches(dst.count() / dst[-1]));
+  }
+  backward_passes(conv, out);  // the gradient of the weight
+  if (out.wants_gradient(0)) forward_passes(conv, out);
+}
+
 void weight_copies(const ConvSpec& s, OpPasses& out) {
   const Sizes size(s);
   if (size.pads_weight) out.add(PassKind::weights, size.weight_count * double(size_of(s.dtype)) + size.weight);

@@ -56,6 +56,10 @@ void forward_passes(const RotarySpec&, OpPasses&);
 void forward_passes(const ConcatSpec&, OpPasses&);
 void forward_passes(const SliceSpec&, OpPasses&);
 void forward_passes(const UpsampleSpec&, OpPasses&);
+void forward_passes(const TransposedConvSpec&, OpPasses&);
+void forward_passes(const GroupNormSpec&, OpPasses&);
+void forward_passes(const ScaleBySpec&, OpPasses&);
+inline void forward_passes(const ReshapeSpec&, OpPasses&) {}
 void forward_passes(const CrossEntropySpec&, OpPasses&);
 void forward_passes(const PointwiseLossSpec&, OpPasses&);
 
@@ -76,6 +80,10 @@ void backward_passes(const RotarySpec&, OpPasses&);
 void backward_passes(const ConcatSpec&, OpPasses&);
 void backward_passes(const SliceSpec&, OpPasses&);
 void backward_passes(const UpsampleSpec&, OpPasses&);
+void backward_passes(const TransposedConvSpec&, OpPasses&);
+void backward_passes(const GroupNormSpec&, OpPasses&);
+void backward_passes(const ScaleBySpec&, OpPasses&);
+inline void backward_passes(const ReshapeSpec&, OpPasses&) {}
 inline void backward_passes(const InputSpec&, OpPasses&) {}
 inline void backward_passes(const CrossEntropySpec&, OpPasses&) {}  // the forward pass writes the gradient
 inline void backward_passes(const PointwiseLossSpec&, OpPasses&) {}

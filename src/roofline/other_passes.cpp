@@ -174,6 +174,25 @@ void backward_passes(const UpsampleSpec& s, OpPasses& out) {
   if (out.wants_gradient(0)) forward_passes(s, out);
 }
 
+// src/cuda/kernels/norm/group_norm.cu: the sums of parts of the rows, their moments, and the pass over all elements.
+// The gradients of gamma and beta are column sums over the rows.
+void forward_passes(const GroupNormSpec& s, OpPasses& out) {
+  out.add(PassKind::layer_norm, 3 * tensor_bytes(s.src, s.dtype), 3);
+}
+void backward_passes(const GroupNormSpec& s, OpPasses& out) {
+  const int tensors = out.wants_gradient(0) ? 5 : 2;
+  out.add(PassKind::layer_norm, tensors * tensor_bytes(s.src, s.dtype),
+          2 + int(out.wants_gradient(0)) + 2 * column_sum_launches(s.src[0]));
+}
+
+void forward_passes(const ScaleBySpec& s, OpPasses& out) {
+  out.add(PassKind::activation, 2 * tensor_bytes(s.src, s.dtype));
+}
+void backward_passes(const ScaleBySpec& s, OpPasses& out) {
+  if (out.wants_gradient(0)) forward_passes(s, out);
+  if (out.wants_gradient(1)) out.add(PassKind::activation, 2 * tensor_bytes(s.src, s.dtype), 2);
+}
+
 void forward_passes(const CrossEntropySpec& s, OpPasses& out) {
   out.add(PassKind::loss, 2 * tensor_bytes(s.src, s.dtype) + double(s.positions()) * double(sizeof(std::int32_t)), 2);
   if (s.dice > 0) out.add(PassKind::loss, 4 * tensor_bytes(s.src, s.dtype), 3);  // sums; reads and writes the gradient

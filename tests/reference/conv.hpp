@@ -3,7 +3,7 @@
 #include <array>
 #include <vector>
 
-#include "millrace/ops/conv.hpp"
+#include "millrace/ops/transposed_conv.hpp"
 
 namespace millrace::reference {
 
@@ -62,6 +62,27 @@ inline ConvGradients conv_backward(const ConvSpec& s, const std::vector<double>&
   each_product(s, [&](auto d, auto i, auto w) {
     g.src[i] += diff_dst[d] * weight[w];
     g.weight[w] += diff_dst[d] * src[i];
+  });
+  for (std::size_t i = 0; s.bias && i < diff_dst.size(); ++i) g.bias[i % s.out_channels] += diff_dst[i];
+  return g;
+}
+
+// A transposed convolution adds each product to the result that the other convolution would read.
+inline std::vector<double> transposed_conv_forward(const TransposedConvSpec& s, const std::vector<double>& src,
+                                                   const std::vector<double>& weight, const std::vector<double>& bias) {
+  std::vector<double> dst(static_cast<std::size_t>(s.dst().count()), 0.0);
+  each_product(s.conv(), [&](auto from, auto to, auto w) { dst[to] += src[from] * weight[w]; });
+  for (std::size_t i = 0; s.bias && i < dst.size(); ++i) dst[i] += bias[i % s.out_channels];
+  return dst;
+}
+
+inline ConvGradients transposed_conv_backward(const TransposedConvSpec& s, const std::vector<double>& src,
+                                              const std::vector<double>& weight, const std::vector<double>& diff_dst) {
+  ConvGradients g{std::vector<double>(src.size(), 0.0), std::vector<double>(weight.size(), 0.0),
+                  std::vector<double>(s.bias ? s.out_channels : 0, 0.0)};
+  each_product(s.conv(), [&](auto from, auto to, auto w) {
+    g.src[from] += diff_dst[to] * weight[w];
+    g.weight[w] += diff_dst[to] * src[from];
   });
   for (std::size_t i = 0; s.bias && i < diff_dst.size(); ++i) g.bias[i % s.out_channels] += diff_dst[i];
   return g;

@@ -11,6 +11,7 @@
 #include "millrace/ops/conv.hpp"
 #include "millrace/ops/elementwise.hpp"
 #include "millrace/ops/embedding.hpp"
+#include "millrace/ops/group_norm.hpp"
 #include "millrace/ops/input.hpp"
 #include "millrace/ops/layer_norm.hpp"
 #include "millrace/ops/linear.hpp"
@@ -19,13 +20,15 @@
 #include "millrace/ops/pool.hpp"
 #include "millrace/ops/position_embedding.hpp"
 #include "millrace/ops/rotary.hpp"
+#include "millrace/ops/transposed_conv.hpp"
 #include "millrace/ops/upsample.hpp"
 
 namespace millrace {
 
 using Spec = std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, ActivationSpec, AddSpec, DropoutSpec,
                           InputSpec, CrossEntropySpec, PointwiseLossSpec, EmbeddingSpec, LayerNormSpec, AttentionSpec,
-                          PositionEmbeddingSpec, GatedSpec, ScaleSpec, RotarySpec, ConcatSpec, SliceSpec, UpsampleSpec>;
+                          PositionEmbeddingSpec, GatedSpec, ScaleSpec, RotarySpec, ConcatSpec, SliceSpec, UpsampleSpec,
+                          TransposedConvSpec, GroupNormSpec, ScaleBySpec, ReshapeSpec>;
 const char* name_of(const Spec&);        // "conv", "linear", ...
 double flops_of(const Spec&);            // of the forward pass; 0 for operations bound by memory bandwidth
 std::int64_t metric_count(const Spec&);  // of the losses: see loss.hpp; 0 for all others

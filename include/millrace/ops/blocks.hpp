@@ -1,4 +1,4 @@
-// Concatenation and slices: copies of blocks along one axis.
+// Concatenation and slices: copies of blocks along one axis. Reshape: the same elements with other extents.
 #pragma once
 #include "millrace/ops/op.hpp"
 
@@ -33,6 +33,17 @@ struct SliceSpec {
     out[axis] = count;
     return out;
   }
+  static constexpr bool keeps_src = false, keeps_dst = false;
+};
+
+// dst = src[0] with the extents `to`, of the same number of elements. The memory plan gives both the same memory where
+// it can; the operation copies where it could not.
+struct ReshapeSpec {
+  Shape src, to;
+  DType dtype = DType::f32;
+  Mode mode = Mode::train;
+
+  Shape dst() const { return to; }
   static constexpr bool keeps_src = false, keeps_dst = false;
 };
 

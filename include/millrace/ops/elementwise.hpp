@@ -56,6 +56,23 @@ struct ScaleSpec {
   static constexpr bool keeps_src = true, keeps_dst = false;
 };
 
+// dst[n, ..., c] = src[0][n, ..., c] * src[1][n, c]: a factor for each row and channel, as in squeeze and excitation
+// (Hu et al. 2018). The gradient of a factor is the sum over the positions of its row, in float32.
+//
+//   src[0], dst   (N, ..., C)
+//   src[1]        (N, C)
+struct ScaleBySpec {
+  Shape src;
+  DType dtype = DType::f32;
+  Mode mode = Mode::train;
+
+  Shape dst() const { return src; }
+  void check() const;  // Error(config) if the input is empty
+  Shape factors() const { return {src[0], src[-1]}; }
+  std::int64_t positions() const { return src.row_count() / src[-1]; }  // of a row
+  static constexpr bool keeps_src = true, keeps_dst = false;
+};
+
 // Inverted dropout: dst = keep ? src[0] / (1 - probability) : 0; the identity in Mode::infer.
 // src[1]: sample ids, (N) int64. Element e of row r is kept if uniform01(r.v[e % 4]) >= probability, with
 // r = philox(rng_key(seed, dropout) + layer, state->rng_step << 32 | e / 4, id[r]). So the result does not depend on

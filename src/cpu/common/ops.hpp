@@ -19,6 +19,8 @@ std::unique_ptr<Op> make_normalised_conv(const ConvSpec&, std::unique_ptr<Op> co
 // Add padded_channels to `conv` or `input`, the op of the same Spec without them.
 std::unique_ptr<Op> make_conv_without_padding_channels(const ConvSpec&, std::unique_ptr<Op> conv);
 std::unique_ptr<Op> make_input_with_padding_channels(const InputSpec&, std::unique_ptr<Op> input);
+// conv: the op of TransposedConvSpec::conv().
+std::unique_ptr<Op> make_transposed_conv(const TransposedConvSpec&, std::unique_ptr<Op> conv);
 std::unique_ptr<Op> make_linear(const LinearSpec&);
 // Whether make_narrow_linear() is faster than oneDNN: few outputs and no activation.
 bool wants_narrow_linear(const LinearSpec&);
@@ -35,6 +37,8 @@ std::unique_ptr<Op> make_cross_entropy(const CrossEntropySpec&);
 std::unique_ptr<Op> make_pointwise_loss(const PointwiseLossSpec&);
 std::unique_ptr<Op> make_embedding(const EmbeddingSpec&);
 std::unique_ptr<Op> make_layer_norm(const LayerNormSpec&);
+std::unique_ptr<Op> make_group_norm(const GroupNormSpec&);
+std::unique_ptr<Op> make_scale_by(const ScaleBySpec&);
 std::unique_ptr<Op> make_position_embedding(const PositionEmbeddingSpec&);
 std::unique_ptr<Op> make_attention(const AttentionSpec&);
 std::unique_ptr<Op> make_gated(const GatedSpec&);

@@ -78,14 +78,13 @@ class Identity : public Op {
   }
   MemoryRequirements memory_requirements() const override { return {}; }
   std::string implementation() const override { return "kernel"; }
-  void forward(const OpArgs& args) override {
-    convert(context_, args.dst.data, dtype_, args.src[0].data, dtype_, count_);
-  }
-  void backward(const OpArgs& args) override {
-    if (args.diff_src[0]) convert(context_, args.diff_src[0].data, dtype_, args.diff_dst.data, dtype_, count_);
-  }
+  void forward(const OpArgs& args) override { copy(args.dst, args.src[0]); }
+  void backward(const OpArgs& args) override { copy(args.diff_src[0], args.diff_dst); }
 
  private:
+  void copy(const Tensor& to, const Tensor& from) const {  // they may be the same
+    if (to && to.data != from.data) convert(context_, to.data, dtype_, from.data, dtype_, count_);
+  }
   LaunchContext context_;
   std::int64_t count_;
   DType dtype_;

@@ -1,6 +1,7 @@
 #include "cuda/block/dispatch_dtype.hpp"
 #include "cuda/block/half.hpp"
 #include "cuda/kernels/conv_kernels.hpp"
+#include "cuda/kernels/kernels.hpp"
 
 namespace millrace::cuda {
 namespace {
@@ -34,6 +35,43 @@ void add_bias(const LaunchContext& context, void* values, DType dtype, const flo
     else
       for_each(context, rows * groups, AddBias<T, 1>{static_cast<T*>(values), bias, std::uint32_t(groups)});
   });
+}
+
+namespace {
+
+// src/ops/transposed_conv.cpp has the rest.
+class TransposedConv : public TransposedConvOp {
+ public:
+  TransposedConv(const TransposedConvSpec& spec, const LaunchContext& context, std::unique_ptr<Op> conv)
+      : TransposedConv(spec, context, std::move(conv), spec.dst().count() / spec.out_channels) {}
+
+ private:
+  TransposedConv(const TransposedConvSpec& spec, const LaunchContext& context, std::unique_ptr<Op> conv,
+                 std::int64_t rows)
+      : TransposedConvOp(spec, std::move(conv), spec.bias ? column_sums_bytes(rows, spec.out_channels, context) : 0),
+        context_(context),
+        dtype_(spec.dtype),
+        rows_(rows),
+        channels_(spec.out_channels) {}
+
+  void add_bias(const OpArgs& args) override {
+    cuda::add_bias(context_, args.dst.data, dtype_, args.weight[1].as<float>(), rows_, channels_);
+  }
+  void sum_bias_gradient(const OpArgs& args) override {
+    column_sums(context_, args.diff_weight[1].as<float>(), {args.diff_dst.data, dtype_, rows_, channels_}, args.mode[1],
+                args.workspace);
+  }
+
+  LaunchContext context_;
+  DType dtype_;
+  std::int64_t rows_, channels_;
+};
+
+}  // namespace
+
+std::unique_ptr<Op> make_transposed_conv(const TransposedConvSpec& spec, const LaunchContext& context,
+                                         std::unique_ptr<Op> conv) {
+  return std::make_unique<TransposedConv>(spec, context, std::move(conv));
 }
 
 }  // namespace millrace::cuda

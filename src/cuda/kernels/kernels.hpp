@@ -21,6 +21,10 @@ std::unique_ptr<Op> make_cross_entropy(const CrossEntropySpec&, const LaunchCont
 std::unique_ptr<Op> make_pointwise_loss(const PointwiseLossSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_embedding(const EmbeddingSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_layer_norm(const LayerNormSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_group_norm(const GroupNormSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_scale_by(const ScaleBySpec&, const LaunchContext&);
+// conv: the op of TransposedConvSpec::conv().
+std::unique_ptr<Op> make_transposed_conv(const TransposedConvSpec&, const LaunchContext&, std::unique_ptr<Op> conv);
 std::unique_ptr<Op> make_position_embedding(const PositionEmbeddingSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_gated(const GatedSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_scale(const ScaleSpec&, const LaunchContext&);
@@ -47,6 +51,11 @@ struct MakeKernelOp {
   std::unique_ptr<Op> operator()(const PointwiseLossSpec& s) const { return make_pointwise_loss(s, context); }
   std::unique_ptr<Op> operator()(const EmbeddingSpec& s) const { return make_embedding(s, context); }
   std::unique_ptr<Op> operator()(const LayerNormSpec& s) const { return make_layer_norm(s, context); }
+  std::unique_ptr<Op> operator()(const GroupNormSpec& s) const { return make_group_norm(s, context); }
+  std::unique_ptr<Op> operator()(const ScaleBySpec& s) const { return make_scale_by(s, context); }
+  std::unique_ptr<Op> operator()(const ReshapeSpec& s) const {
+    return make_activation({s.src, Activation::none, s.dtype, s.mode}, context);
+  }
   std::unique_ptr<Op> operator()(const PositionEmbeddingSpec& s) const { return make_position_embedding(s, context); }
   std::unique_ptr<Op> operator()(const GatedSpec& s) const { return make_gated(s, context); }
   std::unique_ptr<Op> operator()(const ScaleSpec& s) const { return make_scale(s, context); }

@@ -38,6 +38,9 @@ class HostKernelsBackend : public Backend {
     HostKernelsBackend& b;
     using MakeKernelOp::operator();
     std::unique_ptr<Op> operator()(const ConvSpec& s) const { return b.cpu_->make(s); }
+    std::unique_ptr<Op> operator()(const TransposedConvSpec& s) const {
+      return cuda::make_transposed_conv(s, context, b.make(s.conv()));
+    }
     std::unique_ptr<Op> operator()(const LinearSpec& s) const { return b.cpu_->make(s); }
   };
   Device& device_;
