@@ -21,8 +21,9 @@ void add_resnet(Keys& k) {
                          "resnet: first layers. cifar: 3x3 convolution; pool: the same and max-pooling by 2; imagenet: "
                          "7x7 convolution with stride 2 and max-pooling; auto: by model.depth and image size"));
   k.push_back(number_key(MR_FIELD(model.width), between(1, max_width),
-                         "resnet, convnext: channels of the first stage; gpt2, llama, vit: channels of a token. auto: "
-                         "16 for a resnet in CIFAR style, 64 in ImageNet style; of the others, as model.size has it",
+                         "resnet, convnext: channels of the first stage; cosmoflow: of the first layer; gpt2, llama, "
+                         "vit: of a token. auto: 16 for a resnet in CIFAR style, 64 in ImageNet style, 32 for "
+                         "cosmoflow; of the others, as model.size has it",
                          auto_is_zero));
 }
 
@@ -34,8 +35,10 @@ void add_mlp(Keys& k) {
   k.push_back(word_key(MR_FIELD(model.activation), names,
                        "mlp: activation function after each hidden layer. gelu_tanh is the tanh approximation of gelu, "
                        "which cuBLAS can fuse into its matrix products"));
-  k.push_back(number_key(MR_FIELD(model.dropout), fraction(),
-                         "mlp, gpt2, vit: probability with which an activation is set to zero in training"));
+  k.push_back(
+      number_key(MR_FIELD(model.dropout), fraction(),
+                 "mlp, gpt2, vit, cosmoflow, hyperspectral: probability with which an activation is set to zero in "
+                 "training"));
 }
 
 void add_transformers(Keys& k) {
@@ -152,6 +155,8 @@ void add_model_keys(Keys& k) {
                                             {"llama", ModelName::llama},
                                             {"vit", ModelName::vit},
                                             {"convnext", ModelName::convnext},
+                                            {"cosmoflow", ModelName::cosmoflow},
+                                            {"hyperspectral", ModelName::hyperspectral},
                                             {"layers", ModelName::layers}},
                          "kind of network; layers: the network is written out under model.layers"));
   add_resnet(k);

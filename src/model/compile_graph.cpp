@@ -71,6 +71,19 @@ class Planner {
     return int(out_.plan.regions.size()) - 1;
   }
 
+  // The source of a node that only changes its extents; -1: the node does more, or reads the batch. The source comes
+  // before the result, so it is planned already.
+  int reshaped(int producer) const {
+    const Node& node = out_.graph.nodes[std::size_t(producer)];
+    return std::holds_alternative<ReshapeSpec>(node.spec) && node.src[0] > Graph::ids ? node.src[0] : -1;
+  }
+  int use_from(int number, int first, int last) {
+    Region& region = out_.plan.regions[std::size_t(number)];
+    region.first = std::min(region.first, first);
+    region.last = std::max(region.last, last);
+    return number;
+  }
+
   void plan_value(int v) {
     const Graph& graph = out_.graph;
     const Value& value = graph.values[std::size_t(v)];
@@ -93,11 +106,18 @@ class Planner {
     if (producer < 0) return plan_shared(v);
     const std::size_t bytes = std::size_t(value.shape.count()) * size_of(value.dtype);
     const auto* norm = std::get_if<BatchNormSpec>(&graph.nodes[std::size_t(producer)].spec);
-    if (!norm || !norm->produces_affine) out_.value_region[std::size_t(v)] = add(value.name, bytes, producer, last);
+    const int whole = reshaped(producer);
+    if (const int shared = whole < 0 ? -1 : out_.value_region[std::size_t(whole)]; shared >= 0)
+      out_.value_region[std::size_t(v)] = use_from(shared, producer, last);
+    else if (!norm || !norm->produces_affine)
+      out_.value_region[std::size_t(v)] = add(value.name, bytes, producer, last);
     if (!train_ || !value.needs_grad || users == 0) return;
     // A loss writes the gradient of its source in its forward pass.
     const int first = is_loss(graph.nodes[std::size_t(last_user)]) ? last_user : backward_time(last_user);
-    out_.diff_region[std::size_t(v)] = add(value.name + ".diff", bytes, first, backward_time(producer));
+    // The gradient of a value with one reader is what that reader writes.
+    const int shared = whole < 0 || graph.single_consumer(whole) < 0 ? -1 : out_.diff_region[std::size_t(whole)];
+    out_.diff_region[std::size_t(v)] = shared >= 0 ? use_from(shared, first, backward_time(producer))
+                                                   : add(value.name + ".diff", bytes, first, backward_time(producer));
     if (out_.gradient_adders[std::size_t(v)])
       out_.extra_region[std::size_t(v)] = add(value.name + ".diff2", bytes, first, backward_time(producer));
   }

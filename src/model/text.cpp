@@ -97,7 +97,7 @@ class TextNetwork {
     if (const auto shared = line.named.find("weights"); shared != line.named.end())
       shared->second = full_name(scope, shared->second);
     int at = -1;
-    if (line.kind == "add" || line.kind == "concat")
+    if (line.kind == "add" || line.kind == "concat" || line.kind == "scale_by")
       at = make_join(g_, line, name, src, result(scope, line, line.word(0, "the name of an earlier layer")));
     else
       at = make_layer(g_, line, name, src, spec_);

@@ -30,7 +30,7 @@ Window window(TextLine& line, const std::string& kernel, int rank, std::int64_t 
     w.stride[std::size_t(a)] = stride > 0 ? stride : w.kernel[std::size_t(a)];
     const std::int64_t reach = dilation * (w.kernel[std::size_t(a)] - 1);
     // More would give results of padding only. A pool also needs at least half of its window inside the image.
-    const std::int64_t max_pad = line.kind == "conv" ? reach : (reach + 1) / 2;
+    const std::int64_t max_pad = line.kind.starts_with("conv") ? reach : (reach + 1) / 2;
     w.pad[std::size_t(a)] = same ? reach / 2 : padding;
     if (w.pad[std::size_t(a)] > max_pad)
       line.refuse(fmt::format("pad={} is too large for its kernel (at most {})", w.pad[std::size_t(a)], max_pad));
@@ -43,7 +43,7 @@ int make_window_layer(GraphBuilder& g, TextLine& line, const std::string& name, 
   if (rank < 1)
     line.refuse(fmt::format("needs spatial dimensions, but its input has the shape {}", g.shape(src).str()));
   if (line.kind == "globalpool") return g.pool(name, src, PoolSpec::Kind::global, Window{});
-  if (line.kind != "conv") {
+  if (!line.kind.starts_with("conv")) {
     const Window w = window(line, line.word(0, "a kernel"), rank, 0);
     return g.pool(name, src, line.kind == "maxpool" ? PoolSpec::Kind::max : PoolSpec::Kind::average, w);
   }
@@ -51,6 +51,10 @@ int make_window_layer(GraphBuilder& g, TextLine& line, const std::string& name, 
   const Window w = window(line, line.words.size() > 1 ? line.words[1] : "1", rank, 1);
   const std::int64_t groups = line.option("groups", 1);
   if (channels < 1 || groups < 1) line.refuse("channels and groups must be at least 1");
+  if (line.kind == "convt") {
+    const std::int64_t output_pad = line.option("output_pad", 0, 0);
+    return g.transposed_conv(name, src, channels, w, output_pad, line.flag("bias", false), groups);
+  }
   return g.conv(name, src, channels, w, line.flag("bias", false), groups);
 }
 
@@ -88,6 +92,11 @@ int make_dropout(GraphBuilder& g, const TextLine& line, const std::string& name,
 
 int make_norm(GraphBuilder& g, TextLine& line, const std::string& name, int src) {
   if (line.kind == "batchnorm") return g.batch_norm(name, src);
+  if (line.kind == "groupnorm" || line.kind == "instancenorm") {
+    const bool all = line.kind == "instancenorm";
+    const std::int64_t groups = all ? g.shape(src)[-1] : line.number(line.word(0, "a number of groups"), "groups");
+    return g.group_norm(name, src, groups, float(line.real("epsilon", 1e-5, 0, 1)));
+  }
   const bool layer = line.kind == "layernorm";
   const auto kind = layer ? LayerNormSpec::Kind::layer : LayerNormSpec::Kind::rms;
   return g.layer_norm(name, src, kind, layer && line.flag("bias", true), float(line.real("epsilon", 1e-5, 0, 1)));
@@ -133,15 +142,60 @@ int make_upsample(GraphBuilder& g, TextLine& line, const std::string& name, int 
   return g.upsample(name, src, linear ? UpsampleSpec::Kind::linear : UpsampleSpec::Kind::nearest, factor);
 }
 
+// Squeeze and excitation (Hu et al. 2018).
+int make_squeeze(GraphBuilder& g, TextLine& line, const std::string& name, int src) {
+  const std::int64_t reduction = line.number(line.word(0, "a reduction of the channels"), "reduction"),
+                     channels = g.shape(src)[-1];
+  if (g.shape(src).spatial_rank() < 1)
+    line.refuse(fmt::format("needs spatial dimensions, but its input has the shape {}", g.shape(src).str()));
+  if (reduction < 1 || reduction > channels)
+    line.refuse(fmt::format("the reduction must be from 1 to the number of channels, {}", channels));
+  int at = g.pool(name + ".avgpool", src, PoolSpec::Kind::global, Window{});
+  at = g.activation(name + ".activation", g.linear(name + ".fc1", at, channels / reduction), Activation::relu);
+  at = g.activation(name + ".scale_activation", g.linear(name + ".fc2", at, channels), Activation::sigmoid);
+  return g.scale_by(name, src, at);
+}
+
+// channels_to_axis: (..., C) becomes (..., C, 1). axis_to_channels: (..., A, C) becomes (..., A * C).
+int make_reshape(GraphBuilder& g, TextLine& line, const std::string& name, int src) {
+  const Shape& from = g.shape(src);
+  Shape to{from[0]};
+  if (line.kind == "reshape") {
+    std::istringstream in(line.word(0, "extents such as 4x4x64"));
+    std::int64_t left = from.row_count();
+    for (std::string part; left > 0 && std::getline(in, part, 'x');) {
+      const std::int64_t extent = line.number(part, "extent");
+      left = to.rank == Shape::max_rank || extent < 1 || left % extent != 0 ? 0 : left / extent;
+      if (left > 0) to.dims[std::size_t(to.rank++)] = extent;
+    }
+    if (left != 1)
+      line.refuse(fmt::format("its extents must multiply to the {} values of each sample of its input {}",
+                              from.row_count(), from.str()));
+    return g.reshape(name, src, to);
+  }
+  to = from;
+  if (line.kind == "channels_to_axis") {
+    if (to.rank == Shape::max_rank || to.spatial_rank() == 3)
+      line.refuse(fmt::format("its input {} has as many axes as are possible", from.str()));
+    to.dims[std::size_t(to.rank++)] = 1;
+  } else {
+    if (to.spatial_rank() < 1) line.refuse(fmt::format("its input {} has no axis but the channels", from.str()));
+    to.dims[std::size_t(--to.rank)] = 0;
+    to[-1] *= from[-1];
+  }
+  return g.reshape(name, src, to);
+}
+
 }  // namespace
 
 int make_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src, const ModelSpec& spec) {
   const std::string& kind = line.kind;
   if (kind == "embedding") return make_embedding(g, line, name, src, spec);
   if (src == Graph::x) line.refuse("the samples are tokens, which only `embedding WIDTH` accepts");
-  if (kind == "conv" || kind == "maxpool" || kind == "avgpool" || kind == "globalpool")
+  if (kind == "conv" || kind == "convt" || kind == "maxpool" || kind == "avgpool" || kind == "globalpool")
     return make_window_layer(g, line, name, src);
-  if (kind == "batchnorm" || kind == "layernorm" || kind == "rmsnorm") return make_norm(g, line, name, src);
+  if (kind == "batchnorm" || kind == "layernorm" || kind == "rmsnorm" || kind == "groupnorm" || kind == "instancenorm")
+    return make_norm(g, line, name, src);
   if (const auto* activation = find_activation(kind)) return g.activation(name, src, activation->kind);
   if (kind == "linear") return make_linear(g, line, name, src, spec);
   if (kind == "dropout" || kind == "droppath") return make_dropout(g, line, name, src, spec.seed);
@@ -151,15 +205,20 @@ int make_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src
   if (kind == "scale") return g.scale(name, src, line.real("init", 1, -1e6, 1e6));
   if (kind == "slice") return make_slice(g, line, name, src);
   if (kind == "upsample") return make_upsample(g, line, name, src);
-  line.refuse(
-      fmt::format("unknown layer '{}'. use one of conv, embedding, positions, batchnorm, layernorm, rmsnorm, {}, glu, "
-                  "scale, attention, dropout, droppath, linear, maxpool, avgpool, globalpool, upsample, add, concat, "
-                  "slice, or a block of repeat or residual",
-                  kind, activation_names()));
+  if (kind == "se") return make_squeeze(g, line, name, src);
+  if (kind == "reshape" || kind == "channels_to_axis" || kind == "axis_to_channels")
+    return make_reshape(g, line, name, src);
+  line.refuse(fmt::format(
+      "unknown layer '{}'. use one of conv, convt, embedding, positions, batchnorm, layernorm, rmsnorm, "
+      "groupnorm, instancenorm, {}, glu, scale, se, attention, dropout, droppath, linear, maxpool, avgpool, "
+      "globalpool, upsample, reshape, channels_to_axis, axis_to_channels, add, concat, scale_by, slice, or "
+      "a block of repeat or residual",
+      kind, activation_names()));
 }
 
 int make_join(GraphBuilder& g, TextLine& line, const std::string& name, int src, int other) {
   if (src == Graph::x || other == Graph::x) line.refuse("the samples are tokens, which only `embedding WIDTH` accepts");
+  if (line.kind == "scale_by") return g.scale_by(name, src, other);
   return line.kind == "add" ? g.add(name, src, other) : g.concat(name, src, other, axis_of(g, line, src));
 }
 

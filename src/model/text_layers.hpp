@@ -5,9 +5,9 @@
 
 namespace millrace {
 
-// Adds the layer of a line whose kind is none of `add`, `concat`, `repeat` and `residual`.
+// Adds the layer of a line whose kind is none of `add`, `concat`, `scale_by`, `repeat` and `residual`.
 int make_layer(GraphBuilder&, TextLine&, const std::string& name, int src, const ModelSpec&);
-// The same for `add` and `concat`. other: the result of the named line.
+// The same for `add`, `concat` and `scale_by`. other: the result of the named line.
 int make_join(GraphBuilder&, TextLine&, const std::string& name, int src, int other);
 
 }  // namespace millrace

@@ -7,6 +7,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/model/zoo.hpp"
+#include "model/volume_networks.hpp"
 
 namespace millrace {
 namespace {
@@ -194,6 +195,8 @@ std::vector<std::string> written_layers(const ModelSpec& spec) {
   if (spec.name == "gpt2") return gpt2(spec);
   if (spec.name == "llama") return llama(spec);
   if (spec.name == "vit") return vit(spec);
+  if (spec.name == "cosmoflow") return cosmoflow_layers(spec);
+  if (spec.name == "hyperspectral") return hyperspectral_layers(spec);
   return convnext(spec);
 }
 

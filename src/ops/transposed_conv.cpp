@@ -24,6 +24,8 @@ Shape TransposedConvSpec::dst() const {
     if (output_pad >= window.stride[a])
       fail(Exit::config, "transposed conv: output_pad {} must be below the stride {}", output_pad, window.stride[a]);
     std::int64_t& extent = dst[1 + int(a)];
+    if (extent > 1 && window.stride[a] > (std::int64_t(1) << 40) / (extent - 1))
+      fail(Exit::config, "transposed conv: input {} is too large for a stride of {}", src.str(), window.stride[a]);
     extent = (extent - 1) * window.stride[a] - 2 * window.pad[a] + reach + output_pad + 1;
     if (extent < 1)
       fail(Exit::config, "transposed conv: input {} has no result with a kernel of {} and a padding of {}. use less",

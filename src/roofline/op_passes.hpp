@@ -90,6 +90,7 @@ inline void backward_passes(const PointwiseLossSpec&, OpPasses&) {}
 
 void weight_copies(const ConvSpec&, OpPasses&);
 void weight_copies(const LinearSpec&, OpPasses&);
+inline void weight_copies(const TransposedConvSpec& s, OpPasses& out) { weight_copies(s.conv(), out); }
 template <class Other>
 void weight_copies(const Other&, OpPasses&) {}
 

@@ -18,7 +18,7 @@ enum class Resume { automatic, must, never };
 enum class Shuffle { off, global, block };
 enum class Precision { fp32, bf16, fp16 };
 enum class DeviceChoice { automatic, cpu, cuda };
-enum class ModelName { mlp, resnet, gpt2, llama, vit, convnext, layers };
+enum class ModelName { mlp, resnet, gpt2, llama, vit, convnext, cosmoflow, hyperspectral, layers };
 enum class ResNetStem { automatic, cifar, pool, imagenet };
 enum class Loss { automatic, cross_entropy, mse, mae, smooth_l1, binary_cross_entropy };
 enum class OptimizerName { sgd, adamw, lars, lamb };

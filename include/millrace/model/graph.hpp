@@ -97,7 +97,11 @@ class GraphBuilder {
   int embedding(const std::string& name, std::int64_t vocabulary, std::int64_t width);
   int conv(const std::string& name, int src, std::int64_t out_channels, const Window&, bool bias,
            std::int64_t groups = 1);
+  // output_pad: below the stride.
+  int transposed_conv(const std::string& name, int src, std::int64_t out_channels, const Window&,
+                      std::int64_t output_pad, bool bias, std::int64_t groups = 1);
   int batch_norm(const std::string& name, int src);
+  int group_norm(const std::string& name, int src, std::int64_t groups, float epsilon);
   // Layer norm, or RMS norm without bias, over the last axis.
   int layer_norm(const std::string& name, int src, LayerNormSpec::Kind, bool bias, float epsilon);
   // flatten: all values of a row are one vector. Otherwise each position of a row, (C), is one, and the result has the
@@ -114,6 +118,9 @@ class GraphBuilder {
   int rotary(const std::string& name, int src, std::int64_t heads, std::int64_t key_heads, float theta);
   int gated(const std::string& name, int src, Activation);
   int scale(const std::string& name, int src, double initial);
+  // factors: (N, C) for a source (N, ..., C).
+  int scale_by(const std::string& name, int src, int factors);
+  int reshape(const std::string& name, int src, const Shape& to);
   int concat(const std::string& name, int a, int b, int axis);
   int slice(const std::string& name, int src, int axis, std::int64_t begin, std::int64_t count);
   int upsample(const std::string& name, int src, UpsampleSpec::Kind, std::int64_t factor);

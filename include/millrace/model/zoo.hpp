@@ -9,7 +9,7 @@
 namespace millrace {
 
 struct ModelSpec {
-  std::string name = "mlp";  // mlp, resnet, gpt2, llama, vit, convnext or layers
+  std::string name = "mlp";  // mlp, resnet, gpt2, llama, vit, convnext, cosmoflow, hyperspectral or layers
   std::int64_t depth = 20, width = 0;
   std::string stem = "auto";
   std::vector<std::int64_t> hidden;
