@@ -1,6 +1,6 @@
 #!/bin/bash
 # Compares the launches that `millrace plan --gpu` predicts with those of a captured step on the simulated CUDA.
-# Usage: passes_test.sh MILLRACE_SIMULATED MPIEXEC levels|modes|attention
+# Usage: passes_test.sh MILLRACE_SIMULATED MPIEXEC levels|modes|attention|volumes
 set -euo pipefail
 source "$(dirname "$0")/../app/lib.sh" "$1" "$2"
 unset MILLRACE_SIMULATED_SEED
@@ -85,6 +85,15 @@ case_modes() {
 case_attention() {
   sed -i 's/shape=8x8x8/shape=16x8/; /^layers =/d' net.cfg
   sed -i 's/^name = layers$/&\nlayers = linear 96 axis=last\nlayers = attention heads=4 causal\nlayers = linear 96 axis=last\nlayers = attention heads=4 key_heads=2\nlayers = linear outputs/' net.cfg
+  expect_passes 1 1 fp16
+  expect_passes 1 1 fp32 --run.precision fp32
+  expect_passes 1 1 accumulated --run.precision bf16 --train.micro_batch 16
+}
+
+# A reshape launches nothing.
+case_volumes() {
+  sed -i '/^layers =/d' net.cfg
+  sed -i 's/^name = layers$/&\nlayers = conv 8 3 stride=2 pad=same\nlayers = groupnorm 2\nlayers = relu\nlayers = convt 8 2 stride=2 bias=on\nlayers = instancenorm\nlayers = relu\nlayers = se 4\nlayers = channels_to_axis\nlayers = conv 3 3 bias=on\nlayers = axis_to_channels\nlayers = convt 3 3\nlayers = linear outputs/' net.cfg
   expect_passes 1 1 fp16
   expect_passes 1 1 fp32 --run.precision fp32
   expect_passes 1 1 accumulated --run.precision bf16 --train.micro_batch 16
