@@ -116,7 +116,7 @@ void expect_gradients(const ProgramFixture& f, const json& c) {
 
 TEST(NetworkParity, LogitsGradientsAndLossesAreThoseOfPyTorch) {
   const json cases = recorded("networks.json")["cases"];
-  ASSERT_EQ(cases.size(), 5u);
+  ASSERT_EQ(cases.size(), 6u);
   const CpuContext cpu;
   for (const json& c : cases) {
     SCOPED_TRACE(c["model"].get<std::string>());

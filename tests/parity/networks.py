@@ -64,6 +64,19 @@ class Weights:
         w = self(name + ".weight", outputs, kernel, kernel, x.shape[1] // groups).permute(0, 3, 1, 2)
         return F.conv2d(x, w, self(name + ".bias", outputs) if bias else None, stride, padding, groups=groups)
 
+    def conv3d(self, x, name, outputs, kernel, bias=False):
+        w = self(name + ".weight", outputs, kernel, kernel, kernel, x.shape[1]).permute(0, 4, 1, 2, 3)
+        return F.conv3d(x, w, self(name + ".bias", outputs) if bias else None)
+
+    def conv_transpose(self, x, name, outputs, kernel, stride, padding=0, output_padding=0, bias=False, groups=1):
+        w = self(name + ".weight", x.shape[1], kernel, kernel, outputs // groups).permute(0, 3, 1, 2)
+        b = self(name + ".bias", outputs) if bias else None
+        return F.conv_transpose2d(x, w, b, stride, padding, output_padding, groups)
+
+    def group_norm(self, x, name, groups):
+        n = x.shape[1]
+        return F.group_norm(x, groups, self(name + ".weight", n), self(name + ".bias", n))
+
     def layer_norm(self, x, name, epsilon=1e-5):
         n = x.shape[-1]
         return F.layer_norm(x, (n,), self(name + ".weight", n), self(name + ".bias", n), epsilon)
@@ -170,9 +183,25 @@ def layers(w, x, outputs):
     return w.linear(y.mean((2, 3)), "d", outputs)
 
 
-LAYERS = ["conv 8 3 pad=same as=a", "batchnorm as=an", "silu as=s", "maxpool 2", "conv 16 3 pad=same as=b",
+def volumes(w, x, outputs):
+    """Transposed convolutions, norms of groups, squeeze and excitation, channels as an axis: see `layers`."""
+    y = F.relu(w.group_norm(w.conv(x, "a", 8, 3, 2, 1), "an", 2))
+    y = F.relu(w.group_norm(w.conv_transpose(y, "b", 6, 3, 2, 1, 1), "bn", 6))
+    factors = torch.sigmoid(w.linear(F.relu(w.linear(y.mean((2, 3)), "se.fc1", 3)), "se.fc2", 6))
+    y = (y * factors[:, :, None, None]).permute(0, 2, 3, 1)[:, None]
+    y = F.relu(w.conv3d(y, "c", 3, 3, bias=True)).permute(0, 2, 3, 4, 1).flatten(3).permute(0, 3, 1, 2)
+    y = F.gelu(w.conv_transpose(y, "d", 4, 2, 2, bias=True, groups=2))
+    return w.linear(y.mean((2, 3)), "e", outputs)
+
+
+LAYERS = {layers: [
+          "conv 8 3 pad=same as=a", "batchnorm as=an", "silu as=s", "maxpool 2", "conv 16 3 pad=same as=b",
           "batchnorm as=bn", "leaky_relu", "upsample 2 mode=linear", "concat s", "conv 12 3 pad=same bias=on as=c",
-          "hardswish", "elu", "upsample 2", "slice 2 7", "globalpool", "linear outputs as=d"]
+          "hardswish", "elu", "upsample 2", "slice 2 7", "globalpool", "linear outputs as=d"],
+          volumes: [
+          "conv 8 3 stride=2 pad=1 as=a", "groupnorm 2 as=an", "relu",
+          "convt 6 3 stride=2 pad=1 output_pad=1 as=b", "instancenorm as=bn", "relu", "se 2 as=se", "channels_to_axis", "conv 3 3 bias=on as=c", "relu", "axis_to_channels",
+          "convt 4 2 stride=2 groups=2 bias=on as=d", "gelu", "globalpool", "linear outputs as=e"]}
 # Network, its sizes, rows, shape of a sample (tokens: one axis), outputs, learning rate.
 CASES = [
     (gpt2, {"blocks": 2, "width": 64, "heads": 2}, 3, [24], 96, 0.2),
@@ -180,6 +209,7 @@ CASES = [
     (vit, {"blocks": 3, "width": 48, "heads": 3, "patch": 4}, 5, [16, 16, 3], 10, 0.005),
     (convnext, {"width": 8}, 4, [32, 32, 3], 10, 0.005),
     (layers, {}, 6, [10, 12, 3], 10, 0.05),
+    (volumes, {}, 6, [10, 12, 3], 10, 0.05),
 ]
 
 
@@ -197,11 +227,11 @@ def digest(name, values):
 
 
 def record(network, sizes, rows, sample, outputs, rate, steps=10):
-    w, name = Weights(), network.__name__
+    w, name = Weights(), "layers" if network in LAYERS else network.__name__
     x, y = batch(name, rows, sample, outputs)
     out = {"model": name, "sizes": sizes, "rows": rows, "sample": sample, "outputs": outputs, "rate": rate, "losses": []}
-    if network is layers:
-        out["layers"] = LAYERS
+    if network in LAYERS:
+        out["layers"] = LAYERS[network]
     for step in range(steps):
         logits = network(w, x, outputs, **sizes)
         loss = F.cross_entropy(logits.reshape(-1, outputs), y.reshape(-1))
