@@ -27,12 +27,12 @@ const StepState& Network::read_state(int parity) {
 }
 
 void Network::clear_metrics() {
-  if (metrics_) compute_.device->fill_zero(Stream::compute, metrics_.data(), needs_.metrics);
+  if (needs_.metrics > 0) compute_.device->fill_zero(Stream::compute, metrics_.data(), needs_.metrics);
 }
 
 std::vector<std::uint64_t> Network::read_metrics() {
   std::vector<std::uint64_t> out(needs_.metrics / sizeof(std::uint64_t));
-  if (!metrics_) return out;
+  if (out.empty()) return out;
   compute_.device->copy_to_host(Stream::compute, out.data(), metrics_.data(), needs_.metrics);
   compute_.device->synchronize();
   return out;
