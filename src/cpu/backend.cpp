@@ -85,6 +85,7 @@ struct Make {
   std::unique_ptr<Op> operator()(const ConcatSpec& s) const { return cpu::make_concat(s); }
   std::unique_ptr<Op> operator()(const SliceSpec& s) const { return cpu::make_slice(s); }
   std::unique_ptr<Op> operator()(const UpsampleSpec& s) const { return cpu::make_upsample(s); }
+  std::unique_ptr<Op> operator()(const MoveLabelsSpec& s) const { return cpu::make_move_labels(s); }
 };
 
 class CpuBackend : public Backend {

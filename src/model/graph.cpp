@@ -87,13 +87,26 @@ int GraphBuilder::parameter(const std::string& name, const Shape& shape, Paramet
   return int(graph_.parameters.size()) - 1;
 }
 
+static InputSpec of_batch(InputSpec spec, const Graph& graph) {
+  spec.src = graph.values[Graph::x].shape;
+  spec.raw = graph.values[Graph::x].dtype;
+  spec.dtype = graph.dtype;
+  spec.mode = graph.mode;
+  return spec;
+}
+
 int GraphBuilder::input(InputSpec spec) {
-  spec.src = shape(Graph::x);
-  spec.raw = graph_.values[Graph::x].dtype;
-  spec.dtype = graph_.dtype;
-  spec.mode = graph_.mode;
+  spec = of_batch(std::move(spec), graph_);
   const Shape dst = spec.dst();
   return node("input", spec, {Graph::x, Graph::ids}, dst);
+}
+
+int GraphBuilder::move_labels(InputSpec input) {
+  const MoveLabelsSpec spec{shape(Graph::y), of_batch(std::move(input), graph_)};
+  if (!moves_pixels(spec.input)) return labels_;
+  labels_ = node("labels", spec, {Graph::y, Graph::ids}, spec.dst());
+  graph_.values.back().dtype = spec.dtype;
+  return labels_;
 }
 
 int GraphBuilder::conv(const std::string& name, int src, std::int64_t out_channels, const Window& window, bool bias,
@@ -180,7 +193,7 @@ void GraphBuilder::loss(CrossEntropySpec spec, int logits) {
   spec.src = shape(logits);
   spec.dtype = graph_.dtype;
   spec.mode = graph_.mode;
-  graph_.nodes.push_back({"loss", std::move(spec), {logits, Graph::y}, -1, {}, -1});
+  graph_.nodes.push_back({"loss", std::move(spec), {logits, labels_}, -1, {}, -1});
 }
 
 void GraphBuilder::loss(PointwiseLossSpec spec, int prediction) {

@@ -101,6 +101,7 @@ struct Name {
   const char* operator()(const GroupNormSpec&) const { return "group_norm"; }
   const char* operator()(const ScaleBySpec&) const { return "scale_by"; }
   const char* operator()(const ReshapeSpec&) const { return "reshape"; }
+  const char* operator()(const MoveLabelsSpec&) const { return "move_labels"; }
   const char* operator()(const LayerNormSpec& s) const {
     return s.kind == LayerNormSpec::Kind::rms ? "rms_norm" : "layer_norm";
   }
@@ -191,6 +192,7 @@ struct Backward {
     return {0, ((s.consumes_diff_sums ? 3 : 5) + s.residual + 2 * s.residual_norm) * size_of_tensor(s.src, s.dtype)};
   }
   Cost operator()(const InputSpec&) const { return {}; }
+  Cost operator()(const MoveLabelsSpec&) const { return {}; }
   Cost operator()(const CrossEntropySpec&) const { return {}; }  // done by forward
   Cost operator()(const PointwiseLossSpec&) const { return {}; }
   Cost operator()(const EmbeddingSpec& s) const {

@@ -30,6 +30,10 @@ void forward_passes(const InputSpec& s, OpPasses& out) {
   out.add(PassKind::input, read_bytes(s) + tensor_bytes(s.dst(), s.dtype));
 }
 
+void forward_passes(const MoveLabelsSpec& s, OpPasses& out) {
+  out.add(PassKind::input, 2 * tensor_bytes(s.dst(), s.dtype));
+}
+
 void forward_passes(const PoolSpec& s, OpPasses& out) {
   out.add(PassKind::pool, tensor_bytes(s.src, s.dtype) + tensor_bytes(s.dst(), s.dtype) + position_bytes(s));
 }

@@ -28,6 +28,7 @@ WIDE = {
     "tokens/embedding": {r"EmbeddingLookup.*Li8E": (1, 1), r"EmbeddingGradient.*Li8E": (4, 2)},
     "input": {"NormalizeAugmented": (0, 1), r"VectorizedLoopILi8E.*NormalizeContiguous": (0, 1)},
     "pointwise_loss": {r"LossPart.*Li8E": (1, 1)},
+    "move_labels": {"MoveLabelsKernel": (0, 0)},
     "merged_norm/norm_pool": {r"NormaliseMax.*Li8E": (1, 2), "PooledGradientSumsI": (2, 0), r"14PooledGradientI.*Li8E": (2, 1)},
     "optimizer": {"LambMoments": (3, 2), r"Update.*AdamW": (3, 2), r"Update.*Lamb[^M]": (2, 1),
                   r"Update.*SgdPlain": (2, 1), r"Update.*SgdMomentum": (3, 2)},

@@ -93,6 +93,9 @@ class GraphBuilder {
   GraphBuilder(const Batch&, DType compute, Mode);
   const Shape& shape(int value) const { return graph_.values[std::size_t(value)].shape; }
   int input(InputSpec);
+  // The labels of the batch: at each position of the samples, moved as `input` moves these, if it does. The loss
+  // compares with them from then on.
+  int move_labels(InputSpec input);
   // Looks up the samples of the batch, which are tokens below `vocabulary`. The table is initialised by U(-1, 1).
   int embedding(const std::string& name, std::int64_t vocabulary, std::int64_t width);
   int conv(const std::string& name, int src, std::int64_t out_channels, const Window&, bool bias,
@@ -143,6 +146,7 @@ class GraphBuilder {
   int parameter(const std::string& name, const Shape&, Parameter::Init, std::int64_t fan_in, bool matrix);
   Graph graph_;
   std::uint32_t dropouts_ = 0;
+  int labels_ = Graph::y;
 };
 
 // How the backward pass stores the gradient that a node computes for one of its sources. The nodes run backward in

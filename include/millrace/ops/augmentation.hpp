@@ -77,6 +77,22 @@ struct Augmentation {
     if (first > extent - 2 && first > 0) first = extent - 2;  // so that a pixel follows
     return {first, extent > 1 ? at - float(first) : 0};
   }
+  // The pixel of src, counted in its extents, whose label the position `at` of dst gets; -1: it is outside of src. All
+  // three arrays are depth, height and width. A random resized crop takes the nearest pixel.
+  template <class Index>
+  MR_HOST_DEVICE Index source_place(const Index (&at)[3], const Index* dst, const Index* src) const {
+    Index place = 0;
+    for (int a = 0; a < 3; ++a) {
+      Index from = source_position(a, at[a], dst[a]);
+      if (random_resized_crop && a > 0) {
+        const auto point = interpolation_point(a - 1, unflipped(a, at[a], dst[a]), dst[a]);
+        from = point.first + Index(point.share >= 0.5f);
+      }
+      if (from < 0 || from >= src[a]) return -1;
+      place = place * src[a] + from;
+    }
+    return place;
+  }
   // Bilinear interpolation between four pixels. row, column: the interpolation point along the height and the width.
   template <class Index>
   MR_HOST_DEVICE static float interpolate(const InterpolationPoint<Index>& row, const InterpolationPoint<Index>& column,

@@ -16,6 +16,7 @@
 #include "millrace/ops/layer_norm.hpp"
 #include "millrace/ops/linear.hpp"
 #include "millrace/ops/loss.hpp"
+#include "millrace/ops/move_labels.hpp"
 #include "millrace/ops/optimizer.hpp"
 #include "millrace/ops/pool.hpp"
 #include "millrace/ops/position_embedding.hpp"
@@ -28,7 +29,7 @@ namespace millrace {
 using Spec = std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, ActivationSpec, AddSpec, DropoutSpec,
                           InputSpec, CrossEntropySpec, PointwiseLossSpec, EmbeddingSpec, LayerNormSpec, AttentionSpec,
                           PositionEmbeddingSpec, GatedSpec, ScaleSpec, RotarySpec, ConcatSpec, SliceSpec, UpsampleSpec,
-                          TransposedConvSpec, GroupNormSpec, ScaleBySpec, ReshapeSpec>;
+                          TransposedConvSpec, GroupNormSpec, ScaleBySpec, ReshapeSpec, MoveLabelsSpec>;
 const char* name_of(const Spec&);        // "conv", "linear", ...
 double flops_of(const Spec&);            // of the forward pass; 0 for operations bound by memory bandwidth
 std::int64_t metric_count(const Spec&);  // of the losses: see loss.hpp; 0 for all others

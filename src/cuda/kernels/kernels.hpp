@@ -32,6 +32,7 @@ std::unique_ptr<Op> make_rotary(const RotarySpec&, const LaunchContext&);
 std::unique_ptr<Op> make_concat(const ConcatSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_slice(const SliceSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_upsample(const UpsampleSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_move_labels(const MoveLabelsSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_attention(const AttentionSpec&, const LaunchContext&);
 std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&, const LaunchContext&, Device&);
 // A visitor of Spec that makes these operations. Backends derive their visitor from it and add the other Specs.
@@ -63,6 +64,7 @@ struct MakeKernelOp {
   std::unique_ptr<Op> operator()(const ConcatSpec& s) const { return make_concat(s, context); }
   std::unique_ptr<Op> operator()(const SliceSpec& s) const { return make_slice(s, context); }
   std::unique_ptr<Op> operator()(const UpsampleSpec& s) const { return make_upsample(s, context); }
+  std::unique_ptr<Op> operator()(const MoveLabelsSpec& s) const { return make_move_labels(s, context); }
   std::unique_ptr<Op> operator()(const AttentionSpec& s) const { return make_attention(s, context); }
 };
 
