@@ -134,6 +134,14 @@ std::string layout_of(const ShardIndex& set) {
                      set.x.layout_decided_by);
 }
 
+std::string labels_of(const ShardIndex& set) {
+  if (!set.y.labels) return "targets " + set.y.target.str();
+  return fmt::format(
+      "{} classes{}{}", set.classes.count,
+      set.y.label_maps() ? fmt::format(" in label maps {} {}", set.y.target.str(), name_of(set.y.dtype)) : "",
+      set.y.ignore_label >= 0 ? fmt::format(", {} does not count", set.y.ignore_label) : "");
+}
+
 // Keys of [data].
 constexpr const char* view_keys[] = {"sample", "patch", "holdout", "lead", "window", "stride", "vocabulary"};
 
@@ -157,8 +165,7 @@ std::string describe_set(World& world, const ParsedArguments& parsed, Layout lay
       set.samples_are_views() ? " samples in " : " rows in ", set.shards.size(), set.sample.str(), name_of(set.x.dtype),
       layout_of(set),
       set.encoded() ? ", decoded from JPEG or PNG (the first one's size; data.resize and data.crop set it)" : "",
-      set.y.labels ? fmt::format("{} classes", set.classes.count) : "targets " + set.y.target.str(),
-      format_bytes(std::uint64_t(set.rows) * set.sample_bytes()), set.values.scale,
+      labels_of(set), format_bytes(std::uint64_t(set.rows) * set.sample_bytes()), set.values.scale,
       set.values.offset != 0 ? fmt::format(", offset {:g}", set.values.offset) : "",
       set.x.parts.empty() ? "" : " (of the first data set)");
   const std::string advice = block_shuffle_advice(set, ChunkOptions{}.cache_bytes);

@@ -129,6 +129,10 @@ std::vector<Flag> shard_flags() {
            .help = "measure mean and standard deviation of the transformed values, for a training with this "
                    "data.transform; the values are stored untransformed",
            .default_value = "none",
+           .group = group},
+          {.name = "ignore-label",
+           .value = "number",
+           .help = "label that does not count, 255 in many label maps; stored as the attribute ignore_label",
            .group = group}};
 }
 
@@ -187,6 +191,7 @@ PackOptions pack_options(const ParsedArguments& parsed) {
   out.overwrite = parsed.has("overwrite");
   out.transform =
       flag_choice(parsed, "transform", Choices<Transform>{{"none", Transform::none}, {"log1p", Transform::log1p}});
+  out.ignore_label = flag_number<std::int64_t>(parsed, "ignore-label", -1, at_least(0));
   const std::string codec = parsed.get("codec", "none");
   if (codec != "none") {
     std::optional<int> level;
@@ -205,7 +210,7 @@ PackOptions pack_options(const ParsedArguments& parsed) {
 PackReport pack_images_encoded(World& world, const ParsedArguments& parsed, const PackOptions& options) {
   const auto folder = expanded(parsed.list("x"));
   for (const char* other : {"y", "targets", "layout", "resize", "crop", "grey", "upright", "tokens", "context", "codec",
-                            "level", "chunk-rows", "transform"})
+                            "level", "chunk-rows", "transform", "ignore-label"})
     if (parsed.has(other)) fail(Exit::config, "command line: --encoded stores images as they are. remove --{}", other);
   std::error_code none;
   if (folder.size() != 1 || !std::filesystem::is_directory(folder[0], none))

@@ -21,6 +21,10 @@ void add_files(Keys& k) {
   k.push_back(text_key(MR_FIELD(data.y), names,
                        "name of the data set of labels or targets; several floating-point ones are concatenated to one "
                        "target"));
+  k.push_back(number_key(MR_FIELD(data.ignore_label), Range{.low = 0, .high = 2147483647},
+                         "label that does not count, neither in the loss nor in the accuracy, as negative labels never "
+                         "do: 255 in many label maps; auto: the files' attribute ignore_label, else none",
+                         double(ignore_label_from_files)));
 }
 
 // What a sample is.

@@ -129,6 +129,8 @@ Evaluation Evaluator::run() {
   Evaluation out;
   out.task = task_of(s_.spec);
   out.labels = out.task != Task::regression;
+  const ShardIndex& data = s_.data.valid;
+  if (data.y.label_maps() && !data.samples_are_views()) out.positions = data.y.target.rank > 2 ? "voxels" : "pixels";
   out.rows = std::int64_t(totals[3]);
   out.unread = std::int64_t(totals[4]);
   if (totals[4] > s_.config.data.skip_limit * double(s_.data.valid.rows))

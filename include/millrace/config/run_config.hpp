@@ -18,7 +18,7 @@ enum class Resume { automatic, must, never };
 enum class Shuffle { off, global, block };
 enum class Precision { fp32, bf16, fp16 };
 enum class DeviceChoice { automatic, cpu, cuda };
-enum class ModelName { mlp, resnet, gpt2, llama, vit, convnext, cosmoflow, hyperspectral, layers };
+enum class ModelName { mlp, resnet, gpt2, llama, vit, convnext, unet, cosmoflow, hyperspectral, layers };
 enum class ResNetStem { automatic, cifar, pool, imagenet };
 enum class Loss { automatic, cross_entropy, mse, mae, smooth_l1, binary_cross_entropy };
 enum class OptimizerName { sgd, adamw, lars, lamb };
@@ -49,6 +49,7 @@ struct DataFiles {
   std::vector<std::string> train, valid;  // HDF5 paths, globs or a synthetic data set
   std::string x = "x", y = "y";           // data sets of the samples and of the labels or targets
   DataOptions::Layout layout = DataOptions::Layout::automatic;
+  std::int64_t ignore_label = ignore_label_from_files;  // labels of this value do not count
 };
 
 // data.*: how stored values become values that the network takes.

@@ -39,13 +39,20 @@ void swap_bytes(void* data, std::size_t count, std::size_t element_bytes) {
   if (element_bytes == 8) all(std::uint64_t(0), [](std::uint64_t v) { return __builtin_bswap64(v); });
 }
 
-void labels_to_int32(const void* from, DType type, std::int64_t count, std::int32_t* to) {
+void labels_to_int32(const void* from, DType type, std::int64_t count, std::int64_t ignored, std::int32_t* to) {
+  constexpr std::int32_t largest = std::numeric_limits<std::int32_t>::max(), least = -largest - 1;
   visit(type, from, [&](const auto* values) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      const double v = as_double(values[i]);
-      if (v > std::numeric_limits<std::int32_t>::max() || v < std::numeric_limits<std::int32_t>::min())
-        fail(Exit::data, "label {:g} is not a class number", v);
-      to[i] = std::int32_t(v);
+    using T = std::remove_cvref_t<decltype(*values)>;
+    if constexpr (std::is_integral_v<T> && (sizeof(T) < 4 || std::is_same_v<T, std::int32_t>)) {
+      const std::int32_t none = ignored > largest ? -1 : std::int32_t(ignored);
+      for (std::int64_t i = 0; i < count; ++i) to[i] = values[i] == none ? -1 : std::int32_t(values[i]);
+    } else {
+      for (std::int64_t i = 0; i < count; ++i) {
+        const double v = as_double(values[i]);
+        const bool counts = v != double(ignored);
+        if (counts && (v > largest || v < least)) fail(Exit::data, "label {:g} is not a class number", v);
+        to[i] = counts ? std::int32_t(v) : -1;
+      }
     }
   });
 }

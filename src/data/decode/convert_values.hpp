@@ -10,8 +10,9 @@ namespace millrace {
 
 // Reverses the bytes of each of `count` elements of 2, 4 or 8 bytes, in place.
 void swap_bytes(void* data, std::size_t count, std::size_t element_bytes);
-// Integer labels of any width to int32. Error(data) for a label that does not fit.
-void labels_to_int32(const void* from, DType type, std::int64_t count, std::int32_t* to);
+// Integer labels of any width to int32. Labels that equal `ignored` become -1. Error(data) for a label that does not
+// fit.
+void labels_to_int32(const void* from, DType type, std::int64_t count, std::int64_t ignored, std::int32_t* to);
 void targets_to_float(const void* from, DType type, std::int64_t count, float* to);
 double value_at(const void* from, DType type, std::int64_t i);
 

@@ -21,14 +21,15 @@ std::vector<std::string> names_of(const std::string& list, const char* key) {
 }
 
 ConcatenatedSamples concatenate_samples(const std::vector<io::DatasetInfo>& x, Layout requested,
-                                        const std::optional<std::string>& attribute, const std::string& path) {
+                                        const std::optional<std::string>& attribute, const std::string& path,
+                                        const TargetRow& y) {
   ConcatenatedSamples out;
-  out.layout = sample_layout(shape_of(x[0].shape, 1), requested, attribute, path);
+  out.layout = sample_layout(shape_of(x[0].shape, 1), requested, attribute, path, y);
   if (x.size() == 1) return out;
   out.parts.push_back({x[0].name, out.layout.sample[-1]});
   for (std::size_t p = 1; p < x.size(); ++p) {
     const io::DatasetInfo &info = x[p], &first = x[0];
-    const SampleLayout one = sample_layout(shape_of(info.shape, 1), requested, attribute, path);
+    const SampleLayout one = sample_layout(shape_of(info.shape, 1), requested, attribute, path, y);
     const std::int64_t channels = one.sample[-1];
     if (info.shape[0] != first.shape[0])
       fail(Exit::data, "{}: '{}' has {} rows, '{}' {}. all data sets of data.x need the same number", path, info.name,
@@ -60,7 +61,7 @@ std::vector<ConcatenatedPart> concatenate_targets(const std::vector<io::DatasetI
   std::vector<ConcatenatedPart> out;
   for (const io::DatasetInfo& info : y) {
     const Shape row = shape_of(info.shape, 1);
-    if (holds_labels(info.dtype, row, fmt::format("{}: '{}'", path, info.name)))
+    if (holds_labels({info.dtype, row}, {}, fmt::format("{}: '{}'", path, info.name)))
       fail(Exit::data,
            "{}: '{}' holds integers. several data sets of data.y must be floating-point targets of a regression. name "
            "one data set, or store it as floating point",

@@ -20,7 +20,8 @@ struct ConcatenatedSamples {
   std::vector<ConcatenatedPart> parts;  // empty: one data set
 };
 ConcatenatedSamples concatenate_samples(const std::vector<io::DatasetInfo>& x, Layout requested,
-                                        const std::optional<std::string>& attribute, const std::string& path);
+                                        const std::optional<std::string>& attribute, const std::string& path,
+                                        const TargetRow& y);
 // The parts of concatenated targets. Error(data) unless all are floating point of one type.
 std::vector<ConcatenatedPart> concatenate_targets(const std::vector<io::DatasetInfo>& y, const std::string& path);
 

@@ -133,6 +133,7 @@ std::string serialize_index(const ShardIndex& d, std::string* tables) {
                  {"channels_first", d.x.channels_first},
                  {"layout_told_by", d.x.layout_decided_by},
                  {"labels", d.y.labels},
+                 {"ignore_label", d.y.ignore_label},
                  {"classes", d.classes.count},
                  {"class_names", d.classes.names},
                  {"mean", d.values.mean},
@@ -184,6 +185,7 @@ ShardIndex deserialize_index(const std::string& text, std::shared_ptr<const char
   d.x.channels_first = j.at("channels_first");
   d.x.layout_decided_by = j.at("layout_told_by");
   d.y.labels = j.at("labels");
+  d.y.ignore_label = j.at("ignore_label");
   d.classes.count = j.at("classes");
   j.at("class_names").get_to(d.classes.names);
   d.values.mean = j.at("mean").get<std::vector<double>>();

@@ -179,16 +179,16 @@ class PairImporter : public Importer {
     if (rows_ == 0) fail(Exit::data, "{} holds no rows", o.x[0]);
     if (x_[0]->row().rank == 0)
       fail(Exit::data, "{} holds single values, a sample needs at least one dimension", o.x[0]);
-    layout_ = layout_of(*x_[0], o.layout);
+    layout_ = layout_of(*x_[0], *y_[0], o.layout);
     for (const auto& x : x_) {
-      const SampleLayout other = layout_of(*x, o.layout);
+      const SampleLayout other = layout_of(*x, *y_[0], o.layout);
       if (other.channels_first != layout_.channels_first || other.stored != layout_.stored ||
           x->scale() != x_[0]->scale() || x->offset() != x_[0]->offset())
         fail(Exit::data,
              "{} and {} differ in their attributes layout or scale. make them equal, or pack the files separately",
              x->path(), x_[0]->path());
     }
-    holds_labels(y_[0]->dtype(), y_[0]->row(), y_[0]->path());
+    labels_ = holds_labels({y_[0]->dtype(), y_[0]->row()}, layout_.sample, y_[0]->path());
   }
   std::int64_t rows() const override { return rows_; }
   Shape sample() const override { return layout_.stored; }
@@ -199,7 +199,10 @@ class PairImporter : public Importer {
   std::vector<std::string> class_names() const override { return y_[0]->class_names(); }
   DType y_dtype() const override { return y_[0]->dtype(); }
   bool random_access() const override { return x_[0]->random_access(); }
-  Shape target() const override { return y_[0]->row().count() == 1 ? Shape{} : y_[0]->row(); }
+  Shape target() const override {
+    const Shape row = y_[0]->row();
+    return labels_ ? label_positions(row, layout_.sample) : row.count() == 1 ? Shape{} : row;
+  }
   void read(std::int64_t begin, std::int64_t count, void* x, void* y) const override {
     const std::size_t x_bytes = std::size_t(x_[0]->row().count()) * size_of(x_dtype()),
                       y_bytes = std::size_t(y_[0]->row().count()) * size_of(y_dtype());
@@ -226,8 +229,8 @@ class PairImporter : public Importer {
   }
 
  private:
-  static SampleLayout layout_of(const RowFile& x, Layout requested) {
-    return sample_layout(x.row(), requested, x.layout(), x.path());
+  static SampleLayout layout_of(const RowFile& x, const RowFile& y, Layout requested) {
+    return sample_layout(x.row(), requested, x.layout(), x.path(), {y.dtype(), y.row()});
   }
   // For tables: whether the first line was a header, and what y is.
   std::string describe_table() const {
@@ -235,7 +238,7 @@ class PairImporter : public Importer {
     if (header.empty()) return "";
     constexpr std::size_t max_length = 60;
     return fmt::format(", {}{}{}", header.substr(0, max_length), header.size() > max_length ? "..." : "",
-                       holds_labels(y_dtype(), y_[0]->row(), y_[0]->path()) ? ", y are labels" : ", y are targets");
+                       labels_ ? ", y are labels" : ", y are targets");
   }
   bool narrowed() const { return x_[0]->dtype() == DType::i64; }
 
@@ -253,6 +256,7 @@ class PairImporter : public Importer {
   }
 
   SampleLayout layout_;
+  bool labels_ = false;
   std::vector<std::unique_ptr<RowFile>> x_, y_;
   std::vector<std::int64_t> ends_;
   std::int64_t rows_ = 0;

@@ -142,6 +142,7 @@ class Packer {
   void check_target(const char* y, std::int64_t row, std::vector<double>& range) const {
     for (std::int64_t i = 0; i < std::max<std::int64_t>(1, in_.target().count()); ++i) {
       const double value = value_at(y, in_.y_dtype(), i);
+      if (labels() && value == double(options_.ignore_label)) continue;
       if (!std::isfinite(value))
         fail(Exit::data, "row {} has a target that is not finite. correct it, or leave the row out", row);
       range[0] = std::max(range[0], -value);
@@ -163,7 +164,7 @@ class Packer {
     classes_ = std::int64_t(largest) + 1;
   }
 
-  bool labels() const { return holds_labels(in_.y_dtype(), in_.target(), "y"); }
+  bool labels() const { return is_integer(in_.y_dtype()); }  // the importer has checked them
 
   void write(const PackSplit& part) {
     const std::int64_t per_shard =
@@ -257,6 +258,7 @@ class Packer {
     file.set("/", "scale", scale_);
     if (in_.offset() != 0) file.set("/", "offset", in_.offset());
     if (labels()) file.set("/", "classes", classes_);
+    if (labels() && options_.ignore_label >= 0) file.set("/", "ignore_label", options_.ignore_label);
     if (const auto names = in_.class_names(); !names.empty()) file.set("/", "class_names", join_class_names(names));
     file.set("/x", "mean", mean_);
     file.set("/x", "std", std_);

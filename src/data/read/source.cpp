@@ -48,7 +48,7 @@ void convert_targets(const ShardIndex& index, const Shard& shard, std::int64_t c
   if (index.y.big_endian) swap_bytes(y_stored, std::size_t(count), size_of(index.y.dtype));
   try {
     if (index.y.labels)
-      labels_to_int32(y_stored, index.y.dtype, count, static_cast<std::int32_t*>(y));
+      labels_to_int32(y_stored, index.y.dtype, count, index.y.ignore_label, static_cast<std::int32_t*>(y));
     else
       targets_to_float(y_stored, index.y.dtype, count, static_cast<float*>(y));
   } catch (const Error& e) {

@@ -19,7 +19,7 @@ bool same_storage(const SampleStorage& a, const SampleStorage& b) {
 
 bool same_storage(const TargetStorage& a, const TargetStorage& b) {
   return a.dtype == b.dtype && a.big_endian == b.big_endian && a.labels == b.labels && a.target == b.target &&
-         a.parts == b.parts;
+         a.ignore_label == b.ignore_label && a.parts == b.parts;
 }
 
 std::string samples_in_words(const ShardIndex& index, bool encoded) {
@@ -28,7 +28,8 @@ std::string samples_in_words(const ShardIndex& index, bool encoded) {
 }
 
 std::string targets_in_words(const ShardIndex& index) {
-  return fmt::format("{} {}", index.y.target.str(), name_of(index.y.dtype));
+  return fmt::format("{} {}{}", index.y.target.str(), name_of(index.y.dtype),
+                     index.y.ignore_label >= 0 ? fmt::format(" (ignoring {})", index.y.ignore_label) : "");
 }
 
 void require_same_metadata(const ShardIndex& out, const ShardIndex& metadata, const Shard& shard) {

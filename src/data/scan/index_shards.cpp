@@ -50,7 +50,11 @@ std::string describe_storage(const ShardIndex& index) {
 
 ShardIndex index_shards(World& world, const DataOptions& options) {
   options.view.check();
-  if (options.paths.size() == 1 && options.paths[0].rfind("synthetic:", 0) == 0) {
+  const bool synthetic = options.paths.size() == 1 && options.paths[0].rfind("synthetic:", 0) == 0;
+  if (options.ignore_label != ignore_label_from_files && (synthetic || options.view.sample != SampleKind::rows))
+    fail(Exit::config,
+         "data.ignore_label: only files with a row of y for each row of x hold such labels. remove the key");
+  if (synthetic) {
     if (options.view.sample != SampleKind::rows)
       fail(Exit::config, "data.sample: synthetic data consists of rows and has no array to cut samples from");
     return synthetic_index(options.paths[0]);

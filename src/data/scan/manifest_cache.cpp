@@ -20,16 +20,16 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr char magic[] = "millrace manifest 3\n";  // the number is the version of the format
+constexpr char magic[] = "millrace manifest 4\n";  // the number is the version of the format
 constexpr std::size_t magic_bytes = sizeof magic - 1;
 constexpr std::int64_t settled = 2'000'000'000;  // nanoseconds: the resolution of the coarsest file systems' clocks
 
 // All options that the metadata of a file depend on. The structured binding makes a new member a compile error here.
 std::string key_of(const DataOptions& options) {
-  const auto& [paths, x, y, layout, scale, offset, transform, decode, manifest_cache, view, validation_part, faults] =
-      options;
-  std::string key = fmt::format("{}|{}|{}|{}|{:g}|{:g}|{}|{}|{}", io::library_version(), x, y, int(layout), scale,
-                                offset, int(transform), decode.resize, decode.crop);
+  const auto& [paths, x, y, layout, scale, offset, transform, decode, manifest_cache, view, validation_part, faults,
+               ignore_label] = options;
+  std::string key = fmt::format("{}|{}|{}|{}|{:g}|{:g}|{}|{}|{}|{}", io::library_version(), x, y, int(layout), scale,
+                                offset, int(transform), decode.resize, decode.crop, ignore_label);
   for (const std::string& path : paths) key += fmt::format("|{}", fs::absolute(path).string());
   return key;
 }

@@ -98,13 +98,16 @@ void list_chunks(Shard& shard, const io::File& file, const io::DatasetInfo& info
 namespace {
 
 // Reads all labels. Only files of other programs need it: they have no attribute "classes".
-std::int64_t largest_label(const io::File& file, const std::string& name, const io::DatasetInfo& info) {
+std::int64_t largest_label(const io::File& file, const io::DatasetInfo& y, std::int64_t ignored) {
+  const std::int64_t labels = shape_of(y.shape, 1).count();  // of a row
+  const std::int64_t rows = std::max<std::int64_t>(1, (1 << 16) / labels);
   std::int64_t largest = -1;
-  std::vector<std::int64_t> block(1 << 16);
-  for (std::int64_t row = 0; row < info.shape[0]; row += std::int64_t(block.size())) {
-    const std::int64_t n = std::min<std::int64_t>(std::int64_t(block.size()), info.shape[0] - row);
-    file.read_rows(name, row, n, DType::i64, block.data());
-    largest = std::max(largest, *std::max_element(block.begin(), block.begin() + n));
+  std::vector<std::int64_t> block(std::size_t(rows * labels));
+  for (std::int64_t row = 0; row < y.shape[0]; row += rows) {
+    const std::int64_t n = std::min(rows, y.shape[0] - row);
+    file.read_rows(y.name, row, n, DType::i64, block.data());
+    for (std::int64_t i = 0; i < n * labels; ++i)
+      if (const std::int64_t label = block[std::size_t(i)]; label != ignored) largest = std::max(largest, label);
   }
   return largest;
 }
@@ -154,7 +157,8 @@ class FileScan {
       refuse_int64(path_, x_names_[i], x_[i].dtype);
     }
     const Layout requested = shard_.x_encoded ? Layout::channels_last : options_.layout;
-    const auto [layout, parts] = concatenate_samples(x_, requested, file_.get_string("/", "layout"), path_);
+    const auto [layout, parts] = concatenate_samples(x_, requested, file_.get_string("/", "layout"), path_,
+                                                     {y_[0].dtype, shape_of(y_[0].shape, 1)});
     out_.sample = layout.sample;
     out_.x.dtype = x_[0].dtype;
     out_.x.big_endian = x_[0].big_endian;
@@ -175,8 +179,8 @@ class FileScan {
       return;
     }
     y.target = shape_of(y_[0].shape, 1);
-    y.labels = holds_labels(y.dtype, y.target, fmt::format("{}: '{}'", path_, options_.y));
-    if (y.labels) y.target = Shape{};
+    y.labels = holds_labels({y.dtype, y.target}, out_.sample, fmt::format("{}: '{}'", path_, options_.y));
+    if (y.labels) y.target = label_positions(y.target, out_.sample);
     if (!y.labels && y.target.rank == 0) y.target = Shape{1};
   }
 
@@ -203,7 +207,13 @@ class FileScan {
   void set_classes() {
     out_.classes.names = parse_class_names(file_.get_string("/", "class_names").value_or(""));
     const auto stored = file_.get_int("/", "classes");
-    if (out_.y.labels) out_.classes.count = stored ? *stored : largest_label(file_, y_names_[0], y_[0]) + 1;
+    if (!out_.y.labels && options_.ignore_label != ignore_label_from_files)
+      fail(Exit::config, "data.ignore_label: {} of {} holds targets, not labels. remove the key", options_.y, path_);
+    if (!out_.y.labels) return;
+    std::int64_t& ignored = out_.y.ignore_label;
+    ignored = options_.ignore_label;
+    if (ignored == ignore_label_from_files) ignored = file_.get_int("/", "ignore_label").value_or(-1);
+    out_.classes.count = stored ? *stored : largest_label(file_, y_[0], ignored) + 1;
   }
 
   const std::string& path_;

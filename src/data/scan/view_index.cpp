@@ -66,9 +66,7 @@ void add_scene(ShardIndex& one, Shard& shard, const io::File& file, const DataOp
   const io::DatasetInfo y = require_readable_dataset(file, options.y, "data.y");
   const std::int64_t side = options.view.patch;
   const Shape map = shape_of(y.shape, 0);
-  const bool integers = y.dtype == DType::u8 || y.dtype == DType::i8 || y.dtype == DType::u16 ||
-                        y.dtype == DType::i16 || y.dtype == DType::i32 || y.dtype == DType::i64;
-  if (shard.array.rank != 3 || map.rank != 2 || !integers)
+  if (shard.array.rank != 3 || map.rank != 2 || !is_integer(y.dtype))
     fail(Exit::data,
          "{}: data.sample = patch needs a scene of height, width and channels as '{}', here {}, and a map of integers "
          "as '{}', here {} {}",

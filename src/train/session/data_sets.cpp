@@ -30,6 +30,7 @@ DataOptions data_options(const DataConfig& c, const std::vector<std::string>& pa
   out.view = c;
   out.validation_part = validation && c.holdout > 0;
   out.faults = c;
+  out.ignore_label = c.ignore_label;
   return out;
 }
 
@@ -147,7 +148,12 @@ DataSets index_data_sets(World& world, const RunConfig& config, bool training, c
     fail(Exit::config,
          "data.resize and data.crop need encoded images, but the samples are arrays of {} values. remove both keys",
          reference.sample.str());
-  if (c.augment && training) {
+  if ((c.resize > 0 || c.crop > 0) && reference.y.label_maps())
+    fail(Exit::config,
+         "data.resize and data.crop would resize the images, but not their label maps of {}. remove both keys, and "
+         "store images of that size",
+         reference.y.target.str());
+  if (c.augment && training && !reference.y.label_maps()) {  // of those, the input pass moves images and labels
     sets.train.decode.min_area = c.random_resized_crop;
     sets.train.decode.seed = config.run.seed;
   }

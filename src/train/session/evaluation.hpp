@@ -10,9 +10,10 @@ namespace millrace {
 // The result of one evaluation of the validation data.
 struct Evaluation {
   double loss = 0, top1 = 0, top5 = 0;  // NaN: there is no top5 for Task::binary
-  std::int64_t rows = 0;                // samples, or their labels, that were evaluated
+  std::int64_t rows = 0;                // labels that were counted: one a sample, or one for each position
   std::int64_t unread = 0;              // samples that could not be read and were skipped (data.on_error)
   bool labels = true;
+  const char* positions = "";  // what has a label, if it is not the sample: pixels or voxels
   Task task = Task::classes;
   std::vector<MetricValue> metrics = {};  // beyond loss, top1 and top5
   std::vector<ClassCounts> classes = {};  // empty: they were not counted

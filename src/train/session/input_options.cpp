@@ -158,7 +158,7 @@ InputSpec input_spec(const DataConfig& feed, const ShardIndex& data, std::uint64
   if (feed.augment) require_room(feed, data);
   // For encoded images the loader's workers do the random resized crop while decoding. The input pass then does the
   // rest of the augmentation.
-  const bool cut = feed.augment && feed.random_resized_crop > 0 && data.encoded();
+  const bool cut = feed.augment && feed.random_resized_crop > 0 && data.encoded() && !data.y.label_maps();
   s.crop_pad = feed.augment && !cut ? feed.crop_pad : 0;
   s.flip = feed.augment && feed.flip;
   s.cutout = feed.augment ? feed.cutout : 0;

@@ -20,6 +20,7 @@ struct DecodeOptions {
   std::uint64_t seed = 0;   // of the random crop
 };
 
+constexpr std::int64_t ignore_label_from_files = -1;                            // use the files' ignore_label, or none
 constexpr double offset_from_files = -std::numeric_limits<double>::infinity();  // use the files' offset, or 0
 
 struct DataOptions {
@@ -35,6 +36,7 @@ struct DataOptions {
   SampleView view = {};
   bool validation_part = false;  // view.holdout > 0: use the pixels that are held out for validation, not the others
   FaultOptions faults = {};
+  std::int64_t ignore_label = ignore_label_from_files;  // labels of this value do not count
 };
 
 }  // namespace millrace

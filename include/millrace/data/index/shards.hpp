@@ -42,7 +42,10 @@ struct TargetStorage {
   bool big_endian = false;
   bool labels = true;                   // true: class numbers, integers. false: floating-point targets of a regression
   Shape target;                         // of one row: () for one label a row; the positions if each has a label
+  std::int64_t ignore_label = -1;       // labels of this value do not count, like negative ones; -1: no such value
   std::vector<ConcatenatedPart> parts;  // empty: one data set
+
+  bool label_maps() const { return labels && target.rank > 0; }  // a label at each position of a sample
 };
 
 struct Classes {

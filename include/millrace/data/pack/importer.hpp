@@ -21,7 +21,7 @@ class Importer {
   virtual std::optional<double> scale() const { return std::nullopt; }  // if the input has its own
   virtual double offset() const { return 0; }                           // added to value * scale
   virtual DType y_dtype() const = 0;
-  virtual Shape target() const = 0;                                    // shape of a row of y; () for labels
+  virtual Shape target() const = 0;  // of a row of y; (): one label; labels: of their map
   virtual std::vector<std::string> class_names() const { return {}; }  // by label; empty: the input has none
   virtual void read(std::int64_t begin, std::int64_t count, void* x, void* y) const = 0;  // consecutive rows
   virtual bool random_access() const { return false; }  // reading a row takes the same time in any order

@@ -25,6 +25,7 @@ struct PackOptions {
   bool overwrite = false;
   std::optional<io::Encoder> codec = {};  // compresses x in chunks; none: contiguous
   std::int64_t chunk_rows = 0;            // rows per chunk; 0: as many as fit into 16 KiB, at least one
+  std::int64_t ignore_label = -1;         // labels of this value are no class; -1: no such value
   Transform transform = Transform::none;  // mean and std are those of transformed values; values are stored unchanged
 };
 
@@ -38,9 +39,9 @@ struct PackReport {
 };
 
 // Collective. Attributes of the root group: format ("millrace-1"), layout ("channels_last" | "channels_first"),
-// classes, class_names, scale, offset (if not 0); of x: mean and std (per channel, of transform(value * scale +
-// offset)), transform. The data set row_crc32c has the checksums of the rows (row_checksums.hpp). Shards are written
-// under .tmp names and renamed when all are complete; a full disk leaves no shard behind.
+// classes, class_names, ignore_label, scale, offset (if not 0); of x: mean and std (per channel, of transform(value *
+// scale + offset)), transform. The data set row_crc32c has the checksums of the rows (row_checksums.hpp). Shards are
+// written under .tmp names and renamed when all are complete; a full disk leaves no shard behind.
 PackReport pack(World&, const Importer&, const PackOptions&);
 
 // Collective. Packs a folder of images by class without decoding them: x is uint8 [bytes]; x_offsets is int64 [rows +
