@@ -21,9 +21,9 @@ void add_resnet(Keys& k) {
                          "resnet: first layers. cifar: 3x3 convolution; pool: the same and max-pooling by 2; imagenet: "
                          "7x7 convolution with stride 2 and max-pooling; auto: by model.depth and image size"));
   k.push_back(number_key(MR_FIELD(model.width), between(1, max_width),
-                         "resnet, convnext: channels of the first stage; cosmoflow: of the first layer; gpt2, llama, "
-                         "vit: of a token. auto: 16 for a resnet in CIFAR style, 64 in ImageNet style, 32 for "
-                         "cosmoflow; of the others, as model.size has it",
+                         "resnet, convnext, unet: channels of the first stage; cosmoflow: of the first layer; gpt2, "
+                         "llama, vit: of a token. auto: 16 for a resnet in CIFAR style, 64 in ImageNet style; 64 for a "
+                         "unet, 32 with volumes; 32 for cosmoflow; of the others, as model.size has it",
                          auto_is_zero));
 }
 
@@ -46,7 +46,9 @@ void add_transformers(Keys& k) {
                        "gpt2: tiny, 124M, 350M, 774M or 1558M; llama: tiny, 1.1B, 7B or 8B; vit: tiny, small or base; "
                        "convnext: tiny; auto: tiny"));
   k.push_back(number_key(MR_FIELD(model.blocks), between(1, 2000),
-                         "gpt2, llama, vit: number of blocks; auto: as model.size has it", auto_is_zero));
+                         "gpt2, llama, vit: number of blocks; unet: number of poolings. auto: as model.size has it; 4 "
+                         "for a unet, 3 with volumes",
+                         auto_is_zero));
   k.push_back(number_key(MR_FIELD(model.heads), between(1, max_width),
                          "gpt2, llama, vit: heads of the attention; auto: as model.size has it", auto_is_zero));
   k.push_back(number_key(MR_FIELD(model.key_heads), between(1, max_width),
@@ -157,6 +159,7 @@ void add_model_keys(Keys& k) {
                                             {"convnext", ModelName::convnext},
                                             {"cosmoflow", ModelName::cosmoflow},
                                             {"hyperspectral", ModelName::hyperspectral},
+                                            {"unet", ModelName::unet},
                                             {"layers", ModelName::layers}},
                          "kind of network; layers: the network is written out under model.layers"));
   add_resnet(k);

@@ -41,8 +41,8 @@ struct Scope {
 
 class TextNetwork {
  public:
-  TextNetwork(GraphBuilder& g, const ModelSpec& spec) : g_(g), spec_(spec) {
-    for (const std::string& text : written_layers(spec)) lines_.emplace_back(text);
+  TextNetwork(GraphBuilder& g, const ModelSpec& spec, const Shape& src) : g_(g), spec_(spec) {
+    for (const std::string& text : written_layers(spec, src)) lines_.emplace_back(text);
     close_blocks();
   }
 
@@ -164,7 +164,7 @@ class TextNetwork {
 int build_layers(GraphBuilder& g, int src, const ModelSpec& spec) {
   if (spec.name == "layers" && spec.layers.empty())
     fail(Exit::config, "model.name: layers needs lines `model.layers = ...`, one for each layer");
-  return TextNetwork(g, spec).build(src);
+  return TextNetwork(g, spec, g.shape(src)).build(src);
 }
 
 }  // namespace millrace

@@ -38,7 +38,7 @@ Window window(TextLine& line, const std::string& kernel, int rank, std::int64_t 
   return w;
 }
 
-int make_window_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src) {
+int make_window_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src, const ModelSpec& spec) {
   const int rank = g.shape(src).spatial_rank();
   if (rank < 1)
     line.refuse(fmt::format("needs spatial dimensions, but its input has the shape {}", g.shape(src).str()));
@@ -47,7 +47,8 @@ int make_window_layer(GraphBuilder& g, TextLine& line, const std::string& name, 
     const Window w = window(line, line.word(0, "a kernel"), rank, 0);
     return g.pool(name, src, line.kind == "maxpool" ? PoolSpec::Kind::max : PoolSpec::Kind::average, w);
   }
-  const std::int64_t channels = line.number(line.word(0, "a number of channels"), "number of channels");
+  const std::string& width = line.word(0, "a number of channels");
+  const std::int64_t channels = width == "outputs" ? spec.outputs : line.number(width, "number of channels");
   const Window w = window(line, line.words.size() > 1 ? line.words[1] : "1", rank, 1);
   const std::int64_t groups = line.option("groups", 1);
   if (channels < 1 || groups < 1) line.refuse("channels and groups must be at least 1");
@@ -193,7 +194,7 @@ int make_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src
   if (kind == "embedding") return make_embedding(g, line, name, src, spec);
   if (src == Graph::x) line.refuse("the samples are tokens, which only `embedding WIDTH` accepts");
   if (kind == "conv" || kind == "convt" || kind == "maxpool" || kind == "avgpool" || kind == "globalpool")
-    return make_window_layer(g, line, name, src);
+    return make_window_layer(g, line, name, src, spec);
   if (kind == "batchnorm" || kind == "layernorm" || kind == "rmsnorm" || kind == "groupnorm" || kind == "instancenorm")
     return make_norm(g, line, name, src);
   if (const auto* activation = find_activation(kind)) return g.activation(name, src, activation->kind);

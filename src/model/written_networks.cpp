@@ -1,5 +1,6 @@
 // Networks of the zoo that are written in the text form: GPT-2 (Radford et al. 2019), Llama (Touvron et al. 2023), the
-// vision transformer (Dosovitskiy et al. 2021) and ConvNeXt (Liu et al. 2022). Initial values are those of the papers.
+// vision transformer (Dosovitskiy et al. 2021), ConvNeXt (Liu et al. 2022) and U-Net (Ronneberger et al. 2015). Initial
+// values are those of the papers, for U-Net PyTorch's.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -182,6 +183,46 @@ std::vector<std::string> convnext(const ModelSpec& spec) {
   return out.lines;
 }
 
+void double_conv(Lines& out, const std::string& name, std::int64_t middle, std::int64_t width) {
+  out.add("conv {} 3 pad=same as={}.double_conv.0", middle, name);
+  out.add("batchnorm as={}.double_conv.1", name);
+  out.add("relu");
+  out.add("conv {} 3 pad=same as={}.double_conv.3", width, name);
+  out.add("batchnorm as={}.double_conv.4", name);
+}
+
+// With the names of the implementation that is used most, github.com/milesial/Pytorch-UNet with bilinear=True. Its
+// norms, padding and linear interpolation differ from the article.
+std::vector<std::string> unet(const ModelSpec& spec, const Shape& input) {
+  const bool volume = input.spatial_rank() > 2;
+  const std::int64_t levels = spec.blocks > 0 ? spec.blocks : volume ? 3 : 4;
+  const std::int64_t width = spec.width > 0 ? spec.width : volume ? 32 : 64;
+  for (int axis = 1; axis + 1 < input.rank; ++axis)
+    if (levels > 30 || input[axis] % (std::int64_t(1) << levels) != 0)
+      fail(Exit::config,
+           "model.name: a unet halves its input {} times (model.blocks), but the samples are {}: {} is not a multiple "
+           "of 2^{}. store padded samples, set data.subvolume, or lower model.blocks",
+           levels, input.str().substr(input.str().find('x') + 1), input[axis], levels);
+  Lines out;
+  double_conv(out, "inc", width, width);
+  out.add("relu as=x1");
+  for (std::int64_t level = 1; level <= levels; ++level) {
+    const std::int64_t wide = (width << level) / (level == levels ? 2 : 1);
+    out.add("maxpool 2");
+    double_conv(out, fmt::format("down{}.maxpool_conv.1", level), wide, wide);
+    out.add("relu as=x{}", level + 1);
+  }
+  for (std::int64_t up = 1; up <= levels; ++up) {
+    const std::int64_t middle = width << (levels - up);
+    out.add("upsample 2 mode=linear as=up{}", up);
+    out.add("concat up{} from=x{}", up, levels + 1 - up);
+    double_conv(out, fmt::format("up{}.conv", up), middle, up == levels ? width : middle / 2);
+    out.add("relu");
+  }
+  out.add("conv outputs bias=on as=outc.conv");
+  return out.lines;
+}
+
 }  // namespace
 
 // The probability rises linearly with the depth (Huang et al. 2016), from 0 in the first block.
@@ -190,13 +231,14 @@ std::string ModelSpec::drop_path_line(std::int64_t block, std::int64_t count) co
   return fmt::format("droppath {}", float(drop_path * double(block) / double(count - 1)));
 }
 
-std::vector<std::string> written_layers(const ModelSpec& spec) {
+std::vector<std::string> written_layers(const ModelSpec& spec, const Shape& input) {
   if (spec.name == "layers") return spec.layers;
   if (spec.name == "gpt2") return gpt2(spec);
   if (spec.name == "llama") return llama(spec);
   if (spec.name == "vit") return vit(spec);
   if (spec.name == "cosmoflow") return cosmoflow_layers(spec);
   if (spec.name == "hyperspectral") return hyperspectral_layers(spec);
+  if (spec.name == "unet") return unet(spec, input);
   return convnext(spec);
 }
 

@@ -16,13 +16,19 @@ static void require_outputs(const Shape& made, const Shape& y, const ModelSpec& 
     needed.dims[std::size_t(needed.rank++)] = spec.outputs;
   }
   if (made == needed) return;
-  fail(Exit::config,
-       "model: the result of the last layer has the shape {}, but the data needs {} ({}). end with `linear {}{}`",
-       made.str(), needed.str(),
-       spec.pointwise_loss ? "rows x features of a target"
-       : y.rank > 1        ? "rows x positions x classes"
-                           : "rows x classes",
-       spec.outputs, needed.rank > 2 ? " axis=last" : "");
+  const bool maps = y.rank > 1 && !spec.pointwise_loss && !spec.tokens;  // a label at each position of an image
+  fail(
+      Exit::config,
+      "model: the result of the last layer has the shape {}, but the data needs {} ({}). end with `{} {}{}`{}",
+      made.str(), needed.str(),
+      spec.pointwise_loss ? "rows x features of a target"
+      : y.rank > 1            ? "rows x positions x classes"
+                              : "rows x classes",
+      maps ? "conv" : "linear", spec.outputs,
+      maps              ? " 1 bias=on"
+      : needed.rank > 2 ? " axis=last"
+                        : "",
+      spec.pointwise_loss && made.rank > 2 ? ". maps of labels are stored as integers, not as floating point" : "");
 }
 
 // Backward would begin at such a result with a gradient that nobody has computed.
@@ -53,6 +59,9 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
     fail(Exit::config,
          "model.name: {} needs tokens with a label each. set data.sample = tokens and data.token_labels = every",
          spec.name);
+  if (spec.name == "unet" && (spec.pointwise_loss || y.rank == 1))
+    fail(Exit::config, "model.name: unet needs a label at each position, stored as maps of integers. data.y holds {}",
+         spec.pointwise_loss ? "floating-point targets" : "one label a row");
   const int input = spec.tokens ? Graph::x : builder.input(spec.input);
   int out = -1;
   if (spec.name == "mlp")
@@ -61,6 +70,7 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
     out = build_resnet(builder, input, spec);
   else
     out = build_layers(builder, input, spec);
+  if (batch.labels && y.rank > 1 && !spec.tokens) y = builder.shape(builder.move_labels(spec.input));
   require_outputs(builder.shape(out), y, spec);
   if (spec.pointwise_loss)
     builder.loss({.kind = *spec.pointwise_loss, .src = {}, .beta = spec.beta}, out);

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The networks for tokens and images, with the configurations in inputs/: they train, stop, resume and are evaluated
 # like the others.
-# Usage: networks_test.sh MILLRACE MPIEXEC language|images
+# Usage: networks_test.sh MILLRACE MPIEXEC language|images|pixels|voxels
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 
@@ -50,5 +50,42 @@ case_images() {
     --model.width 8 --model.patch 2
   expect_line 'validation loss'
 }
+
+# train_unet CONFIG SHAPE UNIT OTHERS...: U-Net on samples with a label at each position, on one and on two ranks, and resumed.
+train_unet() {
+  local data=synthetic:images:rows=160,seed=3,shape=$2,classes=2,labels=pixel config=$1 unit=$3 loss ranks steps
+  shift 3
+  set -- train -c "$root/inputs/$config.cfg" --data.train "$data" --model.width 4 --optim.lr 1e-2 \
+    --train.global_batch 8 --optim.warmup 0 --optim.schedule constant --run.threads 1 "$@"
+  for ranks in 1 2; do
+    expect_exit 0 run_on $ranks "$@" --data.valid "$data" --model.blocks 2 --run.dir on$ranks --train.steps 60
+    expect_line "validation loss .*, top-1 .* of [0-9]+ $unit\$"
+    loss=$(summary on$ranks valid_loss)
+    expect_number "loss of $unit on $ranks ranks" "$loss" "<" 0.6  # ln(2) is 0.69
+  done
+  for steps in 25 60; do
+    expect_exit 0 run_on 2 "$@" --data.valid "$data" --model.blocks 2 --run.dir parts --train.steps $steps
+  done
+  expect_same_metrics on2 parts
+  cp "$(newest_checkpoint on2)" model.h5
+  expect_exit 0 run_on 1 eval model.h5 --data.train gone.h5
+  expect_line "validation loss $(LC_ALL=C printf %.4f "$loss").* of [0-9]+ $unit\$"
+  expect_exit 2 run_on 1 "$@" --run.dir other --train.evaluate off --model.blocks 6
+  expect_line 'model\.name: a unet halves its input 6 times \(model\.blocks\)'
+  set -- "$@" --model.blocks 2
+  expect_exit 2 run_on 1 "$@" --run.dir other --train.evaluate off --model.name mlp
+  expect_line 'end with .conv 2 1 bias=on'
+  expect_exit 3 run_on 2 "$@" --run.dir other --data.valid "${data/classes=2/classes=4}"
+  expect_line 'data\.valid contains label 3, but data\.train has only 2 classes'
+}
+
+case_pixels() {
+  train_unet brain-slices 16x20x3 pixels --data.crop_pad 1 --data.cutout 3
+  expect_exit 2 run_on 1 train -c "$root/inputs/brain-slices.cfg" --data.train synthetic:images:rows=8,shape=16x16x1 \
+    --train.evaluate off
+  expect_line 'unet needs a label at each position.* one label a row'
+}
+
+case_voxels() { train_unet brain-boxes 10x12x12x2 voxels --data.subvolume 8 8 8; }
 
 run_case "$3"

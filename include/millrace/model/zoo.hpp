@@ -9,14 +9,15 @@
 namespace millrace {
 
 struct ModelSpec {
-  std::string name = "mlp";  // mlp, resnet, gpt2, llama, vit, convnext, cosmoflow, hyperspectral or layers
+  std::string name = "mlp";  // mlp, resnet, gpt2, llama, vit, convnext, unet, cosmoflow, hyperspectral or layers
   std::int64_t depth = 20, width = 0;
   std::string stem = "auto";
   std::vector<std::int64_t> hidden;
   Activation activation = Activation::relu;
   float dropout = 0, label_smoothing = 0;
   std::vector<std::string> layers;
-  // gpt2, llama, vit, convnext: a size of the articles, and what differs from it. 0: as that size has it.
+  // gpt2, llama, vit, convnext: a size of the articles, and what differs from it. 0: as that size has it. unet: blocks
+  // are the poolings.
   std::string size = "auto";
   std::int64_t blocks = 0, heads = 0, key_heads = 0, feed_forward = 0, patch = 0;
   double rotary_base = 10000, drop_path = 0;
@@ -35,7 +36,7 @@ struct ModelBatch {
   std::int64_t rows = 0;
   Shape sample;  // without the rows; channels last
   DType x_dtype = DType::u8;
-  Shape target;  // without the rows; () for labels
+  Shape target;  // without the rows; () for one label a row
   bool labels = true;
 };
 
@@ -47,7 +48,8 @@ int build_mlp(GraphBuilder&, int src, const ModelSpec&);
 int build_resnet(GraphBuilder&, int src, const ModelSpec&);
 // From written_layers().
 int build_layers(GraphBuilder&, int src, const ModelSpec&);
-// The lines of text of a network that is written in them, one for each layer. See docs/reference/networks.md.
-std::vector<std::string> written_layers(const ModelSpec&);
+// The lines of text of a network that is written in them, one for each layer. See docs/reference/networks.md. input:
+// the shape of what the first line reads.
+std::vector<std::string> written_layers(const ModelSpec&, const Shape& input);
 
 }  // namespace millrace
