@@ -81,6 +81,12 @@ void Evaluator::add_metrics(Evaluation& out) {
   out.metrics = regression_metrics(values, double(out.rows) * double(s_.spec.model.outputs));
 }
 
+// What has a label, if it is not the sample.
+static const char* labelled_positions(const ShardIndex& data) {
+  if (!data.y.label_maps() || data.samples_are_views()) return "";
+  return data.y.target.rank > 2 ? "voxels" : "pixels";
+}
+
 Evaluation Evaluator::run() {
   const watchdog::PartScope part(watchdog::Part::evaluation);
   const Sampler& order = *s_.batching.valid_order;
@@ -129,8 +135,7 @@ Evaluation Evaluator::run() {
   Evaluation out;
   out.task = task_of(s_.spec);
   out.labels = out.task != Task::regression;
-  const ShardIndex& data = s_.data.valid;
-  if (data.y.label_maps() && !data.samples_are_views()) out.positions = data.y.target.rank > 2 ? "voxels" : "pixels";
+  out.positions = labelled_positions(s_.data.valid);
   out.rows = std::int64_t(totals[3]);
   out.unread = std::int64_t(totals[4]);
   if (totals[4] > s_.config.data.skip_limit * double(s_.data.valid.rows))
