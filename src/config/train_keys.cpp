@@ -210,6 +210,12 @@ void add_train_keys(Keys& k) {
                          "micro-batches; a rank with several of them accumulates their gradients. Smaller values need "
                          "less memory; auto: global_batch / ranks, or an eighth of that unless train.balance = even",
                          auto_is_zero));
+  k.push_back(choice_key(
+      MR_FIELD(train.recompute),
+      Choices<Recompute>{{"off", Recompute::off}, {"selective", Recompute::selective}, {"full", Recompute::full}},
+      "what the backward pass computes again in place of keeping it in memory. off: nothing; selective: results of "
+      "norms, activations and gates, which costs little time; full: all but a few results of the network, which costs "
+      "up to a second forward pass. The losses stay the same (millrace plan shows the memory)"));
   k.push_back(text_key(MR_FIELD(train.balance), "even, auto or file",
                        "how micro-batches are split over the ranks. even: equally; auto: slower ranks get fewer, by "
                        "their speed measured during the run; the shares.jsonl of a run: exactly as in that run"));

@@ -212,7 +212,7 @@ std::unique_ptr<Op> make_linear(const LinearSpec& spec) {
                             .dst = spec.dst().count(),
                             .weight = {spec.weight().count()},
                             .keeps_src = true,
-                            .keeps_dst = spec.activation != Activation::none && !backward_reads_src(spec.activation),
+                            .keeps_dst = spec.keeps_dst(),
                             .infer = spec.mode == Mode::infer};
   if (!wants_narrow_linear(spec) || (spec.dtype == DType::bf16 && onednn::has_bf16()))
     return native_or_emulated<Linear>(spec, fmt::format("linear {} -> {}", spec.src.str(), spec.out_features), tensors);

@@ -1,6 +1,6 @@
-// compile_graph(): from a graph to prepared operations and a memory plan. Node i of n runs forward at time i and
-// backward at time 2n - 1 - i. Each buffer is a region that is in use from its first writer to its last reader. Regions
-// that are never in use at the same time share memory.
+// compile_graph(): from a graph to prepared operations and a memory plan. Node i of n runs forward at time i; the steps
+// of the backward pass follow (BackwardSchedule). Each buffer is a region that is in use from its first writer to its
+// last reader. Regions that are never in use at the same time share memory.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -17,11 +17,6 @@ std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignm
 
 bool is_loss(const Node& node) { return node.dst < 0; }
 
-template <class Member>
-bool keeps(const Spec& spec, Member member) {
-  return std::visit(member, spec);
-}
-
 // Calls f(value, index) for every pass that adds a gradient.
 template <class F>
 void each_add_pass(const CompiledGraph& compiled, const F& f) {
@@ -36,118 +31,172 @@ void each_add_pass(const CompiledGraph& compiled, const F& f) {
 class Planner {
  public:
   explicit Planner(CompiledGraph& out)
-      : out_(out), n_(int(out.graph.nodes.size())), train_(out.graph.mode == Mode::train) {}
+      : out_(out),
+        graph_(out.graph),
+        schedule_(out.schedule),
+        n_(int(graph_.nodes.size())),
+        value_uses_(graph_.values.size()) {}
 
   void plan() {
-    const Graph& graph = out_.graph;
-    const std::size_t values = graph.values.size();
+    const std::size_t values = graph_.values.size();
     out_.value_region.assign(values, -1);
     out_.diff_region.assign(values, -1);
     out_.extra_region.assign(values, -1);
     out_.saved_region.assign(std::size_t(n_), -1);
+    find_uses();
     for (std::size_t v = 3; v < values; ++v) plan_value(int(v));
     std::size_t workspace = 0;
-    for (int i = 0; i < n_; ++i) {
-      const MemoryRequirements needs = out_.ops[std::size_t(i)]->memory_requirements();
-      workspace = std::max(workspace, needs.workspace);
-      if (needs.saved)
-        out_.saved_region[std::size_t(i)] =
-            add(graph.nodes[std::size_t(i)].name + ".saved", needs.saved, i, backward_time(i));
-      out_.packed_weight_offset.push_back(needs.packed_weights > 0 ? std::optional(out_.plan.packed_weight_bytes)
-                                                                   : std::nullopt);
-      out_.plan.packed_weight_bytes += aligned(needs.packed_weights);
-    }
+    for (int i = 0; i < n_; ++i) workspace = std::max(workspace, plan_node(i));
     for (const auto& adder : out_.gradient_adders)
       if (adder) workspace = std::max(workspace, adder->memory_requirements().workspace);
-    if (workspace) out_.workspace_region = add("workspace", workspace, 0, 2 * n_ - 1);
+    if (workspace) out_.workspace_region = add("workspace", workspace, {0, schedule_.end_time - 1});
+    std::int64_t stats = 0;
+    for (const RunningStats& of : graph_.stats) stats = std::max(stats, 2 * of.channels);
+    if (stats > 0 && schedule_.recomputed_count() > 0)
+      out_.unused_stats_region =
+          add("recomputed statistics", std::size_t(stats) * sizeof(float), {n_, schedule_.end_time - 1});
     out_.plan.arena_bytes = place_regions(out_.plan.regions);
   }
 
  private:
-  int backward_time(int node) const { return train_ ? 2 * n_ - 1 - node : node; }
-
-  int add(const std::string& name, std::size_t bytes, int first, int last) {
-    out_.plan.regions.push_back({name, aligned(bytes), 0, first, last});
+  int add(const std::string& name, std::size_t bytes, Lifetime use, std::optional<Lifetime> again = {}) {
+    out_.plan.regions.push_back({name, aligned(bytes), 0, use.first, use.last, again});
     return int(out_.plan.regions.size()) - 1;
+  }
+
+  struct Uses {
+    Lifetime use{-1, -1};
+    std::optional<Lifetime> again;
+    void touch(int time) {
+      if (again)
+        again->last = std::max(again->last, time);
+      else
+        use.last = std::max(use.last, time);
+    }
+  };
+
+  // When each value is in use: from the node that writes it to its last reader, and again if it is recomputed.
+  void find_uses() {
+    const auto uses = [&](int value) -> Uses& { return value_uses_[std::size_t(value)]; };
+    for (int i = 0; i < n_; ++i) {
+      const Node& node = graph_.nodes[std::size_t(i)];
+      for (const int v : forward_reads(graph_, node)) uses(v).touch(i);
+      if (node.dst >= 0) uses(node.dst).use = {i, i};
+    }
+    for (std::size_t k = 0; k < schedule_.steps.size(); ++k) {
+      const auto& [index, work] = schedule_.steps[k];
+      const Node& node = graph_.nodes[std::size_t(index)];
+      const int time = n_ + int(k);
+      const bool recompute = work == NodeWork::recompute;
+      for (const int v : recompute ? forward_reads(graph_, node) : backward_reads(graph_, node)) uses(v).touch(time);
+      if (recompute) uses(node.dst).again = {time, time};
+    }
   }
 
   // The source of a node that only changes its extents; -1: the node does more, or reads the batch. The source comes
   // before the result, so it is planned already.
   int reshaped(int producer) const {
-    const Node& node = out_.graph.nodes[std::size_t(producer)];
+    const Node& node = graph_.nodes[std::size_t(producer)];
     return std::holds_alternative<ReshapeSpec>(node.spec) && node.src[0] > Graph::ids ? node.src[0] : -1;
   }
-  int use_from(int number, int first, int last) {
+  // Region `number` is in use at these times too.
+  int use_also(int number, Lifetime use, std::optional<Lifetime> again = {}) {
     Region& region = out_.plan.regions[std::size_t(number)];
-    region.first = std::min(region.first, first);
-    region.last = std::max(region.last, last);
+    region.first = std::min(region.first, use.first);
+    region.last = std::max(region.last, use.last);
+    if (region.again && again)
+      region.again = {std::min(region.again->first, again->first), std::max(region.again->last, again->last)};
+    else if (again)
+      region.again = again;
     return number;
   }
 
   void plan_value(int v) {
-    const Graph& graph = out_.graph;
-    const Value& value = graph.values[std::size_t(v)];
-    int producer = -1, last = -1, last_user = -1, users = 0;
-    for (int i = 0; i < n_; ++i) {
-      const Node& node = graph.nodes[std::size_t(i)];
-      if (node.dst == v) {
-        producer = i;
-        last = std::max(last, i);
-        if (keeps(node.spec, [](const auto& s) { return s.keeps_dst; })) last = std::max(last, backward_time(i));
-      }
-      for (int s : node.src) {
-        if (s != v) continue;
-        ++users;
-        last_user = i;
-        last = std::max(last, i);
-        if (keeps(node.spec, [](const auto& spec) { return spec.keeps_src; })) last = std::max(last, backward_time(i));
-      }
-    }
+    const int producer = graph_.producer(v);
     if (producer < 0) return plan_shared(v);
+    const Value& value = graph_.values[std::size_t(v)];
     const std::size_t bytes = std::size_t(value.shape.count()) * size_of(value.dtype);
-    const auto* norm = std::get_if<BatchNormSpec>(&graph.nodes[std::size_t(producer)].spec);
+    const auto* norm = std::get_if<BatchNormSpec>(&graph_.nodes[std::size_t(producer)].spec);
+    const Uses& uses = value_uses_[std::size_t(v)];
     const int whole = reshaped(producer);
     if (const int shared = whole < 0 ? -1 : out_.value_region[std::size_t(whole)]; shared >= 0)
-      out_.value_region[std::size_t(v)] = use_from(shared, producer, last);
+      out_.value_region[std::size_t(v)] = use_also(shared, uses.use, uses.again);
     else if (!norm || !norm->produces_affine)
-      out_.value_region[std::size_t(v)] = add(value.name, bytes, producer, last);
-    if (!train_ || !value.needs_grad || users == 0) return;
+      out_.value_region[std::size_t(v)] = add(value.name, bytes, uses.use, uses.again);
+    int last_user = -1;
+    for (int i = 0; i < n_; ++i)
+      if (std::ranges::find(graph_.nodes[std::size_t(i)].src, v) != graph_.nodes[std::size_t(i)].src.end())
+        last_user = i;
+    if (graph_.mode != Mode::train || !value.needs_grad || last_user < 0) return;
     // A loss writes the gradient of its source in its forward pass.
-    const int first = is_loss(graph.nodes[std::size_t(last_user)]) ? last_user : backward_time(last_user);
+    const int first =
+        is_loss(graph_.nodes[std::size_t(last_user)]) ? last_user : schedule_.backward_time[std::size_t(last_user)];
+    const Lifetime use{first, schedule_.backward_time[std::size_t(producer)]};
     // The gradient of a value with one reader is what that reader writes.
-    const int shared = whole < 0 || graph.single_consumer(whole) < 0 ? -1 : out_.diff_region[std::size_t(whole)];
-    out_.diff_region[std::size_t(v)] = shared >= 0 ? use_from(shared, first, backward_time(producer))
-                                                   : add(value.name + ".diff", bytes, first, backward_time(producer));
+    const int shared = whole < 0 || graph_.single_consumer(whole) < 0 ? -1 : out_.diff_region[std::size_t(whole)];
+    out_.diff_region[std::size_t(v)] = shared >= 0 ? use_also(shared, use) : add(value.name + ".diff", bytes, use);
     if (out_.gradient_adders[std::size_t(v)])
-      out_.extra_region[std::size_t(v)] = add(value.name + ".diff2", bytes, first, backward_time(producer));
+      out_.extra_region[std::size_t(v)] = add(value.name + ".diff2", bytes, use);
+  }
+
+  // Returns the bytes of scratch memory.
+  std::size_t plan_node(int i) {
+    const MemoryRequirements needs = out_.ops[std::size_t(i)]->memory_requirements();
+    if (needs.saved) {
+      const int backward = std::max(i, schedule_.backward_time[std::size_t(i)]);
+      const std::string name = graph_.nodes[std::size_t(i)].name + ".saved";
+      out_.saved_region[std::size_t(i)] =
+          schedule_.recomputes(i)
+              ? add(name, needs.saved, {i, i}, Lifetime{schedule_.recompute_time[std::size_t(i)], backward})
+              : add(name, needs.saved, {i, backward});
+    }
+    out_.packed_weight_offset.push_back(needs.packed_weights > 0 ? std::optional(out_.plan.packed_weight_bytes)
+                                                                 : std::nullopt);
+    out_.plan.packed_weight_bytes += aligned(needs.packed_weights);
+    return needs.workspace;
   }
 
   // Values that fused nodes share (sums, moments, diff_sums and affine of a norm, diff_bias of a linear layer) are in
-  // use from the first to the last of these nodes.
+  // use from the first to the last of these nodes. They are small, and kept if the nodes run again.
   void plan_shared(int v) {
-    int first = 2 * n_, last = -1;
+    int first = schedule_.end_time, last = -1;
     const auto touch = [&](int time) {
+      if (time < 0) return;
       first = std::min(first, time);
       last = std::max(last, time);
     };
     for (int i = 0; i < n_; ++i) {
-      const Node& node = out_.graph.nodes[std::size_t(i)];
-      if (node.sums == v || node.residual_sums == v || node.affine == v || (node.moments == v && node.norm < 0))
-        touch(i);
+      const Node& node = graph_.nodes[std::size_t(i)];
+      const bool forward =
+          node.sums == v || node.residual_sums == v || node.affine == v || (node.moments == v && node.norm < 0);
+      if (forward) touch(i);
+      if (forward) touch(schedule_.recompute_time[std::size_t(i)]);
       if (node.moments == v || (node.affine == v && node.norm >= 0) || node.diff_sums == v || node.diff_bias == v ||
           node.src_diff_bias == v)
-        touch(backward_time(i));
+        touch(schedule_.backward_time[std::size_t(i)]);
     }
     if (last < 0) return;  // fused away
-    const Value& value = out_.graph.values[std::size_t(v)];
+    const Value& value = graph_.values[std::size_t(v)];
     out_.value_region[std::size_t(v)] =
-        add(value.name, std::size_t(value.shape.count()) * size_of(value.dtype), first, last);
+        add(value.name, std::size_t(value.shape.count()) * size_of(value.dtype), {first, last});
   }
 
   CompiledGraph& out_;
+  const Graph& graph_;
+  const BackwardSchedule& schedule_;
   int n_;
-  bool train_;
+  std::vector<Uses> value_uses_;  // by value
 };
+
+bool overlap(const Region& a, const Region& b) {
+  const auto meet = [](int first, int last, int other_first, int other_last) {
+    return first <= other_last && other_first <= last;
+  };
+  const auto meets = [&](int first, int last) {
+    return meet(first, last, b.first, b.last) || (b.again && meet(first, last, b.again->first, b.again->last));
+  };
+  return meets(a.first, a.last) || (a.again && meets(a.again->first, a.again->last));
+}
 
 }  // namespace
 
@@ -164,8 +213,7 @@ std::size_t place_regions(std::vector<Region>& regions) {
     std::vector<std::pair<std::size_t, std::size_t>> taken;
     for (int p : placed) {
       const Region& other = regions[std::size_t(p)];
-      if (other.first <= region.last && region.first <= other.last)
-        taken.emplace_back(other.offset, other.offset + other.bytes);
+      if (overlap(other, region)) taken.emplace_back(other.offset, other.offset + other.bytes);
     }
     std::sort(taken.begin(), taken.end());
     std::size_t offset = 0;
@@ -190,6 +238,8 @@ Cost CompiledGraph::cost() const {
     add(forward_cost(node.spec));
     if (graph.mode == Mode::train) add(backward_cost(node.spec));
   }
+  for (const BackwardStep& step : schedule.steps)
+    if (step.work == NodeWork::recompute) add(forward_cost(graph.nodes[std::size_t(step.node)].spec));
   each_add_pass(*this, [&](const Value& value, std::size_t) {
     add(forward_cost(AddSpec{value.shape, value.dtype, graph.mode}));
   });
@@ -205,6 +255,7 @@ CompiledGraph compile_graph(Backend& backend, Graph graph, int fusion_level) {
     out.notes.push_back(fmt::format("fusion level {} is not supported. level {} is used", fusion_level, most));
   out.graph = rewrite(std::move(graph), backend, out.fusion_level, out.notes);
   for (const auto& node : out.graph.nodes) out.ops.push_back(backend.make(node.spec));
+  out.schedule = schedule_backward(out.graph);
   out.gradient_stores = gradient_stores(out.graph);
   out.gradient_adders.resize(out.graph.values.size());
   each_add_pass(out, [&](const Value& value, std::size_t v) {

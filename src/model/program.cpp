@@ -33,7 +33,9 @@ Program::Program(CompiledGraph compiled, const ParameterLayout& layout, const Pr
   const std::size_t n = graph.nodes.size();
   args_.resize(n);
   for (const Node& node : graph.nodes)
-    labels_.push_back({node.name + " forward", node.name + " backward", node.name + " weights"});
+    labels_.push_back(
+        {node.name + " forward", node.name + " recompute", node.name + " backward", node.name + " weights"});
+  unused_stats_ = static_cast<float*>(region(memory, compiled_.unused_stats_region));
   additions_.resize(n);
   first_user_.assign(graph.parameters.size(), -1);
   for (std::size_t i = n; i-- > 0;) {
@@ -194,14 +196,25 @@ void Program::backward_node(int i, bool first) {
     compiled_.gradient_adders[std::size_t(addition.value)]->forward(addition.args);
 }
 
+// The statistics of the micro-batch may already be on their way to the other ranks.
+void Program::recompute_node(int i) {
+  const ScopedLabel here(*compiled_.device, labels_[std::size_t(i)].recompute.c_str());
+  OpArgs args = args_[std::size_t(i)];
+  for (Tensor* stats : {&args.stats, &args.residual_stats})
+    if (stats->data) stats->data = unused_stats_;
+  args.stats_mode = GradMode::write;
+  compiled_.ops[std::size_t(i)]->forward(args);
+}
+
 void Program::backward(bool first, GradReadyHook* sink) {
-  for (int i = int(args_.size()) - 1; i >= 0; --i) {
-    const Node& node = compiled_.graph.nodes[std::size_t(i)];
-    const bool wanted = node.dst < 0 || compiled_.graph.values[std::size_t(node.dst)].needs_grad;
-    if (!wanted) continue;
-    backward_node(i, first);
+  for (const BackwardStep& step : compiled_.schedule.steps) {
+    if (step.work == NodeWork::recompute) {
+      recompute_node(step.node);
+      continue;
+    }
+    backward_node(step.node, first);
     if (sink)
-      for (int p : final_params_after_[std::size_t(i)]) {
+      for (int p : final_params_after_[std::size_t(step.node)]) {
         const auto& slot = layout_.parameters[std::size_t(p)];
         sink->on_gradient_ready(slot.begin, slot.end);
       }

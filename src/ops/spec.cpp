@@ -232,6 +232,28 @@ struct Backward {
 
 }  // namespace
 
+bool keeps_src(const Spec& spec) {
+  return std::visit(
+      [](const auto& s) {
+        if constexpr (requires { s.keeps_src(); })
+          return s.keeps_src();
+        else
+          return s.keeps_src;
+      },
+      spec);
+}
+
+bool keeps_dst(const Spec& spec) {
+  return std::visit(
+      [](const auto& s) {
+        if constexpr (requires { s.keeps_dst(); })
+          return s.keeps_dst();
+        else
+          return s.keeps_dst;
+      },
+      spec);
+}
+
 Cost forward_cost(const Spec& spec) { return std::visit(Forward{}, spec); }
 Cost backward_cost(const Spec& spec) { return std::visit(Backward{}, spec); }
 

@@ -1,5 +1,6 @@
 #include "millrace/roofline/passes.hpp"
 
+#include "millrace/model/recompute.hpp"
 #include "roofline/op_passes.hpp"
 
 namespace millrace::roofline {
@@ -51,18 +52,23 @@ class Walk {
       : graph_(graph), first_(first), on_chip_(on_chip), stores_(gradient_stores(graph)) {}
 
   std::vector<Pass> run() {
-    for (const Node& node : graph_.nodes) {
-      OpPasses of(graph_, node, first_, on_chip_, out_);
-      std::visit([&](const auto& spec) { forward_passes(spec, of); }, node.spec);
-    }
-    for (std::size_t i = graph_.nodes.size(); i-- > 0;) backward(i);
+    for (const Node& node : graph_.nodes) forward(node, Phase::forward);
+    for (const BackwardStep& step : schedule_backward(graph_).steps)
+      if (step.work == NodeWork::recompute)
+        forward(graph_.nodes[std::size_t(step.node)], Phase::backward);
+      else
+        backward(std::size_t(step.node));
     return std::move(out_);
   }
 
  private:
+  void forward(const Node& node, Phase phase) {
+    OpPasses of(graph_, node, first_, on_chip_, out_);
+    of.phase = phase;
+    std::visit([&](const auto& spec) { forward_passes(spec, of); }, node.spec);
+  }
   void backward(std::size_t index) {
     const Node& node = graph_.nodes[index];
-    if (node.dst >= 0 && !graph_.values[std::size_t(node.dst)].needs_grad) return;
     OpPasses of(graph_, node, first_, on_chip_, out_);
     of.phase = Phase::backward;
     std::visit([&](const auto& spec) { backward_passes(spec, of); }, node.spec);

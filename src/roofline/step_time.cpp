@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "millrace/model/recompute.hpp"
 #include "millrace/roofline/cuda_fusion.hpp"
 
 namespace millrace::roofline {
@@ -19,11 +20,7 @@ Pass state_pass(int labels, int interval) {
   return pass;
 }
 
-int labels_of(const Graph& graph) {
-  int labels = int(graph.nodes.size());
-  for (const Node& node : graph.nodes) labels += node.dst < 0 || graph.values[std::size_t(node.dst)].needs_grad;
-  return labels;
-}
+int labels_of(const Graph& graph) { return schedule_backward(graph).end_time; }
 
 void add(PassTotal& total, const Pass& pass, const GpuModel& gpu, bool tf32) {
   // The kernels of attention multiply float32 exactly.

@@ -37,6 +37,13 @@ void describe_network(std::ostringstream& out, const Graph& graph, const Compile
     out << fmt::format(
         "  gradients of tensors with several readers: {} added by the layers, {} by passes of their own\n", accumulated,
         passes);
+  if (const int count = compiled.schedule.recomputed_count(); count > 0) {
+    double flops = 0;
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i)
+      if (compiled.schedule.recomputes(int(i))) flops += flops_of(graph.nodes[i].spec);
+    out << fmt::format("  recomputed in the backward pass: {} of {} operations, {:.2f} MFLOP\n", count,
+                       graph.nodes.size(), flops * 1e-6);
+  }
   for (const std::string& note : compiled.notes) out << "  not fused: " << note << "\n";
 }
 

@@ -38,7 +38,8 @@ bool decides(const std::string& key) {
         "data.shuffle_block", "data.chunk_cache", "data.cache",        "data.cache_budget",    "data.manifest_cache",
         "data.reader",        "data.workers",     "data.prefetch",     "data.skip_limit",      "data.retries",
         "data.retry_delay",   "data.slow_read",   "data.read_timeout", "train.steps",          "train.global_batch",
-        "train.micro_batch",  "train.balance",    "train.evaluate",    "train.evaluate_every", "train.patience"})
+        "train.micro_batch",  "train.balance",    "train.evaluate",    "train.evaluate_every", "train.patience",
+        "train.recompute"})
     if (key == not_so) return false;
   return key.starts_with("data.") || key.starts_with("model.") || key.starts_with("train.") ||
          key.starts_with("optim.");

@@ -11,6 +11,7 @@
 #include "millrace/data/index/sample_view.hpp"
 #include "millrace/data/index/shards.hpp"
 #include "millrace/data/read/source.hpp"
+#include "millrace/model/recompute_level.hpp"
 
 namespace millrace {
 
@@ -131,7 +132,8 @@ struct TrainOptions {
   std::string balance = "even";     // even, auto, or the path of the shares.jsonl of a run
   bool evaluate = true;             // after every epoch, if data.valid is given
   std::int64_t evaluate_every = 0;  // > 0: also after every so many steps
-  std::int64_t patience = 0;        // > 0: evaluations without improvement after which the run ends
+  Recompute recompute = Recompute::off;
+  std::int64_t patience = 0;  // > 0: evaluations without improvement after which the run ends
 };
 
 struct OptimOptions {

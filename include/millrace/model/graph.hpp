@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/model/recompute_level.hpp"
 #include "millrace/ops/backend.hpp"
 
 namespace millrace {
@@ -72,6 +73,7 @@ struct Graph {
   Mode mode = Mode::train;
   DType dtype = DType::f32;
   std::int64_t rows = 0;
+  Recompute recompute = Recompute::off;
 
   DType dtype_of(const Parameter& p) const { return p.matrix ? dtype : DType::f32; }  // as operations read it
   std::int64_t parameter_count() const;

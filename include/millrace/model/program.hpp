@@ -9,6 +9,7 @@
 
 #include "millrace/model/graph.hpp"
 #include "millrace/model/layout.hpp"
+#include "millrace/model/recompute.hpp"
 
 namespace millrace {
 
@@ -28,12 +29,17 @@ class ParamReadyHook {
   virtual void wait_for(std::int64_t begin, std::int64_t end) = 0;
 };
 
-// A range of the arena that is in use during times [first, last]. Node i of n runs forward at time i and backward at
-// time 2n - 1 - i.
+struct Lifetime {
+  int first = 0, last = 0;
+};
+
+// A range of the arena that is in use during times [first, last], and during `again` if its contents are recomputed.
+// BackwardSchedule defines the times.
 struct Region {
   std::string name;
   std::size_t bytes = 0, offset = 0;
   int first = 0, last = 0;
+  std::optional<Lifetime> again = {};
 };
 
 // Assigns offsets so that regions in use at the same time never overlap. Places the largest region first, each at the
@@ -48,14 +54,17 @@ struct MemoryPlan {
 
 struct CompiledGraph {
   Graph graph;
-  std::vector<std::unique_ptr<Op>> ops;         // by node
+  std::vector<std::unique_ptr<Op>> ops;  // by node
+  BackwardSchedule schedule;
   std::vector<GradientStores> gradient_stores;  // by node
   // By value: adds the gradient of a further reader that cannot accumulate; null: the value has no such reader.
   std::vector<std::unique_ptr<Op>> gradient_adders;
   // Indices into plan.regions; -1: none. saved_region is by node, the others by value. extra_region: scratch for
   // what an adder adds.
   std::vector<int> value_region, diff_region, saved_region, extra_region;
-  int workspace_region = -1;
+  // unused_stats_region: where a norm that runs again writes the statistics of the micro-batch, which it has already
+  // written.
+  int workspace_region = -1, unused_stats_region = -1;
   std::vector<std::optional<std::size_t>> packed_weight_offset;  // by node, in bytes; nullopt: the operation keeps none
   MemoryPlan plan;
   Device* device = nullptr;        // the device of the backend
@@ -100,15 +109,16 @@ class Program {
   void run_node(int node, bool backward);
   const Tensor& value(int v) const { return values_[std::size_t(v)]; }
   // The label of a node's work on the device, such as "conv1 forward". Valid while this Program exists.
-  const char* label(int node, bool backward) const {
-    const Labels& of = labels_[std::size_t(node)];
-    return (backward ? of.backward : of.forward).c_str();
-  }
+  const char* label(int node, NodeWork work) const { return labels_[std::size_t(node)].of(work).c_str(); }
+  const BackwardSchedule& schedule() const { return compiled_.schedule; }
 
  private:
   void repack(std::size_t node);
   struct Labels {
-    std::string forward, backward, repack;
+    std::string forward, recompute, backward, repack;
+    const std::string& of(NodeWork work) const {
+      return work == NodeWork::forward ? forward : work == NodeWork::recompute ? recompute : backward;
+    }
   };
   struct Binding;
   void* region(const ProgramMemory&, int number) const;  // null if the number is negative
@@ -116,11 +126,13 @@ class Program {
   void bind_weights(std::size_t node, const ProgramMemory&);
   void bind_norm(std::size_t node, const ProgramMemory&);
   void find_final_parameters();
+  void recompute_node(int node);
   void backward_node(int node, bool first);
   CompiledGraph compiled_;
   ParameterLayout layout_;
   std::vector<Tensor> values_;
   std::vector<OpArgs> args_;
+  float* unused_stats_ = nullptr;
   std::vector<Labels> labels_;  // by node
   struct Addition {             // after the backward pass of a node: the gradient of value += extra
     int value = -1;

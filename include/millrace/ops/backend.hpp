@@ -31,6 +31,9 @@ using Spec = std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, Activat
                           PositionEmbeddingSpec, GatedSpec, ScaleSpec, RotarySpec, ConcatSpec, SliceSpec, UpsampleSpec,
                           TransposedConvSpec, GroupNormSpec, ScaleBySpec, ReshapeSpec, MoveLabelsSpec>;
 const char* name_of(const Spec&);        // "conv", "linear", ...
+// The backward pass reads src, or dst. A loss has no backward pass.
+bool keeps_src(const Spec&);
+bool keeps_dst(const Spec&);
 double flops_of(const Spec&);            // of the forward pass; 0 for operations bound by memory bandwidth
 std::int64_t metric_count(const Spec&);  // of the losses: see loss.hpp; 0 for all others
 

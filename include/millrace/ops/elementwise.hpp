@@ -12,7 +12,8 @@ struct ActivationSpec {
   Mode mode = Mode::train;
 
   Shape dst() const { return src; }
-  static constexpr bool keeps_src = true, keeps_dst = true;
+  bool keeps_src() const { return backward_reads_src(kind); }
+  bool keeps_dst() const { return !keeps_src(); }
 };
 
 // dst = src[0] + src[1]. Both gradients equal diff_dst; each is written only if it is requested.

@@ -38,7 +38,8 @@ struct LinearSpec {
   Shape dst() const { return {src[0], out_features}; }
   Shape weight() const { return {out_features, src.row_count()}; }
   double flops() const { return 2.0 * double(src.count()) * double(out_features); }
-  static constexpr bool keeps_src = true, keeps_dst = true;
+  bool keeps_dst() const { return activation != Activation::none && !backward_reads_src(activation); }
+  static constexpr bool keeps_src = true;
 };
 
 }  // namespace millrace

@@ -75,8 +75,10 @@ void DeviceMonitor::set_roofline(Network& network, const std::vector<std::int64_
     const auto& nodes = program.graph().nodes;
     for (int n = 0; n < int(nodes.size()); ++n) {
       const Spec& spec = nodes[std::size_t(n)].spec;
-      bounds[program.label(n, false)] = peaks_.seconds(forward_cost(spec));
-      bounds[program.label(n, true)] = peaks_.seconds(backward_cost(spec));
+      const double forward_seconds = peaks_.seconds(forward_cost(spec));
+      bounds[program.label(n, NodeWork::forward)] = forward_seconds;
+      bounds[program.label(n, NodeWork::backward)] = peaks_.seconds(backward_cost(spec));
+      if (program.schedule().recomputes(n)) bounds[program.label(n, NodeWork::recompute)] = forward_seconds;
     }
   }
   times_ = DeviceTimeCollector(std::move(bounds));

@@ -84,6 +84,8 @@ MemoryFit check_memory_fit(Session& s) {
                           : std::string(
                                 "even a single sample does not fit: use a smaller network, a 16-bit "
                                 "run.precision, or fewer ranks per host");
+  if (s.config.train.recompute != Recompute::full)
+    out.problem += ". train.recompute = full needs less memory and more time";
   return out;
 }
 

@@ -57,7 +57,9 @@ NetworkMemory memory_of(const NetworkSpec& spec, const NetworkPlan& plan) {
 Graph graph_of(const NetworkSpec& spec, std::int64_t rows, Mode mode) {
   ModelBatch batch = spec.batch;
   batch.rows = rows;
-  return build_model(spec.model, batch, spec.compute, mode);
+  Graph graph = build_model(spec.model, batch, spec.compute, mode);
+  graph.recompute = spec.recompute;
+  return graph;
 }
 
 BucketSpec complete_buckets(const NetworkSpec& spec, const ParameterLayout& layout) {

@@ -21,6 +21,7 @@ struct NetworkSpec {
   ModelBatch batch;  // its rows are ignored
   DType compute = DType::f32;
   int fusion = -1;
+  Recompute recompute = Recompute::off;
   std::vector<std::int64_t> train_rows;  // empty: no training, so no gradients and moments
   std::vector<std::int64_t> eval_rows;
   OptimizerSpec optimizer;  // plan_network() fills in counts, segments, shards and weight_dtype
