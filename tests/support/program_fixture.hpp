@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -21,11 +22,11 @@ class ProgramFixture {
                  int fusion, DType dtype = DType::f32)
       : ProgramFixture(device, backend, spec, {rows, sample, DType::u8, {}, true}, fusion, dtype) {}
   ProgramFixture(Device& device, Backend& backend, const ModelSpec& spec, const ModelBatch& batch, int fusion,
-                 DType dtype = DType::f32, Recompute recompute = Recompute::off)
+                 DType dtype = DType::f32, const std::function<void(Graph&)>& adjust = {})
       : batch_(batch), backend_(backend) {
     const std::int64_t rows = batch.rows;
     Graph graph = build_model(spec, batch, dtype, Mode::train);
-    graph.recompute = recompute;
+    if (adjust) adjust(graph);
     layout = std::make_unique<ParameterLayout>(graph);
     master.resize(std::size_t(layout->count));
     gradient.resize(master.size());
