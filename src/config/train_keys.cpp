@@ -216,6 +216,10 @@ void add_train_keys(Keys& k) {
       "what the backward pass computes again in place of keeping it in memory. off: nothing; selective: results of "
       "norms, activations and gates, which costs little time; full: all but a few results of the network, which costs "
       "up to a second forward pass. The losses stay the same (millrace plan shows the memory)"));
+  k.push_back(size_key(MR_FIELD(train.logits_memory), at_least(0),
+                       "if the logits of a micro-batch need more memory than this, the last linear layer and the "
+                       "cross-entropy are computed in chunks of samples, each with at most so many bytes of logits; "
+                       "0: never"));
   k.push_back(text_key(MR_FIELD(train.balance), "even, auto or file",
                        "how micro-batches are split over the ranks. even: equally; auto: slower ranks get fewer, by "
                        "their speed measured during the run; the shares.jsonl of a run: exactly as in that run"));

@@ -67,6 +67,9 @@ struct Make {
   }
   std::unique_ptr<Op> operator()(const CrossEntropySpec& s) const { return cpu::make_cross_entropy(s); }
   std::unique_ptr<Op> operator()(const PointwiseLossSpec& s) const { return cpu::make_pointwise_loss(s); }
+  std::unique_ptr<Op> operator()(const LinearCrossEntropySpec& s) const {
+    return make_linear_cross_entropy(s, (*this)(s.chunk_linear()), (*this)(s.chunk_loss()));
+  }
   std::unique_ptr<Op> operator()(const EmbeddingSpec& s) const { return cpu::make_embedding(s); }
   std::unique_ptr<Op> operator()(const LayerNormSpec& s) const { return cpu::make_layer_norm(s); }
   std::unique_ptr<Op> operator()(const TransposedConvSpec& s) const {

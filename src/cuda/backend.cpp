@@ -90,6 +90,9 @@ class CudaBackend : public Backend {
       return make_transposed_conv(s, b.context_, (*this)(s.conv()));
     }
     std::unique_ptr<Op> operator()(const LinearSpec& s) const { return make_linear(s, b.context_, *b.cublas_); }
+    std::unique_ptr<Op> operator()(const LinearCrossEntropySpec& s) const {
+      return make_linear_cross_entropy(s, (*this)(s.chunk_linear()), (*this)(s.chunk_loss()));
+    }
     std::unique_ptr<Op> operator()(const AttentionSpec& s) const { return make_attention(s, b.context_, b.cudnn_); }
   };
   CudaDevice& device_;

@@ -63,6 +63,7 @@ std::string text_of(const AttentionSpec& s) {
 std::string text_of(const MoveLabelsSpec&) { return ""; }
 std::string text_of(const CrossEntropySpec&) { return ""; }
 std::string text_of(const PointwiseLossSpec&) { return ""; }
+std::string text_of(const LinearCrossEntropySpec&) { return ""; }  // a rewrite makes it
 std::string text_of(const InputSpec& s) {
   std::string out;
   const auto add = [&](const char* name, const auto& values) {

@@ -177,6 +177,7 @@ void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool 
       }
       repack(i);
     }
+    if (graph.nodes[i].dst < 0) set_modes(i, first);  // a loss may compute gradients of weights in its forward pass
     const ScopedLabel here(*compiled_.device, labels_[i].forward.c_str());
     if (i == 0) around_input.record();
     if (i == 0 && !reads_input) around_input.record();
@@ -185,13 +186,16 @@ void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool 
   }
 }
 
+void Program::set_modes(std::size_t i, bool first) {
+  const auto& weight = compiled_.graph.nodes[i].weight;
+  for (std::size_t w = 0; w < weight.size(); ++w)
+    args_[i].mode[w] = first && first_user_[std::size_t(weight[w])] == int(i) ? GradMode::write : GradMode::add;
+}
+
 void Program::backward_node(int i, bool first) {
   const ScopedLabel here(*compiled_.device, labels_[std::size_t(i)].backward.c_str());
-  OpArgs& args = args_[std::size_t(i)];
-  const auto& weight = compiled_.graph.nodes[std::size_t(i)].weight;
-  for (std::size_t w = 0; w < weight.size(); ++w)
-    args.mode[w] = first && first_user_[std::size_t(weight[w])] == i ? GradMode::write : GradMode::add;
-  compiled_.ops[std::size_t(i)]->backward(args);
+  set_modes(std::size_t(i), first);
+  compiled_.ops[std::size_t(i)]->backward(args_[std::size_t(i)]);
   for (const Addition& addition : additions_[std::size_t(i)])
     compiled_.gradient_adders[std::size_t(addition.value)]->forward(addition.args);
 }

@@ -88,6 +88,7 @@ struct Name {
   const char* operator()(const InputSpec&) const { return "input"; }
   const char* operator()(const CrossEntropySpec&) const { return "cross_entropy"; }
   const char* operator()(const PointwiseLossSpec& s) const { return name_of(s.kind); }
+  const char* operator()(const LinearCrossEntropySpec&) const { return "linear_loss"; }
   const char* operator()(const EmbeddingSpec&) const { return "embedding"; }
   const char* operator()(const PositionEmbeddingSpec&) const { return "position_embedding"; }
   const char* operator()(const AttentionSpec&) const { return "attention"; }
@@ -169,13 +170,15 @@ struct Forward {
   Cost operator()(const EmbeddingSpec& s) const {
     return {0, size_of_tensor(s.src, s.raw) + 2 * size_of_tensor(s.dst(), s.dtype)};
   }
-  template <class Rest>  // one tensor in, one out
+  Cost operator()(const LinearCrossEntropySpec&) const { return {}; }  // forward_cost() has it
+  template <class Rest>                                                // one tensor in, one out
   Cost operator()(const Rest& s) const {
     return {0, size_of_tensor(s.src, s.dtype) + size_of_tensor(s.dst(), s.dtype)};
   }
 };
 
 struct Backward {
+  Cost operator()(const LinearCrossEntropySpec&) const { return {}; }  // done by forward
   Cost operator()(const ConvSpec& s) const {
     Cost cost = product(s);
     // The source of the norm before it, or the gradient that it adds to.
@@ -254,7 +257,18 @@ bool keeps_dst(const Spec& spec) {
       spec);
 }
 
-Cost forward_cost(const Spec& spec) { return std::visit(Forward{}, spec); }
+Cost forward_cost(const Spec& spec) {
+  const auto* chunked = std::get_if<LinearCrossEntropySpec>(&spec);
+  if (!chunked) return std::visit(Forward{}, spec);
+  Cost cost = Forward{}(chunked->linear);
+  const auto add = [&](const Cost& more) {
+    cost.flops += more.flops;
+    cost.bytes += more.bytes;
+  };
+  add(Forward{}(chunked->loss));
+  if (chunked->loss.mode == Mode::train) add(Backward{}(chunked->linear));
+  return cost;
+}
 Cost backward_cost(const Spec& spec) { return std::visit(Backward{}, spec); }
 
 }  // namespace millrace

@@ -65,6 +65,16 @@ void backward_passes(const LinearSpec& s, OpPasses& out) {
   out.add_product(PassKind::linear_data_gradient, data, s.flops(), s.dtype);
 }
 
+void forward_passes(const LinearCrossEntropySpec& s, OpPasses& out) {
+  OpPasses later = out.adding();
+  for (std::int64_t chunk = 0; chunk < s.chunks(); ++chunk) {
+    OpPasses& of = chunk == 0 ? out : later;
+    forward_passes(s.chunk_linear(), of);
+    forward_passes(s.chunk_loss(), of);
+    if (s.loss.mode == Mode::train) backward_passes(s.chunk_linear(), of);
+  }
+}
+
 void weight_copies(const LinearSpec& s, OpPasses& out) {
   if (s.bias && s.dtype != DType::f32) out.add(PassKind::weights, 0);  // the product adds a 16-bit bias
 }

@@ -20,6 +20,12 @@ class OpPasses {
   void add_product(PassKind kind, double bytes, double flops, DType factors) {
     out_.push_back({kind, phase, node_.name, bytes, flops, factors, 1});
   }
+  // For the same node, with weight gradients that are added to.
+  OpPasses adding() const {
+    OpPasses out(graph_, node_, false, on_chip, out_);
+    out.phase = phase;
+    return out;
+  }
   bool wants_gradient(std::size_t src) const {
     return src < node_.src.size() && graph_.values[std::size_t(node_.src[src])].needs_grad;
   }
@@ -63,6 +69,7 @@ inline void forward_passes(const ReshapeSpec&, OpPasses&) {}
 void forward_passes(const MoveLabelsSpec&, OpPasses&);
 void forward_passes(const CrossEntropySpec&, OpPasses&);
 void forward_passes(const PointwiseLossSpec&, OpPasses&);
+void forward_passes(const LinearCrossEntropySpec&, OpPasses&);
 
 void backward_passes(const ConvSpec&, OpPasses&);
 void backward_passes(const BatchNormSpec&, OpPasses&);
@@ -88,11 +95,13 @@ inline void backward_passes(const ReshapeSpec&, OpPasses&) {}
 inline void backward_passes(const InputSpec&, OpPasses&) {}
 inline void backward_passes(const MoveLabelsSpec&, OpPasses&) {}
 inline void backward_passes(const CrossEntropySpec&, OpPasses&) {}  // the forward pass writes the gradient
+inline void backward_passes(const LinearCrossEntropySpec&, OpPasses&) {}
 inline void backward_passes(const PointwiseLossSpec&, OpPasses&) {}
 
 void weight_copies(const ConvSpec&, OpPasses&);
 void weight_copies(const LinearSpec&, OpPasses&);
 inline void weight_copies(const TransposedConvSpec& s, OpPasses& out) { weight_copies(s.conv(), out); }
+inline void weight_copies(const LinearCrossEntropySpec& s, OpPasses& out) { weight_copies(s.linear, out); }
 template <class Other>
 void weight_copies(const Other&, OpPasses&) {}
 

@@ -33,13 +33,13 @@ Keys keys_of(const std::string& config) {
 // Whether the key affects what the network learns, and is not covered by the provenance.
 bool decides(const std::string& key) {
   for (const char* not_so :
-       {"data.train",         "data.valid",       "data.sample",       "data.patch",           "data.holdout",
-        "data.lead",          "data.window",      "data.stride",       "data.shuffle",         "data.shuffle_window",
-        "data.shuffle_block", "data.chunk_cache", "data.cache",        "data.cache_budget",    "data.manifest_cache",
-        "data.reader",        "data.workers",     "data.prefetch",     "data.skip_limit",      "data.retries",
-        "data.retry_delay",   "data.slow_read",   "data.read_timeout", "train.steps",          "train.global_batch",
-        "train.micro_batch",  "train.balance",    "train.evaluate",    "train.evaluate_every", "train.patience",
-        "train.recompute"})
+       {"data.train",         "data.valid",         "data.sample",       "data.patch",           "data.holdout",
+        "data.lead",          "data.window",        "data.stride",       "data.shuffle",         "data.shuffle_window",
+        "data.shuffle_block", "data.chunk_cache",   "data.cache",        "data.cache_budget",    "data.manifest_cache",
+        "data.reader",        "data.workers",       "data.prefetch",     "data.skip_limit",      "data.retries",
+        "data.retry_delay",   "data.slow_read",     "data.read_timeout", "train.steps",          "train.global_batch",
+        "train.micro_batch",  "train.balance",      "train.evaluate",    "train.evaluate_every", "train.patience",
+        "train.recompute",    "train.logits_memory"})
     if (key == not_so) return false;
   return key.starts_with("data.") || key.starts_with("model.") || key.starts_with("train.") ||
          key.starts_with("optim.");

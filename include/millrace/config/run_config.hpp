@@ -133,7 +133,8 @@ struct TrainOptions {
   bool evaluate = true;             // after every epoch, if data.valid is given
   std::int64_t evaluate_every = 0;  // > 0: also after every so many steps
   Recompute recompute = Recompute::off;
-  std::int64_t patience = 0;  // > 0: evaluations without improvement after which the run ends
+  std::uint64_t logits_memory = 256u << 20;  // bytes; 0: no limit
+  std::int64_t patience = 0;                 // > 0: evaluations without improvement after which the run ends
 };
 
 struct OptimOptions {

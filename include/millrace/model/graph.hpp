@@ -74,6 +74,7 @@ struct Graph {
   DType dtype = DType::f32;
   std::int64_t rows = 0;
   Recompute recompute = Recompute::off;
+  std::int64_t logits_memory = 0;  // most bytes of logits that should exist at once; 0: no limit
 
   DType dtype_of(const Parameter& p) const { return p.matrix ? dtype : DType::f32; }  // as operations read it
   std::int64_t parameter_count() const;
@@ -171,6 +172,8 @@ std::vector<std::string> describe_function(const Graph&);
 constexpr int function_text_version = 1;
 
 // Graph rewrites, applied in this order.
+// At every level: merges the last linear layer and the cross-entropy if their logits exceed logits_memory.
+Graph chunk_logits(Graph);
 // From level 1: merges batch norm + (add) + relu into one node, and linear + activation into one. Level 0: no change.
 Graph fuse(Graph, int level);
 // Level 1: merges more into the batch norms that fuse() left, where the backend has kernels for it: the norm of the

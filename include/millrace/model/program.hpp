@@ -127,6 +127,7 @@ class Program {
   void bind_norm(std::size_t node, const ProgramMemory&);
   void find_final_parameters();
   void recompute_node(int node);
+  void set_modes(std::size_t node, bool first);
   void backward_node(int node, bool first);
   CompiledGraph compiled_;
   ParameterLayout layout_;

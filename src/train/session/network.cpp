@@ -59,6 +59,7 @@ Graph graph_of(const NetworkSpec& spec, std::int64_t rows, Mode mode) {
   batch.rows = rows;
   Graph graph = build_model(spec.model, batch, spec.compute, mode);
   graph.recompute = spec.recompute;
+  graph.logits_memory = spec.logits_memory;
   return graph;
 }
 

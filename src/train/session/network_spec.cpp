@@ -141,6 +141,7 @@ NetworkSpec network_spec(const World& world, const RunConfig& c, bool training, 
   spec.compute = dtype_of(c.run.precision);
   spec.fusion = c.model.fusion;
   spec.recompute = c.train.recompute;
+  spec.logits_memory = std::int64_t(c.train.logits_memory);
   spec.optimizer = optimizer_spec(c.optim);
   spec.weight_decay = float(c.optim.weight_decay);
   if (training)  // an evaluation has no use for them, and may be of another network

@@ -22,6 +22,7 @@ struct NetworkSpec {
   DType compute = DType::f32;
   int fusion = -1;
   Recompute recompute = Recompute::off;
+  std::int64_t logits_memory = 0;
   std::vector<std::int64_t> train_rows;  // empty: no training, so no gradients and moments
   std::vector<std::int64_t> eval_rows;
   OptimizerSpec optimizer;  // plan_network() fills in counts, segments, shards and weight_dtype
