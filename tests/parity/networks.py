@@ -226,23 +226,34 @@ def digest(name, values):
     return [float(values.norm()), float(values @ uniform(name + " digest", len(values)))]
 
 
-def record(network, sizes, rows, sample, outputs, rate, steps=10):
-    w, name = Weights(), "layers" if network in LAYERS else network.__name__
+def trained(network, name, sizes, rows, sample, outputs, rate, steps):
+    """For each step of SGD: the weights before it, the logits, the loss and the gradients."""
+    w = Weights()
     x, y = batch(name, rows, sample, outputs)
-    out = {"model": name, "sizes": sizes, "rows": rows, "sample": sample, "outputs": outputs, "rate": rate, "losses": []}
-    if network in LAYERS:
-        out["layers"] = LAYERS[network]
-    for step in range(steps):
+    for _ in range(steps):
         logits = network(w, x, outputs, **sizes)
         loss = F.cross_entropy(logits.reshape(-1, outputs), y.reshape(-1))
         gradients = torch.autograd.grad(loss, list(w.leaves.values()))
-        out["losses"].append(float(loss.detach()))
-        if step == 0:
-            out["logits"] = digest("logits", logits)
-            out["gradients"] = {n: digest(n, g) for n, g in zip(w.leaves, gradients)}
+        yield w, logits, float(loss.detach()), gradients
         with torch.no_grad():
             for leaf, gradient in zip(w.leaves.values(), gradients):
                 leaf -= rate * gradient
+
+
+def record(network, sizes, rows, sample, outputs, rate):
+    name = "layers" if network in LAYERS else network.__name__
+    out = {"model": name, "sizes": sizes, "rows": rows, "sample": sample, "outputs": outputs, "rate": rate, "losses": []}
+    if network in LAYERS:
+        out["layers"] = LAYERS[network]
+    for w, logits, loss, gradients in trained(network, name, sizes, rows, sample, outputs, rate, 10):
+        out["losses"].append(loss)
+        if "logits" not in out:
+            out["logits"] = digest("logits", logits)
+            out["gradients"] = {n: digest(n, g) for n, g in zip(w.leaves, gradients)}
+    # At a lower rate, at which the loss of each network falls steadily: for comparisons in 16 bits.
+    slow = rate / (50 if len(sample) == 1 else 5)
+    out["slow_rate"] = slow
+    out["slow_losses"] = [loss for _, _, loss, _ in trained(network, name, sizes, rows, sample, outputs, slow, 50)]
     return out
 
 

@@ -5,7 +5,8 @@
 
 schedules.json: learning rates of PyTorch's schedulers, step by step, each with the keys of millrace that give the same
 schedule. tests/train/schedule_parity_test.cpp reads it.
-networks.json: logits, gradients and the first ten losses of networks of the zoo (networks.py).
+optimizers.json: weights after some steps of PyTorch's optimizers. tests/model/optimizer_parity_test.cpp reads it.
+networks.json: logits, gradients and the first fifty losses of networks of the zoo (networks.py).
 tests/model/network_parity_test.cpp reads it.
 """
 import json
@@ -85,6 +86,44 @@ def plateau_cases():
                    "values": [None if value != value else value for value in values]}
 
 
+def optimizer_cases():
+    """(keys of millrace, maker of the optimizer from two groups of parameters, with and without weight decay)."""
+    for momentum in (0.0, 0.9):
+        for nesterov in (False, True)[:1 + (momentum > 0)]:
+            for clip in (0.0, 0.5):
+                keys = {"name": "sgd", "lr": 0.05, "momentum": momentum, "nesterov": nesterov, "weight_decay": 0.01,
+                        "clip": clip}
+                yield keys, lambda groups, k=keys: torch.optim.SGD(groups, k["lr"], k["momentum"], nesterov=k["nesterov"])
+    for beta1, beta2, epsilon, clip in ((0.9, 0.999, 1e-8, 0.0), (0.8, 0.95, 1e-6, 0.5)):
+        keys = {"name": "adamw", "lr": 0.01, "beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": 0.1,
+                "clip": clip, "ema": 0.9}
+        yield keys, lambda groups, k=keys: torch.optim.AdamW(groups, k["lr"], (k["beta1"], k["beta2"]), k["epsilon"])
+
+
+def optimized(keys, maker):
+    """Weights after some of 30 steps. The gradients are a formula of the step and the element."""
+    counts = {"matrix": 40, "vector": 8}
+    weights = {name: torch.nn.Parameter(networks.uniform(name, count)) for name, count in counts.items()}
+    decays = {"matrix": keys["weight_decay"], "vector": 0.0}
+    optimizer = maker([{"params": [p], "weight_decay": decays[name]} for name, p in weights.items()])
+    module = torch.nn.ParameterList(weights.values())
+    averaged = torch.optim.swa_utils.AveragedModel(
+        module, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(keys.get("ema", 0.0)))
+    averaged.update_parameters(module)  # the averages begin with the weights
+    after = {}
+    for step in range(30):
+        for name, p in weights.items():
+            p.grad = networks.uniform(f"{name} {step}", counts[name]) * (1 + step % 3)
+        if keys["clip"] > 0:
+            torch.nn.utils.clip_grad_norm_(module.parameters(), keys["clip"])
+        optimizer.step()
+        averaged.update_parameters(module)
+        if step in (0, 9, 29):
+            after[step + 1] = [v for p in weights.values() for v in p.tolist()]
+    averages = [v for p in averaged.module.parameters() for v in p.tolist()]
+    return {"optim": keys, "weights": after} | ({"averages": averages} if "ema" in keys else {})
+
+
 def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "recorded")
     cases = []
@@ -96,6 +135,8 @@ def main():
     text = (f'{{"pytorch": "{torch.__version__}", "steps_per_epoch": 10, "cases": [\n  {lines}\n],\n'
             f'"plateau": [\n  {plateau}\n]}}\n')
     (folder / "schedules.json").write_text(text)
+    cases = ",\n  ".join(json.dumps(optimized(*case)) for case in optimizer_cases())
+    (folder / "optimizers.json").write_text(f'{{"pytorch": "{torch.__version__}", "cases": [\n  {cases}\n]}}\n')
     cases = ",\n  ".join(json.dumps(case) for case in networks.recorded())
     (folder / "networks.json").write_text(f'{{"pytorch": "{torch.__version__}", "cases": [\n  {cases}\n]}}\n')
 

@@ -72,6 +72,8 @@ case_levels() {
   expect_passes 1 1 persistent --cuda.persistent_norm on
   expect_passes 2 1 persistent2 --cuda.persistent_norm on
   expect_passes 2 1 bf16 --run.precision bf16 --cuda.breadcrumbs off
+  expect_passes 1 1 selective --train.recompute selective
+  expect_passes 3 1 full --train.recompute full --train.micro_batch 16
 }
 case_modes() {
   expect_passes 1 1 accumulated --train.micro_batch 16 --optim.name lamb --cuda.breadcrumbs on
@@ -88,6 +90,7 @@ case_attention() {
   expect_passes 1 1 fp16
   expect_passes 1 1 fp32 --run.precision fp32
   expect_passes 1 1 accumulated --run.precision bf16 --train.micro_batch 16
+  expect_passes 1 1 chunked --run.precision bf16 --train.micro_batch 16 --train.logits_memory 100
 }
 
 # A reshape launches nothing.

@@ -168,6 +168,13 @@ CFG
   expect_bits eager bf16
   expect_exit 0 train 2 two --optim.zero 1 --run.precision bf16
   expect_close two bf16 0.005
+  # Recomputed results have the same bits. Chunks of the logits add the gradients of the weights in another order.
+  expect_exit 0 train 1 recomputed --run.precision bf16 --train.recompute full
+  expect_bits recomputed bf16
+  expect_exit 0 train 1 chunked --run.precision bf16 --train.logits_memory 32k
+  expect_close chunked bf16 0.005
+  expect_exit 0 run_on 1 plan -c net.cfg --run.precision bf16 --train.logits_memory 32k
+  expect_lines 1 ' linear_loss .* 4 chunks of '
   expect_exit 0 run_on 1 plan -c net.cfg --run.precision bf16
   expect_lines 2 ' attention .* cudnn eng[0-9]+, backward eng[0-9]+$'
   expect_exit 0 run_on 1 plan -c net.cfg
