@@ -257,5 +257,17 @@ TEST(Rules, FrequentCheckpointsAreStatedWithTheGainOfRarerOnes) {
   EXPECT_NE(found[0].evidence.find("100 checkpoints of 10.0 ms each"), std::string::npos) << found[0].evidence;
 }
 
+TEST(Rules, EvaluationsThatTheRunDependsOnAreNotSwitchedOff) {
+  BottleneckMetrics e;
+  e.times.step = e.without.input = e.without.communication = 0.01;
+  e.times.evaluation = 0.02;
+  e.run.steps = 100;
+  e.run.evaluations = 5;
+  ASSERT_EQ(findings(e).size(), 1u);
+  EXPECT_EQ(findings(e)[0].advice, "train.evaluate on -> off");
+  e.config.training.needs_evaluations = true;  // train.patience would be refused
+  EXPECT_TRUE(findings(e).empty());
+}
+
 }  // namespace
 }  // namespace millrace

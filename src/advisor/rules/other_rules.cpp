@@ -64,7 +64,10 @@ Rule evaluate_after_training() {
       .bound = Bound::evaluation,
       .key = "train.evaluate",
       .from = [](const BottleneckMetrics&) { return std::string("on"); },
-      .to = [](const BottleneckMetrics& e) { return e.run.evaluations > 1 ? Values{"off"} : Values{}; },
+      .to =
+          [](const BottleneckMetrics& e) {
+            return e.run.evaluations > 1 && !e.config.training.needs_evaluations ? Values{"off"} : Values{};
+          },
       .evidence =
           [](const BottleneckMetrics& e) { return fmt::format("{:.2f} ms per training step", ms(e.times.evaluation)); },
       .proof = Rule::Proof::time,

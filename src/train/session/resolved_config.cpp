@@ -56,6 +56,7 @@ void set_training(ResolvedConfig::Training& out, const Session& s) {
   out.fusion = s.spec.fusion;
   out.max_fusion = s.compute.backend->max_fusion_level();
   out.checkpoint_every = c.checkpoint.every;
+  out.needs_evaluations = c.train.patience > 0 || c.optim.schedule == LrSchedule::plateau;
 }
 
 }  // namespace

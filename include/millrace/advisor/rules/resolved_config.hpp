@@ -47,6 +47,7 @@ struct ResolvedConfig {
     bool cuda_graph = true;
     int fusion = -1, max_fusion = 0;  // the requested fusion level (-1: the default) and the highest that exists
     std::string checkpoint_every;
+    bool needs_evaluations = false;  // train.patience or the schedule plateau depends on them
   };
 
   Machine machine;
