@@ -6,7 +6,7 @@
 schedules.json: learning rates of PyTorch's schedulers, step by step, each with the keys of millrace that give the same
 schedule. tests/train/schedule_parity_test.cpp reads it.
 optimizers.json: weights after some steps of PyTorch's optimizers. tests/model/optimizer_parity_test.cpp reads it.
-networks.json: logits, gradients and the first fifty losses of networks of the zoo (networks.py).
+networks.json: logits, gradients the first ten losses, and fifty at a lower rate, of networks of the zoo (networks.py).
 tests/model/network_parity_test.cpp reads it.
 """
 import json
