@@ -125,6 +125,7 @@ def optimized(keys, maker):
 
 
 def main():
+    torch.set_num_threads(1)  # tensors are small
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "recorded")
     cases = []
     for keys, steps, maker in schedule_cases():
