@@ -5,6 +5,7 @@
 
 #include "millrace/comm/world.hpp"
 #include "millrace/config/arguments.hpp"
+#include "millrace/train/commands.hpp"
 
 namespace millrace::app {
 
@@ -19,6 +20,7 @@ const std::vector<Command>& commands();
 
 Exit train_command(World&, const Arguments&);
 Exit eval_command(World&, const Arguments&);
+Exit generate_command(World&, const Arguments&);
 Exit pack_command(World&, const Arguments&);
 Exit inspect_command(World&, const Arguments&);
 Exit plan_command(World&, const Arguments&);
@@ -31,6 +33,7 @@ Exit job_command(World&, const Arguments&);
 Exit top_command(World&, const Arguments&);
 std::string train_help();
 std::string eval_help();
+std::string generate_help();
 std::string pack_help();
 std::string inspect_help();
 std::string plan_help();
@@ -41,6 +44,10 @@ std::string report_help();
 std::string bench_help();
 std::string job_help();
 std::string top_help();
+
+// The checkpoint that the first positional argument (a run folder or a file), which it removes, and --checkpoint name.
+// Error(config) with the message `missing`: neither names one.
+CheckpointChoice take_checkpoint(ParsedArguments&, const char* missing);
 
 std::string version_text();  // "millrace 0.1.0"
 // Rank 0 writes the text to standard output and flushes it.

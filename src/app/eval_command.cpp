@@ -38,16 +38,8 @@ std::string eval_help() {
          keys_help({"optim", "checkpoint", "log", "account"});
 }
 
-Exit eval_command(World& world, const Arguments& arguments) {
-  ParsedArguments parsed = parse_arguments(arguments, flags(), true);
+CheckpointChoice take_checkpoint(ParsedArguments& parsed, const char* missing) {
   CheckpointChoice choice{"", parsed.get("checkpoint", "newest")};
-  const bool named = choice.which == "newest" || choice.which == "best";
-  if (parsed.has("config")) {
-    reject_positional(parsed);
-    const RunConfig config = load_config(world, parsed);
-    choice.run_dir = config.run.dir;
-    return evaluate(world, config, choice);
-  }
   if (!parsed.positional.empty()) {
     std::string& given = parsed.positional.front();
     if (!given.ends_with(".h5"))
@@ -57,9 +49,21 @@ Exit eval_command(World& world, const Arguments& arguments) {
     else
       choice.which = given;
     parsed.positional.erase(parsed.positional.begin());
-  } else if (named) {
-    fail(Exit::config, "command line: nothing to evaluate. give the folder of a run, a checkpoint, or -c FILE");
+  } else if (choice.which == "newest" || choice.which == "best") {
+    fail(Exit::config, "command line: {}", missing);
   }
+  return choice;
+}
+
+Exit eval_command(World& world, const Arguments& arguments) {
+  ParsedArguments parsed = parse_arguments(arguments, flags(), true);
+  if (parsed.has("config")) {
+    reject_positional(parsed);
+    const RunConfig config = load_config(world, parsed);
+    return evaluate(world, config, {config.run.dir, parsed.get("checkpoint", "newest")});
+  }
+  const CheckpointChoice choice =
+      take_checkpoint(parsed, "nothing to evaluate. give the folder of a run, a checkpoint, or -c FILE");
   reject_positional(parsed);
   return evaluate(world, resolve_config({config_of_checkpoint(world, choice)}, parsed.keys), choice);
 }

@@ -4,11 +4,13 @@
 #include <cmath>
 
 #include "app/commands.hpp"
+#include "app/tokenizer_flags.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/config/flag_values.hpp"
 #include "millrace/data/pack/importer.hpp"
 #include "millrace/data/pack/pack.hpp"
+#include "millrace/data/pack/tokenized_text.hpp"
 
 namespace millrace::app {
 namespace {
@@ -158,7 +160,7 @@ std::vector<Flag> order_flags() {
 const std::vector<Flag>& flags() {
   static const std::vector<Flag> table = [] {
     std::vector<Flag> all;
-    for (const auto& group : {input_flags(), image_flags(), token_flags(), shard_flags(), order_flags()})
+    for (const auto& group : {input_flags(), image_flags(), token_flags(), text_flags(), shard_flags(), order_flags()})
       all.insert(all.end(), group.begin(), group.end());
     return all;
   }();
@@ -209,8 +211,8 @@ PackOptions pack_options(const ParsedArguments& parsed) {
 // Encoded images take the folder only; all other options of the input are refused.
 PackReport pack_images_encoded(World& world, const ParsedArguments& parsed, const PackOptions& options) {
   const auto folder = expanded(parsed.list("x"));
-  for (const char* other : {"y", "targets", "layout", "resize", "crop", "grey", "upright", "tokens", "context", "codec",
-                            "level", "chunk-rows", "transform", "ignore-label"})
+  for (const char* other : {"y", "targets", "layout", "resize", "crop", "grey", "upright", "tokens", "tokenizer",
+                            "context", "codec", "level", "chunk-rows", "transform", "ignore-label"})
     if (parsed.has(other)) fail(Exit::config, "command line: --encoded stores images as they are. remove --{}", other);
   std::error_code none;
   if (folder.size() != 1 || !std::filesystem::is_directory(folder[0], none))
@@ -265,9 +267,20 @@ Exit pack_command(World& world, const Arguments& arguments) try {
   const ParsedArguments parsed = parse_arguments(arguments, flags(), false);
   reject_positional(parsed);
   const PackOptions options = pack_options(parsed);
+  require_text_flags(parsed);
   if (!parsed.has("x")) fail(Exit::config, "command line: --x is missing. name the files of the samples");
   if (parsed.has("encoded")) return report_of(world, options, pack_images_encoded(world, parsed, options));
-  const auto importer = make_importer(import_options(parsed));
+  ImportOptions input = import_options(parsed);
+  std::optional<TokenizedText> text;
+  if (parsed.has("tokenizer")) {
+    const Tokenizer tokenizer = tokenizer_of(parsed);
+    text.emplace(world, tokenizer, input.x, parsed.has("end-of-text"), options);
+    input.x = text->files();
+    input.token_bytes = text->token_bytes();
+    input.vocabulary = tokenizer.size();
+    input.tokenizer = tokenizer.to_json();
+  }
+  const auto importer = make_importer(input);
   log::info(fmt::format("packing {} rows: {}", importer->rows(), importer->describe()));
   return report_of(world, options, pack(world, *importer, options));
 } catch (const Error&) {

@@ -146,6 +146,12 @@ void Program::find_final_parameters() {
       }
 }
 
+const Tensor& Program::prediction() const {
+  for (const Node& node : compiled_.graph.nodes)
+    if (node.dst < 0) return value(node.src[0]);
+  MR_CHECK(false, "the graph has no loss");
+}
+
 void Program::repack_weights() {
   for (std::size_t i = 0; i < args_.size(); ++i) repack(i);
 }

@@ -150,7 +150,7 @@ Evaluation Evaluator::run() {
   return out;
 }
 
-static CheckpointModel find_checkpoint(World& world, const CheckpointChoice& choice) {
+CheckpointModel find_checkpoint(World& world, const CheckpointChoice& choice) {
   const auto folder = std::filesystem::path(choice.run_dir) / "checkpoints";
   if (choice.which == "best") return CheckpointStore::model(world, CheckpointStore::best(world, folder));
   if (choice.which != "newest") {

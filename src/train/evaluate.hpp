@@ -7,9 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/train/commands.hpp"
 #include "millrace/train/session/network.hpp"
 #include "millrace/train/session/session.hpp"
 #include "millrace/train/step/exact_sum.hpp"
+#include "train/checkpoint/checkpoint.hpp"
 #include "train/session/evaluation.hpp"
 
 namespace millrace {
@@ -35,5 +37,8 @@ class Evaluator {
   // By number of rows and device slot.
   std::map<std::pair<std::int64_t, const DeviceSlots::Slot*>, std::unique_ptr<CapturedStep>> captured_;
 };
+
+// Error(data): there is no such checkpoint, or it is damaged. Collective.
+CheckpointModel find_checkpoint(World&, const CheckpointChoice&);
 
 }  // namespace millrace

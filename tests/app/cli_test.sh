@@ -14,7 +14,7 @@ case_solo() {
   expect_says 0 '^usage: millrace COMMAND' "$millrace" --help
   expect_says 0 '^millrace 0\.' "$millrace" --version
   expect_says 2 "^error: .*'trian'.*\<train\>" "$millrace" trian
-  for command in train eval pack inspect plan diagnose report tune scaling top bench job; do
+  for command in train eval generate pack inspect plan diagnose report tune scaling top bench job; do
     expect_says 0 "usage: millrace $command" "$millrace" $command --help
     awk '/^  (-., )?--[a-z]/ { n++; getline; if ($0 !~ /^      [^ ]/) exit 1 } END { exit n == 0 }' out ||
       complain "expected a description below each option of $command"

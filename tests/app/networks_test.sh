@@ -1,7 +1,7 @@
 #!/bin/bash
 # The networks for tokens and images, with the configurations in inputs/: they train, stop, resume and are evaluated
 # like the others.
-# Usage: networks_test.sh MILLRACE MPIEXEC language|images|pixels|voxels
+# Usage: networks_test.sh MILLRACE MPIEXEC language|generate|images|pixels|voxels
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 
@@ -36,6 +36,56 @@ case_language() {
     --train.global_batch 4 --train.micro_batch 1
   expect_line '^data: [0-9]+ samples of 1024 '
   expect_exit 0 "$millrace" train -c "$root/inputs/convnext-imagenet.cfg" --print-config
+}
+
+# Text in, text out: a tokenizer goes from pack through the checkpoint to generate.
+case_generate() {
+  local text=$root/tests/fixtures/text
+  set -- pack --x one.txt two.txt --tokenizer gpt2 --vocab "$text/vocab.json" --merges "$text/merges.txt" --context 256
+  awk 'BEGIN { for (i = 0; i < 1500; ++i) print "The cat sat on the mat, and the dog ran." }' | tee one.txt >two.txt
+  expect_exit 0 run_on 2 "$@" --out data/text --end-of-text --valid-fraction 0.1
+  expect_line 'tokenized .* [0-9]+ tokens'
+  expect_no_file data/text/train-0.tokens.tmp
+  expect_says 2 '--tokenizer gpt2: give its file with --merges' run_on 1 pack --x one.txt --tokenizer gpt2 --vocab v --context 8 --out x
+  expect_says 2 '--end-of-text is for texts' run_on 1 pack --x one.txt --tokens uint8 --end-of-text --context 8 --out x
+  expect_says 2 'no token <.endoftext.>' run_on 1 pack --x one.txt --tokenizer bytes --end-of-text --context 8 --out x
+  expect_says 3 'vocab\.json is not a tokenizer' run_on 1 pack --x one.txt --tokenizer "$text/vocab.json" --context 8 --out x
+  expect_says 3 'cannot open .*gone' run_on 1 pack --x one.txt --tokenizer gone --context 8 --out x
+  printf 'caf\351 %s' "$(cat one.txt)" >latin.txt
+  expect_says 0 'warning: latin\.txt: 1 sequences are not UTF-8' run_on 1 pack --x latin.txt "${@:5}" --out latin
+  expect_exit 0 "$millrace" inspect latin/train-00000.h5 --sample tokens --window 8
+  expect_line '701 classes'
+
+  set -- train -c "$root/inputs/text-gpt.cfg" --data.window 64 --data.stride 64 --train.global_batch 16 \
+    --optim.schedule constant --optim.warmup 0 --train.steps 40
+  expect_exit 0 run_on 1 "$@" --run.dir gpt
+  rm -r data  # the checkpoint is enough
+  expect_exit 0 "$millrace" generate gpt --prompt 'The cat' --temperature 0 --tokens 60
+  expect_line '^The cat sat on the mat, and the dog ran\.$' out
+  expect_line '60 tokens in .* tokens/s' err
+  mv out greedy
+  expect_exit 0 "$millrace" generate "$(newest_checkpoint gpt)" --prompt 'The cat' --top-k 1 --tokens 60 --seed 7
+  expect_same_files out greedy
+  expect_exit 0 "$millrace" generate gpt --temperature 5 --tokens 40 --seed 7
+  mv out seven
+  expect_exit 0 "$millrace" generate gpt --temperature 5 --tokens 40 --seed 7
+  expect_same_files out seven
+  expect_exit 0 "$millrace" generate gpt --temperature 5 --tokens 40 --seed 8
+  cmp -s out seven && complain "two seeds gave the same text"
+  expect_says 2 'runs on one rank, here are 2' run_on 2 generate gpt
+  expect_says 2 'remove --tokenizer' "$millrace" generate gpt --tokenizer bytes
+  expect_says 2 'holds another network' "$millrace" generate gpt --model.layers 'embedding 8' --model.layers 'linear outputs axis=last'
+  expect_says 2 'nothing to generate with' "$millrace" generate
+  expect_says 2 'the prompt has 0 tokens' "$millrace" generate gpt --prompt ''
+  expect_says 3 'no intact checkpoint in other' "$millrace" generate other
+
+  expect_exit 0 "$millrace" pack --x one.txt --tokens uint8 --context 64 --out data/text
+  expect_exit 0 run_on 1 "$@" --run.dir bytes --train.steps 1 --train.evaluate off
+  expect_says 2 'has no tokenizer' "$millrace" generate bytes
+  expect_says 2 "the prompt has the token 195 .* below 117" "$millrace" generate bytes --tokenizer bytes --prompt 'é'
+  expect_exit 0 "$millrace" generate bytes --tokenizer bytes --prompt a --tokens 5
+  expect_exit 0 "$millrace" train --data.train synthetic:images:rows=64,shape=4x4x1,classes=4 --run.dir images --train.epochs 1
+  expect_says 2 'is not a language model' "$millrace" generate images
 }
 
 case_images() {

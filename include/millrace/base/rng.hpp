@@ -27,7 +27,8 @@ enum class RngPurpose : std::uint32_t {
   random_resized_crop = 10,
   blocks = 11,
   windows = 12,
-  subvolume = 16
+  subvolume = 16,
+  generate = 24
 };
 
 struct Random4 {

@@ -108,6 +108,9 @@ class Program {
   // For benchmarks: runs one node by itself on the present contents of its buffers.
   void run_node(int node, bool backward);
   const Tensor& value(int v) const { return values_[std::size_t(v)]; }
+  // What the loss compares with the labels or targets. It stays until the next forward pass of a program with the same
+  // arena; with Mode::train, the backward pass overwrites it.
+  const Tensor& prediction() const;
   // The label of a node's work on the device, such as "conv1 forward". Valid while this Program exists.
   const char* label(int node, NodeWork work) const { return labels_[std::size_t(node)].of(work).c_str(); }
   const BackwardSchedule& schedule() const { return compiled_.schedule; }

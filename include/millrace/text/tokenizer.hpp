@@ -58,7 +58,4 @@ class Tokenizer {
   std::unordered_map<std::uint64_t, Merge> merges_;
 };
 
-// The text of a tokenizer in a packed file: a data set of bytes.
-constexpr const char* tokenizer_dataset = "/tokenizer";
-
 }  // namespace millrace

@@ -1,5 +1,6 @@
 // The entry points of training: the functions that the commands in src/app call with a RunConfig.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "millrace/advisor/rules/verdict.hpp"
@@ -8,6 +9,7 @@
 #include "millrace/config/run_config.hpp"
 #include "millrace/roofline/gpu.hpp"
 #include "millrace/telemetry/timeline.hpp"
+#include "millrace/text/tokenizer.hpp"
 
 namespace millrace {
 
@@ -28,6 +30,17 @@ ConfigFile config_of_checkpoint(World&, const CheckpointChoice&);
 // takes an older one. Error(data): there is none. Error(config): the configuration describes another network than the
 // checkpoint. Collective.
 Exit evaluate(World&, const RunConfig&, const CheckpointChoice&);
+struct GenerateOptions {
+  std::optional<std::string> prompt;  // nullopt: the token <|endoftext|>, or the end of a line if there is none
+  std::int64_t tokens = 200;          // to generate; fewer if <|endoftext|> is generated
+  double temperature = 0.8;           // 0: always the most probable token
+  std::int64_t top_k = 0;             // draw from the most probable tokens only; 0: from all
+  std::uint64_t seed = 1;
+  std::optional<Tokenizer> tokenizer;  // for checkpoints without one
+};
+// Continues a text with the language model of a checkpoint, and prints the prompt and the text as it grows.
+// Error(config): it is no language model, or several ranks. Error(data): there is no such checkpoint.
+Exit generate(World&, const RunConfig&, const CheckpointChoice&, const GenerateOptions&);
 // Describes a run without training: the network layer by layer, the memory plan, the buckets and the steps per epoch.
 // Collective.
 std::string describe_plan(World&, const RunConfig&);

@@ -38,7 +38,8 @@ class OpenFile {
 
 class Tokens : public Importer {
  public:
-  explicit Tokens(const ImportOptions& o) : context_(o.context), width_(o.token_bytes) {
+  explicit Tokens(const ImportOptions& o)
+      : context_(o.context), width_(o.token_bytes), vocabulary_(o.vocabulary), tokenizer_(o.tokenizer) {
     if (!o.y.empty()) fail(Exit::config, "tokens are their own targets. remove --y");
     if (context_ < 1) fail(Exit::config, "tokens need --context N, the length of what a sample predicts");
     if (width_ != 1 && width_ != 2 && width_ != 4) fail(Exit::config, "tokens of {} bytes are not read", width_);
@@ -52,6 +53,8 @@ class Tokens : public Importer {
   DType x_dtype() const override { return width_ == 1 ? DType::u8 : width_ == 2 ? DType::u16 : DType::i32; }
   DType y_dtype() const override { return DType::i32; }
   Shape target() const override { return {}; }
+  std::int64_t vocabulary() const override { return vocabulary_; }
+  std::string tokenizer() const override { return tokenizer_; }
   bool random_access() const override { return true; }
   void read(std::int64_t begin, std::int64_t count, void* x, void* y) const override {
     auto* to = static_cast<char*>(x);
@@ -108,7 +111,8 @@ class Tokens : public Importer {
     }
   }
 
-  const std::int64_t context_, width_;
+  const std::int64_t context_, width_, vocabulary_;
+  const std::string tokenizer_;
   std::int64_t rows_ = 0, tokens_ = 0, dropped_ = 0;
   std::vector<Part> parts_;
 };

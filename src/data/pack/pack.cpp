@@ -20,6 +20,7 @@
 #include "millrace/base/units.hpp"
 #include "millrace/data/index/class_names.hpp"
 #include "millrace/data/index/row_checksums.hpp"
+#include "millrace/data/scan/stored_tokenizer.hpp"
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace {
@@ -161,7 +162,7 @@ class Packer {
            "number the classes "
            "from 0, or store targets of a regression as floating point",
            smallest, largest, max_classes - 1);
-    classes_ = std::int64_t(largest) + 1;
+    classes_ = std::max(std::int64_t(largest) + 1, in_.vocabulary());
   }
 
   bool labels() const { return is_integer(in_.y_dtype()); }  // the importer has checked them
@@ -260,6 +261,12 @@ class Packer {
     if (labels()) file.set("/", "classes", classes_);
     if (labels() && options_.ignore_label >= 0) file.set("/", "ignore_label", options_.ignore_label);
     if (const auto names = in_.class_names(); !names.empty()) file.set("/", "class_names", join_class_names(names));
+    if (const std::string text = in_.tokenizer(); !text.empty()) {
+      const auto bytes = std::int64_t(text.size());
+      file.create_dataset(tokenizer_name, DType::u8, {bytes});
+      file.write_rows(tokenizer_name, 0, world_.rank() == 0 ? bytes : 0, DType::u8, text.data(),
+                      io::File::Transfer::collective);
+    }
     file.set("/x", "mean", mean_);
     file.set("/x", "std", std_);
     if (options_.transform != Transform::none) file.set("/x", "transform", std::string(name_of(options_.transform)));

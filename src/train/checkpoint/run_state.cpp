@@ -126,7 +126,8 @@ std::string to_json(const ModelRecord& r) {
                         {"target", extents(r.target)},
                         {"classes", r.classes.count},
                         {"class_names", r.classes.names},
-                        {"values", to_json(r.values)}});
+                        {"values", to_json(r.values)},
+                        {"tokenizer", r.tokenizer}});
 }
 
 ModelRecord model_record_from_json(const std::string& text) {
@@ -143,6 +144,7 @@ ModelRecord model_record_from_json(const std::string& text) {
   r.target = shape_from(j.at("target"));
   r.classes = {j.at("classes"), j.at("class_names").get<std::vector<std::string>>()};
   r.values = values_from(j.at("values"));
+  r.tokenizer = j.value("tokenizer", "");  // absent: written before there were tokenizers
   return r;
 }
 

@@ -4,9 +4,11 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/message_of.hpp"
 #include "millrace/data/index/class_names.hpp"
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/data/scan/index_shards.hpp"
+#include "millrace/data/scan/stored_tokenizer.hpp"
 #include "millrace/watchdog/watchdog.hpp"
 #include "train/session/input_options.hpp"
 
@@ -96,6 +98,20 @@ void set_normalization(World& world, const DataConfig& c, DataSets& sets) {
   }
 }
 
+// Rank 0 reads the tokenizer of the training data, and compares it with that of the validation data.
+void read_tokenizers(World& world, const ModelRecord* model, DataSets& sets) {
+  const std::string problem = message_of([&] {
+    if (world.rank() != 0) return;
+    sets.tokenizer = sets.has_train ? stored_tokenizer(sets.train) : model ? model->tokenizer : "";
+    if (!sets.has_valid || sets.tokenizer.empty()) return;
+    const std::string other = stored_tokenizer(sets.valid);
+    if (!other.empty() && other != sets.tokenizer)
+      fail(Exit::data, "data.valid and {} have different tokenizers. pack both with the same one",
+           name_of_reference(sets));
+  });
+  world.agree(Exit::data, problem);
+}
+
 void use_model(const ModelRecord& model, DataSets& sets) {
   if (!sets.has_train) {
     sets.trained = training_index(model);
@@ -134,6 +150,7 @@ DataSets index_data_sets(World& world, const RunConfig& config, bool training, c
   if (sets.has_train) sets.train = index_shards(world, data_options(c, c.train, false));
   if (sets.has_valid) sets.valid = index_shards(world, data_options(c, c.valid, true));
   if (model) use_model(*model, sets);
+  if (c.sample == SampleKind::tokens) read_tokenizers(world, model, sets);
   if (sets.has_valid && &sets.reference() != &sets.valid) {
     require_same_samples(sets);
     require_same_values(sets);

@@ -194,16 +194,20 @@ void Network::prepare_training(const NetworkSpec& spec, const NetworkPlan& plan)
                      .sums = static_cast<double*>(squares_.data)};
 }
 
+ProgramMemory Network::program_memory() const {
+  return {.arena = arena_.data(),
+          .packed_weights = packed_weights_.data(),
+          .master = master_data_,
+          .weights = dtype_ == DType::f32 ? master_data_ : weights_data_,
+          .gradient = static_cast<float*>(gradient.data),
+          .running = running_.as<float>(),
+          .stats = static_cast<float*>(stats.data),
+          .state = state_.as<StepState>(),
+          .metrics = metrics_.data()};
+}
+
 void Network::prepare_programs(NetworkPlan& plan) {
-  ProgramMemory memory{.arena = arena_.data(),
-                       .packed_weights = packed_weights_.data(),
-                       .master = master_data_,
-                       .weights = dtype_ == DType::f32 ? master_data_ : weights_data_,
-                       .gradient = static_cast<float*>(gradient.data),
-                       .running = running_.as<float>(),
-                       .stats = static_cast<float*>(stats.data),
-                       .state = state_.as<StepState>(),
-                       .metrics = metrics_.data()};
+  ProgramMemory memory = program_memory();
   // All programs share the memory, but each has its own packed weights.
   const auto prepare = [&](std::vector<CompiledGraph>& graphs, std::map<std::int64_t, Prepared>& programs) {
     for (CompiledGraph& compiled : graphs) {

@@ -19,23 +19,6 @@ void require_strict(const Session& s) {
     fail(Exit::config, "comm.grad_dtype: run.reproducible = strict sums exactly. set it to none");
 }
 
-std::vector<std::string> function_of(const NetworkSpec& spec) {
-  ModelBatch one = spec.batch;
-  one.rows = 1;
-  return describe_function(build_model(spec.model, one, spec.compute, Mode::infer));
-}
-
-void require_function(const Session& s, const ModelRecord& trained) {
-  if (!has_comparable_function(trained)) return;
-  const std::string difference = function_difference(trained.function, function_of(s.spec));
-  if (difference.empty()) return;
-  fail(Exit::config,
-       "the checkpoint{} holds another network than the configuration and the data give: {}. restore the keys of model "
-       "and data{}",
-       s.use == Session::Use::train ? " in " + s.config.run.dir : "", difference,
-       s.use == Session::Use::train ? ", or set run.dir to a new folder" : "");
-}
-
 }  // namespace
 
 Session::Session(World& w, const RunConfig& c, Use u, const ModelRecord* trained) : world(w), config(c), use(u) {
@@ -48,7 +31,7 @@ Session::Session(World& w, const RunConfig& c, Use u, const ModelRecord* trained
   data = index_data_sets(world, config, training, trained);
   batching = make_batching(world, config, training, data);
   spec = network_spec(world, config, training, data, batching);
-  if (trained) require_function(*this, *trained);
+  if (trained) require_function(spec, *trained, training ? config.run.dir : "");
   open_sources(world, config, training, data);
 }
 
@@ -154,7 +137,8 @@ ModelRecord Session::model_record() const {
           .labels = reference.y.labels,
           .target = reference.y.target,
           .classes = reference.classes,
-          .values = reference.values};
+          .values = reference.values,
+          .tokenizer = data.tokenizer};
 }
 
 std::map<std::string, std::string> Session::provenance() const {

@@ -23,6 +23,8 @@ class Importer {
   virtual DType y_dtype() const = 0;
   virtual Shape target() const = 0;  // of a row of y; (): one label; labels: of their map
   virtual std::vector<std::string> class_names() const { return {}; }  // by label; empty: the input has none
+  virtual std::int64_t vocabulary() const { return 0; }                // of a tokenizer: the classes; 0: unknown
+  virtual std::string tokenizer() const { return ""; }                 // Tokenizer::to_json(); "": none
   virtual void read(std::int64_t begin, std::int64_t count, void* x, void* y) const = 0;  // consecutive rows
   virtual bool random_access() const { return false; }  // reading a row takes the same time in any order
   virtual std::string describe() const = 0;
@@ -47,6 +49,8 @@ struct ImportOptions {
   bool apply_exif_orientation = false;  // images: turn a JPEG upright first
   std::int64_t token_bytes = 0;         // 1 (text), 2 or 4, little-endian: x are tokens
   std::int64_t context = 0;             // tokens: a sample is a window of context + 1 tokens
+  std::int64_t vocabulary = 0;          // tokens: see Importer
+  std::string tokenizer = {};
 };
 std::unique_ptr<Importer> make_importer(const ImportOptions&);
 

@@ -17,6 +17,7 @@ struct DataSets {
   bool has_valid = false;
   ShardIndex train, valid;
   std::unique_ptr<Source> train_source, valid_source;  // set by open_sources(); train_source only for training
+  std::string tokenizer;                               // of the training data, as text; on rank 0 only; "": none
   std::optional<ShardIndex> trained;  // training_index() of the model that is evaluated, in place of training data
 
   // The data set that classes, mean and standard deviation are taken from: the training data if there is any.

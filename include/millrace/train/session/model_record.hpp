@@ -21,6 +21,7 @@ struct ModelRecord {
   Shape target;
   Classes classes;
   ValueConversion values;
+  std::string tokenizer;  // of the training data, as text (text/tokenizer.hpp); "": it has none
 };
 
 // An index without files that describes the training data of a model.

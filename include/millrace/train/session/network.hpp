@@ -75,6 +75,8 @@ class Network {
   // step must do that before it first uses the program.
   Program& step_program(std::int64_t rows);
   Program& eval_program(std::int64_t rows) { return repacked_program(eval_, rows); }
+  // For further programs of the caller, which has to repack their weights. With the arena of this network.
+  ProgramMemory program_memory() const;
   const Graph& graph() const { return graph_; }
   const ParameterLayout& layout() const { return layout_; }
   const NetworkMemory& needs() const { return needs_; }

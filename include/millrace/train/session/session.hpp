@@ -59,7 +59,7 @@ struct Session {
   NetworkPlan plan(std::int64_t rows) const;
   std::size_t memory_bytes() const;  // device memory that this rank may use
 
-  ModelRecord model_record() const;
+  ModelRecord model_record() const;  // with the tokenizer on rank 0 only
 
   // The properties that must stay the same for a resumed run to be bitwise equal to an uninterrupted one.
   std::map<std::string, std::string> provenance() const;

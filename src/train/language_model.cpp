@@ -1,0 +1,138 @@
+#include "train/language_model.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "millrace/base/error.hpp"
+#include "millrace/train/session/make_compute.hpp"
+#include "train/session/network_spec.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr std::int64_t shortest_program = 16;
+
+// The network as the checkpoint's configuration gives it for its own data, without reading data.
+NetworkSpec spec_of(World& world, const RunConfig& config, const CheckpointModel& model) {
+  if (!model.record)
+    fail(Exit::config, "{} was written by a version that did not store its model. evaluate it with -c, or train again",
+         model.path.string());
+  if (config.data.sample != SampleKind::tokens || !model.record->labels)
+    fail(Exit::config,
+         "{} is not a language model (data.sample is not tokens). generate needs one that predicts tokens",
+         model.path.string());
+  DataSets sets;
+  sets.trained = training_index(*model.record);
+  sets.trained->view = config.data;
+  NetworkSpec spec = network_spec(world, config, false, sets, Batching{});
+  spec.eval_rows = {1};
+  require_function(spec, *model.record, "");
+  return spec;
+}
+
+// Whether the parameters of the shorter graph are the first rows of those of the longer one.
+bool same_parameters(const Graph& shorter, const Graph& longer) {
+  const auto begins = [](const Parameter& a, const Parameter& b) {
+    return a.name == b.name && a.shape.rank == b.shape.rank && a.shape[0] <= b.shape[0] &&
+           std::equal(a.shape.dims.begin() + 1, a.shape.dims.begin() + a.shape.rank, b.shape.dims.begin() + 1);
+  };
+  return std::ranges::equal(shorter.parameters, longer.parameters, begins);
+}
+
+}  // namespace
+
+LanguageModel::LanguageModel(World& world, const RunConfig& config, const CheckpointModel& model)
+    : compute_(make_execution_context(world, config)), spec_(spec_of(world, config, model)) {
+  label_each_ = spec_.batch.target.rank == 1;
+  network_ = std::make_unique<Network>(compute_, spec_);
+  CheckpointStore(world, compute_, model.path.parent_path(), 1).load(*network_, model.path);
+  Device& device = *compute_.device;
+  const auto buffer = [&](std::size_t bytes) { return Buffer(device, MemoryKind::device, bytes); };
+  const std::size_t positions = std::size_t(window());
+  stored_.resize(positions * size_of(spec_.batch.x_dtype));
+  x_ = buffer(stored_.size());
+  y_ = buffer(positions * sizeof(std::int32_t));
+  ids_ = buffer(sizeof(std::int64_t));
+  converted_ = buffer(std::size_t(vocabulary()) * sizeof(float));
+  logits_.resize(std::size_t(vocabulary()));
+  const std::vector<std::int32_t> no_labels(positions, -1);
+  device.copy_to_device(Stream::compute, y_.data(), no_labels.data(), positions * sizeof(std::int32_t));
+  device.synchronize();
+  network_->write_step(0);
+  network_->push_step(0);
+  if (!label_each_) return;
+  require_causal();
+  add_short_programs();
+}
+
+void LanguageModel::require_causal() {
+  if (window() < 2 || vocabulary() < 2) return;
+  Program& program = network_->eval_program(1);
+  const std::int32_t token = 0;
+  const auto with_padding = [&](std::int32_t padding) {
+    const auto logits = run(program, {&token, 1}, padding);
+    return std::vector<float>(logits.begin(), logits.end());
+  };
+  if (with_padding(0) != with_padding(1))
+    fail(Exit::config,
+         "the network cannot generate text: its results depend on later tokens (a layer is not causal, such as "
+         "attention "
+         "without `causal`). train one that reads earlier tokens only");
+}
+
+void LanguageModel::add_short_programs() {
+  const Graph longest = graph_of(spec_, 1, Mode::infer);
+  for (std::int64_t length = window() / 4; length >= shortest_program; length /= 4) {
+    NetworkSpec spec = spec_;
+    spec.batch.sample = spec.batch.target = {length};
+    Graph graph = graph_of(spec, 1, Mode::infer);
+    if (!same_parameters(graph, longest)) return;
+    CompiledGraph compiled = compile_graph(*compute_.backend, std::move(graph), spec.fusion);
+    const auto buffer = [&](std::size_t bytes) {
+      return Buffer(*compute_.device, MemoryKind::device, std::max<std::size_t>(64, bytes));
+    };
+    Short& entry = short_[length];
+    entry.arena = buffer(compiled.plan.arena_bytes);
+    entry.packed_weights = buffer(compiled.plan.packed_weight_bytes);
+    ProgramMemory memory = network_->program_memory();
+    memory.arena = entry.arena.data();
+    memory.packed_weights = entry.packed_weights.data();
+    entry.program = std::make_unique<Program>(std::move(compiled), network_->layout(), memory);
+    entry.program->repack_weights();
+  }
+}
+
+std::span<const float> LanguageModel::next(std::span<const std::int32_t> tokens) {
+  MR_CHECK(std::int64_t(tokens.size()) >= shortest(), "too few tokens");
+  tokens = tokens.last(std::min(tokens.size(), std::size_t(window())));
+  const auto fits = short_.lower_bound(std::int64_t(tokens.size()));
+  return run(fits != short_.end() ? *fits->second.program : network_->eval_program(1), tokens, 0);
+}
+
+std::span<const float> LanguageModel::run(Program& program, std::span<const std::int32_t> tokens,
+                                          std::int32_t padding) {
+  Device& device = *compute_.device;
+  const Graph& graph = program.graph();
+  const std::size_t width = size_of(spec_.batch.x_dtype), positions = std::size_t(graph.values[Graph::x].shape.count());
+  for (std::size_t i = 0; i < positions; ++i) {
+    const std::int32_t token = i < tokens.size() ? tokens[i] : padding;
+    std::memcpy(stored_.data() + i * width, &token, width);
+  }
+  device.copy_to_device(Stream::compute, x_.data(), stored_.data(), positions * width);
+  const auto tensor = [&](int value, const Buffer& buffer) {
+    return Tensor{buffer.data(), graph.values[std::size_t(value)].dtype, graph.values[std::size_t(value)].shape};
+  };
+  program.forward(tensor(Graph::x, x_), tensor(Graph::y, y_), tensor(Graph::ids, ids_), true);
+  const Tensor& prediction = program.prediction();
+  const std::size_t row = label_each_ ? tokens.size() - 1 : 0;
+  const char* logits = prediction.as<char>() + row * std::size_t(vocabulary()) * size_of(prediction.dtype);
+  if (prediction.dtype != DType::f32) {
+    compute_.backend->convert(converted_.data(), DType::f32, logits, prediction.dtype, vocabulary());
+    logits = converted_.as<char>();
+  }
+  device.copy_to_host(Stream::compute, logits_.data(), logits, logits_.size() * sizeof(float));
+  device.synchronize();
+  return logits_;
+}
+
+}  // namespace millrace
