@@ -66,7 +66,7 @@ struct LinearRun : test::TemporaryFolder {
 
 std::vector<std::int32_t> labels_of(std::int64_t classes) {
   std::vector<std::int32_t> labels;
-  for (int i = 0; i < LinearRun::rows; ++i) labels.push_back(i % 11 == 5 ? -1 : std::int32_t(i * i % classes));
+  for (int i = 0; i < LinearRun::rows; ++i) labels.push_back(i % 11 == 5 ? -1 : std::int32_t(i * 7 / 3 % classes));
   return labels;
 }
 
