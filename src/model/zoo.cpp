@@ -17,18 +17,17 @@ static void require_outputs(const Shape& made, const Shape& y, const ModelSpec& 
   }
   if (made == needed) return;
   const bool maps = y.rank > 1 && !spec.pointwise_loss && !spec.tokens;  // a label at each position of an image
-  fail(
-      Exit::config,
-      "model: the result of the last layer has the shape {}, but the data needs {} ({}). end with `{} {}{}`{}",
-      made.str(), needed.str(),
-      spec.pointwise_loss ? "rows x features of a target"
-      : y.rank > 1            ? "rows x positions x classes"
-                              : "rows x classes",
-      maps ? "conv" : "linear", spec.outputs,
-      maps              ? " 1 bias=on"
-      : needed.rank > 2 ? " axis=last"
-                        : "",
-      spec.pointwise_loss && made.rank > 2 ? ". maps of labels are stored as integers, not as floating point" : "");
+  fail(Exit::config,
+       "model: the result of the last layer has the shape {}, but the data needs {} ({}). end with `{} {}{}`{}",
+       made.str(), needed.str(),
+       spec.pointwise_loss ? "rows x features of a target"
+       : y.rank > 1        ? "rows x positions x classes"
+                           : "rows x classes",
+       maps ? "conv" : "linear", spec.outputs,
+       maps              ? " 1 bias=on"
+       : needed.rank > 2 ? " axis=last"
+                         : "",
+       spec.pointwise_loss && made.rank > 2 ? ". maps of labels are stored as integers, not as floating point" : "");
 }
 
 // Backward would begin at such a result with a gradient that nobody has computed.

@@ -110,7 +110,7 @@ TEST(ImageLayers, CosmoFlowHasTheParametersOfMlperf) {
   ModelSpec spec;
   spec.name = "cosmoflow";
   spec.outputs = 4;
-  spec.mean_squared_error = true;
+  spec.pointwise_loss = PointwiseLossSpec::Kind::mse;
   spec.dropout = 0.5f;
   const Graph g = build_model(spec, {1, {128, 128, 128, 4}, DType::f32, {4}, false}, DType::f32, Mode::train);
   EXPECT_EQ(g.parameter_count(),

@@ -66,7 +66,7 @@ TEST(UNet, WhatDoesNotFitIsRefused) {
                });
   expect_error(Exit::config, "data.y holds floating-point targets", [] {
     ModelSpec spec = unet(1024);
-    spec.mean_squared_error = true;
+    spec.pointwise_loss = PointwiseLossSpec::Kind::mse;
     build_model(spec, {2, {32, 32, 3}, DType::u8, {32, 32}, false}, DType::f32, Mode::train);
   });
   ModelSpec spec = unet(4);

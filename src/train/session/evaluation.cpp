@@ -18,11 +18,11 @@ double Evaluation::value(BestMetric metric) const {
 }
 
 std::string Evaluation::str() const {
-  std::string text =
-      task == Task::binary ? fmt::format("loss {:.4f}, accuracy {:.2f} % of {} labels", loss, top1 * 100, rows)
-      : labels ? fmt::format("loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} % of {}{}{}", loss, top1 * 100, top5 * 100, rows,
-                             *positions ? " " : "", positions)
-               : fmt::format("loss {:.6g} on {} rows", loss, rows);
+  std::string text = task == Task::binary
+                         ? fmt::format("loss {:.4f}, accuracy {:.2f} % of {} labels", loss, top1 * 100, rows)
+                     : labels ? fmt::format("loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} % of {}{}{}", loss, top1 * 100,
+                                            top5 * 100, rows, *positions ? " " : "", positions)
+                              : fmt::format("loss {:.6g} on {} rows", loss, rows);
   for (const auto& [metric, value] : metrics) text += fmt::format(", {} {:.4g}", traits_of(metric).title, value);
   return unread == 0 ? text : fmt::format("{}, {} more could not be read", text, unread);
 }
