@@ -87,6 +87,14 @@ static const char* labelled_positions(const ShardIndex& data) {
   return data.y.target.rank > 2 ? "voxels" : "pixels";
 }
 
+static void require_read(const Session& s, std::int64_t unread) {
+  if (double(unread) > s.config.data.skip_limit * double(s.data.valid.rows))
+    fail(Exit::data,
+         "evaluation: {} of the {} samples of data.valid could not be read, more than data.skip_limit = {:g} of them. "
+         "repair the files that the warnings name, or raise data.skip_limit",
+         unread, s.data.valid.rows, s.config.data.skip_limit);
+}
+
 Evaluation Evaluator::run() {
   const watchdog::PartScope part(watchdog::Part::evaluation);
   const Sampler& order = *s_.batching.valid_order;
@@ -138,11 +146,7 @@ Evaluation Evaluator::run() {
   out.positions = labelled_positions(s_.data.valid);
   out.rows = std::int64_t(totals[3]);
   out.unread = std::int64_t(totals[4]);
-  if (totals[4] > s_.config.data.skip_limit * double(s_.data.valid.rows))
-    fail(Exit::data,
-         "evaluation: {} of the {} samples of data.valid could not be read, more than data.skip_limit = {:g} of them. "
-         "repair the files that the warnings name, or raise data.skip_limit",
-         out.unread, s_.data.valid.rows, s_.config.data.skip_limit);
+  require_read(s_, out.unread);
   out.loss = (totals[0] + (totals[5] + totals[6])) / totals[3];
   out.top1 = totals[1] / totals[3];
   out.top5 = out.task == Task::binary ? std::numeric_limits<double>::quiet_NaN() : totals[2] / totals[3];
