@@ -47,7 +47,7 @@ struct Summary {
   // Of this launch only.
   std::int64_t session_steps = 0, session_samples = 0;
   double samples_per_second = 0, seconds = 0, final_loss = 0;
-  std::string cuda_graph;  // as Device::graphs()
+  std::string cuda_graph = {};  // as Device::graphs()
 };
 // Whether the file is the summary of a run that finished after this many steps.
 bool is_final_summary(const std::filesystem::path& summary, std::int64_t steps);

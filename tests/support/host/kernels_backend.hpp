@@ -42,6 +42,9 @@ class HostKernelsBackend : public Backend {
       return cuda::make_transposed_conv(s, context, b.make(s.conv()));
     }
     std::unique_ptr<Op> operator()(const LinearSpec& s) const { return b.cpu_->make(s); }
+    std::unique_ptr<Op> operator()(const LinearCrossEntropySpec& s) const {
+      return make_linear_cross_entropy(s, (*this)(s.chunk_linear()), (*this)(s.chunk_loss()));
+    }
   };
   Device& device_;
   std::unique_ptr<Backend> cpu_;
