@@ -1,12 +1,14 @@
 // The metrics of an evaluation against those that follow from the weights in the checkpoint, by hand.
 #include "train/session/evaluation.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "millrace/base/files.hpp"
+#include "millrace/config/keys.hpp"
 #include "support/device_values.hpp"
 #include "support/expect_error.hpp"
 #include "train/runs.hpp"
@@ -95,14 +97,23 @@ TEST(Evaluation, CountsEachClassOnAnyNumberOfRanks) {
         said += confusion[k][c];
       }
       const json of_class = run.summary().at("valid_classes").at(c);
-      if (labels > 0) EXPECT_DOUBLE_EQ(of_class.at("recall"), confusion[c][c] / labels);
-      if (said > 0) EXPECT_DOUBLE_EQ(of_class.at("precision"), confusion[c][c] / said);
+      EXPECT_DOUBLE_EQ(of_class.at("recall"), labels > 0 ? confusion[c][c] / labels : 0);
+      EXPECT_DOUBLE_EQ(of_class.at("precision"), said > 0 ? confusion[c][c] / said : 0);
       if (labels + said == 0) continue;
       f1 += 2 * confusion[c][c] / (labels + said);
       ++occurring;
     }
     EXPECT_DOUBLE_EQ(run.summary().at("valid_macro_f1"), f1 / occurring);
     EXPECT_DOUBLE_EQ(run.last_validation().at("macro_f1"), f1 / occurring);
+    testing::internal::CaptureStdout();
+    run_thread_world(ranks, [&](World& world) { evaluate(world, run.config, {run.config.run.dir, "newest"}); });
+    const std::string shown = testing::internal::GetCapturedStdout();
+    const json first = run.summary().at("valid_classes").at(0);
+    EXPECT_NE(shown.find(fmt::format("\n    0 {:>12} {:>12} {:>10.4f} {:>10.4f} {:>10.4f}\n", int(first.at("labels")),
+                                     int(first.at("predictions")), double(first.at("precision")),
+                                     double(first.at("recall")), double(first.at("f1")))),
+              shown.npos)
+        << shown;
   }
 }
 
@@ -240,6 +251,14 @@ TEST(Evaluation, LowerErrorsAreBetter) {
   for (const char* name : {"loss", "perplexity", "mae", "rmse"}) EXPECT_TRUE(lower_is_better(name)) << name;
   for (const char* name : {"accuracy", "top5", "macro_f1", "mean_iou", "mean_dice", "r2"})
     EXPECT_FALSE(lower_is_better(name)) << name;
+}
+
+TEST(Evaluation, MetricsHaveTheNamesOfTheConfiguration) {
+  RunConfig config;
+  for (int i = int(BestMetric::loss); i <= int(BestMetric::r2); ++i) {
+    config.checkpoint.best = BestMetric(i);
+    EXPECT_EQ(value_text(config, "checkpoint.best"), traits_of(BestMetric(i)).name);
+  }
 }
 
 TEST(Evaluation, MeansAreOverTheClassesThatOccur) {
