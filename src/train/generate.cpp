@@ -58,7 +58,7 @@ void write(const std::string& text) {
 
 Exit generate(World& world, const RunConfig& config, const CheckpointChoice& choice, const GenerateOptions& options) {
   if (world.size() > 1)
-    fail(Exit::config, "generate runs on one rank, here are {}. start it without mpirun", world.size());
+    fail(Exit::config, "generate runs on one rank, but {} were started. start it without mpirun", world.size());
   const CheckpointModel model = find_checkpoint(world, choice);
   require_same_function(model, config);
   LanguageModel network(world, config, model);

@@ -85,7 +85,12 @@ void LanguageModel::add_short_programs() {
   for (std::int64_t length = window() / 4; length >= shortest_program; length /= 4) {
     NetworkSpec spec = spec_;
     spec.batch.sample = spec.batch.target = {length};
-    Graph graph = graph_of(spec, 1, Mode::infer);
+    Graph graph;
+    try {
+      graph = graph_of(spec, 1, Mode::infer);
+    } catch (const Error&) {
+      return;  // its layers fit the whole window only
+    }
     if (!same_parameters(graph, longest)) return;
     CompiledGraph compiled = compile_graph(*compute_.backend, std::move(graph), spec.fusion);
     const auto buffer = [&](std::size_t bytes) {

@@ -13,7 +13,7 @@ case_language() {
     set -- train -c "$root/inputs/text-$net.cfg" --data.window 32 --data.stride 32 --train.global_batch 16 \
       --optim.schedule constant --optim.warmup 0
     expect_exit 0 run_on 2 "$@" --run.dir $net --train.steps 20
-    expect_line 'validation loss .* of [0-9]{4,}$'  # a label at each position; there are some 300 samples
+    expect_line 'validation loss .* of [0-9]{4,}, perplexity [0-9.]+$'  # a label at each position; there are some 300 samples
     expect_number "loss of $net" "$(summary $net valid_loss)" "<" 2.5  # ln(128) is 4.85
   done
   expect_exit 0 run_on 2 "$@" --run.dir parts --train.steps 10 --train.evaluate off
@@ -109,7 +109,7 @@ train_unet() {
     --train.global_batch 8 --optim.warmup 0 --optim.schedule constant --run.threads 1 "$@"
   for ranks in 1 2; do
     expect_exit 0 run_on $ranks "$@" --data.valid "$data" --model.blocks 2 --run.dir on$ranks --train.steps 60
-    expect_line "validation loss .*, top-1 .* of [0-9]+ $unit\$"
+    expect_line "validation loss .*, top-1 .* of [0-9]+ $unit, mean IoU [0-9.]+, mean Dice [0-9.]+\$"
     loss=$(summary on$ranks valid_loss)
     expect_number "loss of $unit on $ranks ranks" "$loss" "<" 0.6  # ln(2) is 0.69
   done
@@ -119,7 +119,7 @@ train_unet() {
   expect_same_metrics on2 parts
   cp "$(newest_checkpoint on2)" model.h5
   expect_exit 0 run_on 1 eval model.h5 --data.train gone.h5
-  expect_line "validation loss $(LC_ALL=C printf %.4f "$loss").* of [0-9]+ $unit\$"
+  expect_line "validation loss $(LC_ALL=C printf %.4f "$loss").* of [0-9]+ $unit, mean IoU [0-9.]+, mean Dice [0-9.]+\$"
   expect_exit 2 run_on 1 "$@" --run.dir other --train.evaluate off --model.blocks 6
   expect_line 'model\.name: a unet halves its input 6 times \(model\.blocks\)'
   set -- "$@" --model.blocks 2

@@ -280,7 +280,7 @@ std::unique_ptr<RowFile> open_hdf5_rows(const std::string& path, const std::stri
 
 std::unique_ptr<Importer> make_importer(const ImportOptions& options) {
   ImportOptions o = options;
-  o.x = expand(o.x);
+  if (o.tokenizer.empty()) o.x = expand(o.x);  // otherwise the paths of temporary files
   o.y = expand(o.y);
   if (o.x.empty()) fail(Exit::config, "nothing to pack. give --x FILES");
   const bool images = o.token_bytes == 0 && kind_of(o.x[0]) == Kind::folder;

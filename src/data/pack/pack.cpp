@@ -54,6 +54,8 @@ class Packer {
 
   PackReport run() {
     const double began = steady_seconds();
+    if (!labels() && options_.ignore_label >= 0)
+      fail(Exit::config, "--ignore-label is for integer labels, but the targets are floating point. remove it");
     prepare_folder(world_, in_.rows(), options_);
     const std::int64_t valid = valid_rows(in_.rows(), options_);
     const std::string problem = message_of([&] { rows_.cache_if_small(); });
@@ -168,8 +170,9 @@ class Packer {
   bool labels() const { return is_integer(in_.y_dtype()); }  // the importer has checked them
 
   void write(const PackSplit& part) {
+    const std::size_t sample_bytes = x_bytes_ + (in_.target().count() > 1 ? y_bytes_ : 0);
     const std::int64_t per_shard =
-        std::max<std::int64_t>(1, std::int64_t(options_.shard_bytes / std::max<std::size_t>(1, x_bytes_)));
+        std::max<std::int64_t>(1, std::int64_t(options_.shard_bytes / std::max<std::size_t>(1, sample_bytes)));
     const std::int64_t shards = (part.rows + per_shard - 1) / per_shard;
     if (options_.codec) choose_chunk((part.rows + shards - 1) / shards);
     for (std::int64_t s = 0; s < shards; ++s) {
@@ -261,15 +264,16 @@ class Packer {
     if (labels()) file.set("/", "classes", classes_);
     if (labels() && options_.ignore_label >= 0) file.set("/", "ignore_label", options_.ignore_label);
     if (const auto names = in_.class_names(); !names.empty()) file.set("/", "class_names", join_class_names(names));
+    file.set("/x", "mean", mean_);
+    file.set("/x", "std", std_);
+    if (options_.transform != Transform::none) file.set("/x", "transform", std::string(name_of(options_.transform)));
+    // Last, because a failed write of rank 0 must not keep it from what all ranks create.
     if (const std::string text = in_.tokenizer(); !text.empty()) {
       const auto bytes = std::int64_t(text.size());
       file.create_dataset(tokenizer_name, DType::u8, {bytes});
       file.write_rows(tokenizer_name, 0, world_.rank() == 0 ? bytes : 0, DType::u8, text.data(),
                       io::File::Transfer::collective);
     }
-    file.set("/x", "mean", mean_);
-    file.set("/x", "std", std_);
-    if (options_.transform != Transform::none) file.set("/x", "transform", std::string(name_of(options_.transform)));
   }
 
   World& world_;

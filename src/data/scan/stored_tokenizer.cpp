@@ -11,8 +11,8 @@ std::string stored_tokenizer(const ShardIndex& index) {
   if (!file.has(tokenizer_name)) return "";
   const io::DatasetInfo info = file.info(tokenizer_name);
   if (info.shape.size() != 1 || info.dtype != DType::u8)
-    fail(Exit::data, "{}: '{}' is no text of bytes. remove it, or store a tokenizer.json as uint8", file.path(),
-         tokenizer_name);
+    fail(Exit::data, "{}: '{}' is not a one-dimensional data set of uint8. remove it, or store a tokenizer.json in it",
+         file.path(), tokenizer_name);
   std::string text(std::size_t(info.shape[0]), ' ');
   file.read_rows(tokenizer_name, 0, info.shape[0], DType::u8, text.data());
   return text;

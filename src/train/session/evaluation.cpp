@@ -24,7 +24,7 @@ std::string Evaluation::str() const {
                                             top5 * 100, rows, *positions ? " " : "", positions)
                               : fmt::format("loss {:.6g} on {} rows", loss, rows);
   for (const auto& [metric, value] : metrics) text += fmt::format(", {} {:.4g}", traits_of(metric).title, value);
-  return unread == 0 ? text : fmt::format("{}, {} more could not be read", text, unread);
+  return unread == 0 ? text : fmt::format("{}, {} samples could not be read", text, unread);
 }
 
 }  // namespace millrace

@@ -35,6 +35,10 @@ void require_binary_labels(const ShardIndex& data) {
   if (!data.y.labels) return;
   if (data.view.sample == SampleKind::tokens)
     fail(Exit::config, "model.loss: binary_cross_entropy has no use for tokens. set it to auto");
+  if (data.y.label_maps())
+    fail(Exit::config,
+         "model.loss: binary_cross_entropy needs one vector of labels a sample, but data.y holds label maps. set it to "
+         "auto");
   if (data.classes.count > 2)
     fail(Exit::config,
          "model.loss: binary_cross_entropy needs labels that are 0 or 1, but data.y has labels up to {}. set it to "

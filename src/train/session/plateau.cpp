@@ -8,7 +8,8 @@ namespace millrace {
 
 bool PlateauState::evaluated(const OptimOptions& options, const std::string& of, double value) {
   constexpr double threshold = 1e-4;  // relative, as in PyTorch
-  const bool better = lower_is_better(of) ? value < best * (1 - threshold) : value > best * (1 + threshold);
+  const double step = threshold * std::fabs(best);
+  const bool better = lower_is_better(of) ? value < best - step : value > best + step;
   if (std::isfinite(value) && (metric != of || better)) {
     metric = of;
     best = value;
