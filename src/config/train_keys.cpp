@@ -215,7 +215,8 @@ void add_train_keys(Keys& k) {
       Choices<Recompute>{{"off", Recompute::off}, {"selective", Recompute::selective}, {"full", Recompute::full}},
       "what the backward pass computes again in place of keeping it in memory. off: nothing; selective: results of "
       "norms, activations and gates, which costs little time; full: all but a few results of the network, which costs "
-      "up to a second forward pass. The losses stay the same (millrace plan shows the memory)"));
+      "up to a second forward pass. The losses stay the same, with selective within rounding (millrace plan shows the "
+      "memory)"));
   k.push_back(size_key(MR_FIELD(train.logits_memory), at_least(0),
                        "if the logits of a micro-batch need more memory than this, the last linear layer and the "
                        "cross-entropy are computed in chunks of samples, each with at most so many bytes of logits; "

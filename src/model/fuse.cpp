@@ -45,7 +45,8 @@ bool fold_activation(Graph& graph, int at) {
   auto* norm = std::get_if<BatchNormSpec>(&spec);
   auto* linear = std::get_if<LinearSpec>(&spec);
   // A merged layer keeps the argument of such an activation. Alone, the activation can be recomputed from it.
-  const bool recomputed_alone = graph.recompute == Recompute::selective && backward_reads_src(activation->kind);
+  const bool recomputed_alone =
+      graph.mode == Mode::train && graph.recompute == Recompute::selective && backward_reads_src(activation->kind);
   if (norm && norm->activation == Activation::none && activation->kind == Activation::relu)
     norm->activation = Activation::relu;
   else if (linear && linear->activation == Activation::none && !recomputed_alone)

@@ -204,14 +204,17 @@ void GraphBuilder::loss(PointwiseLossSpec spec, int prediction) {
   graph_.nodes.push_back({"loss", spec, {prediction, Graph::y}, -1, {}, -1});
 }
 
-void GraphBuilder::set_normal_init(const std::string& name, double deviation) {
+bool GraphBuilder::set_normal_init(const std::string& name, double deviation) {
+  bool found = false;
   for (Parameter& p : graph_.parameters)
     if (p.name == name + ".weight") {
       p.init = Parameter::Init::normal;
       p.init_value = deviation;
+      found = true;
     } else if (p.name == name + ".bias") {
       p.init = Parameter::Init::zero;
     }
+  return found;
 }
 
 // Its gradient is that of the first position, so the gradient of the positions must have no other part.

@@ -101,7 +101,7 @@ class TextNetwork {
       at = make_join(g_, line, name, src, result(scope, line, line.word(0, "the name of an earlier layer")));
     else
       at = make_layer(g_, line, name, src, spec_);
-    if (deviation > 0) g_.set_normal_init(name, deviation);
+    if (deviation > 0 && !g_.set_normal_init(name, deviation)) line.refuse("has no weights for std=. remove it");
     ++number_;
     if (!scope.outer) g_.set_older_name(name, fmt::format("{}.{}", number_, line.kind));
     return at;

@@ -29,6 +29,7 @@ class OpPasses {
   bool wants_gradient(std::size_t src) const {
     return src < node_.src.size() && graph_.values[std::size_t(node_.src[src])].needs_grad;
   }
+  bool source_has_other_readers() const { return graph_.single_consumer(node_.src[0]) < 0; }
 
  private:
   const Graph& graph_;
@@ -91,7 +92,7 @@ void backward_passes(const UpsampleSpec&, OpPasses&);
 void backward_passes(const TransposedConvSpec&, OpPasses&);
 void backward_passes(const GroupNormSpec&, OpPasses&);
 void backward_passes(const ScaleBySpec&, OpPasses&);
-inline void backward_passes(const ReshapeSpec&, OpPasses&) {}
+void backward_passes(const ReshapeSpec&, OpPasses&);
 inline void backward_passes(const InputSpec&, OpPasses&) {}
 inline void backward_passes(const MoveLabelsSpec&, OpPasses&) {}
 inline void backward_passes(const CrossEntropySpec&, OpPasses&) {}  // the forward pass writes the gradient

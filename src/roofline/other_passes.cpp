@@ -178,7 +178,13 @@ void backward_passes(const UpsampleSpec& s, OpPasses& out) {
   if (out.wants_gradient(0)) forward_passes(s, out);
 }
 
-// src/cuda/kernels/norm/group_norm.cu: the sums of parts of the rows, their moments, and the pass over all elements.
+// Both values have the same memory, and so have their gradients, unless the source has a gradient of other readers too.
+void backward_passes(const ReshapeSpec& s, OpPasses& out) {
+  if (out.wants_gradient(0) && out.source_has_other_readers())
+    out.add(PassKind::activation, 2 * tensor_bytes(s.src, s.dtype));
+}
+
+// src/cuda/kernels/rows/group_norm.cu: the sums of parts of the rows, their moments, and the pass over all elements.
 // The gradients of gamma and beta are column sums over the rows.
 void forward_passes(const GroupNormSpec& s, OpPasses& out) {
   out.add(PassKind::layer_norm, 3 * tensor_bytes(s.src, s.dtype), 3);

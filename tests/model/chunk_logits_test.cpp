@@ -84,6 +84,7 @@ TEST(ChunkLogits, ChunksAreAsLargeAsTheLimitAllows) {
 }
 
 TEST(ChunkLogits, CountsTheSameOperations) {
+  EXPECT_DOUBLE_EQ(rewritten(6, row_bytes).forward_flops(), rewritten(6, 0).forward_flops());
   for (const Mode mode : {Mode::train, Mode::infer})
     EXPECT_DOUBLE_EQ(compiled(6, row_bytes, mode).cost().flops, compiled(6, 0, mode).cost().flops);
 }

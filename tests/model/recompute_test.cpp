@@ -60,8 +60,30 @@ std::vector<Network> networks() {
                   "conv 16 3 pad=same", "silu",          "upsample 2",        "concat top",
                   "conv 8 3 pad=same",  "gelu",          "conv 8 3 pad=same", "dropout 0.3",
                   "globalpool",         "linear outputs"};
-  const ModelBatch batch{3, {16, 16, 3}, DType::u8, {}, true};
-  return {{"resnet", false, resnet, batch}, {"vit", true, vit, batch}, {"skips", false, skips, batch}, gpt2()};
+  ModelSpec volumes = images("layers");  // reshapes, which share memory with their sources
+  volumes.layers = {"conv 8 3 stride=2 pad=same",
+                    "groupnorm 2",
+                    "relu",
+                    "convt 8 2 stride=2 bias=on",
+                    "instancenorm",
+                    "gelu",
+                    "se 4",
+                    "channels_to_axis",
+                    "conv 3 3 bias=on",
+                    "axis_to_channels as=a",
+                    "conv 8 1",
+                    "gelu",
+                    "conv 18 1",
+                    "add a",
+                    "linear outputs"};
+  ModelSpec unet = images("unet");
+  unet.blocks = 2;
+  unet.width = 4;
+  unet.input.crop_pad = 2;
+  unet.input.flip = true;
+  const ModelBatch batch{3, {16, 16, 3}, DType::u8, {}, true}, maps{3, {16, 16, 3}, DType::u8, {16, 16}, true};
+  return {{"resnet", false, resnet, batch},   {"vit", true, vit, batch},   {"skips", false, skips, batch},
+          {"volumes", false, volumes, batch}, {"unet", false, unet, maps}, gpt2()};
 }
 
 class RecomputedNetwork : public ::testing::TestWithParam<std::tuple<Recompute, int>> {};

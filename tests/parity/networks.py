@@ -213,6 +213,9 @@ CASES = [
 ]
 
 
+SLOWER = {gpt2: 50, llama: 50, vit: 5, convnext: 5}
+
+
 def batch(name, rows, sample, outputs):
     if len(sample) == 1:
         return integers(name + " x", [rows] + sample, outputs), integers(name + " y", [rows] + sample, outputs)
@@ -250,8 +253,8 @@ def record(network, sizes, rows, sample, outputs, rate):
         if "logits" not in out:
             out["logits"] = digest("logits", logits)
             out["gradients"] = {n: digest(n, g) for n, g in zip(w.leaves, gradients)}
-    # At a lower rate, at which the loss of each network falls steadily: for comparisons in 16 bits.
-    slow = rate / (50 if len(sample) == 1 else 5)
+    # At a rate at which the loss of each network falls steadily: for comparisons in 16 bits.
+    slow = rate / SLOWER.get(network, 1)
     out["slow_rate"] = slow
     out["slow_losses"] = [loss for _, _, loss, _ in trained(network, name, sizes, rows, sample, outputs, slow, 50)]
     return out

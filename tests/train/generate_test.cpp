@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <fstream>
+#include <functional>
+#include <limits>
 
 #include "millrace/data/pack/importer.hpp"
 #include "millrace/data/pack/pack.hpp"

@@ -134,8 +134,8 @@ class GraphBuilder {
   // The losses; their src, dtype, mode and targets are set here.
   void loss(CrossEntropySpec, int logits);
   void loss(PointwiseLossSpec, int prediction);
-  // The weights of layer `name` are drawn from N(0, deviation^2), and its bias is zero.
-  void set_normal_init(const std::string& name, double deviation);
+  // The weights of layer `name` are drawn from N(0, deviation^2), and its bias is zero. false: it has no weights.
+  bool set_normal_init(const std::string& name, double deviation);
   // Layer `name` uses the weights of layer `other` (in the graph) in place of its own. false: their shapes differ, or
   // `other` is the layer itself or positions with a class token.
   bool tie_weights(const std::string& name, const std::string& other);

@@ -20,6 +20,7 @@ struct LinearCrossEntropySpec {
   CrossEntropySpec loss;        // over all rows
   std::int64_t chunk_rows = 1;  // divides the rows
 
+  double flops() const { return linear.flops(); }  // of the forward pass alone
   std::int64_t metric_count() const { return loss.metric_count(); }
   std::int64_t chunks() const { return loss.src[0] / chunk_rows; }
   LinearSpec chunk_linear() const;

@@ -49,6 +49,8 @@ bool lower_is_better(std::string_view name) {
 std::vector<BestMetric> metrics_of(const NetworkSpec& spec) {
   using enum BestMetric;
   const bool counts = of_one_position(spec.model).metric_count() > 0;
+  const PointwiseLossSpec binary{.kind = PointwiseLossSpec::Kind::binary_cross_entropy, .src = {1, spec.model.outputs}};
+  const bool binary_counts = binary.metric_count() > 0;
   switch (task_of(spec)) {
     case Task::classes:
       return counts ? std::vector{loss, accuracy, top5, macro_f1} : std::vector{loss, accuracy, top5};
@@ -58,7 +60,7 @@ std::vector<BestMetric> metrics_of(const NetworkSpec& spec) {
       if (spec.model.label_smoothing > 0 || !spec.model.class_weights.empty()) return {loss, accuracy, top5};
       return {loss, accuracy, top5, perplexity};
     case Task::binary:
-      return {loss, accuracy, macro_f1};
+      return binary_counts ? std::vector{loss, accuracy, macro_f1} : std::vector{loss, accuracy};
     case Task::regression:
       break;
   }
