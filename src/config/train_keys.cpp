@@ -62,6 +62,11 @@ void add_transformers(Keys& k) {
                          "vit, convnext: side in pixels of the patches that the first layer divides an image into; "
                          "auto: 16 for vit, 4 for convnext",
                          auto_is_zero));
+  k.push_back(
+      choice_key(MR_FIELD(model.upsample),
+                 Choices<Upsampling>{{"linear", Upsampling::linear}, {"transposed", Upsampling::transposed}},
+                 "unet: how it doubles its extents. linear: interpolation; transposed: a learned convolution, with "
+                 "twice the channels at the bottom, as the article has it"));
   k.push_back(number_key(MR_FIELD(model.rotary_base), above(1),
                          "llama: base of the frequencies of the rotary positions (500000 for Llama 3)"));
   k.push_back(number_key(MR_FIELD(model.drop_path), fraction(),

@@ -207,16 +207,19 @@ std::vector<std::string> unet(const ModelSpec& spec, const Shape& input) {
   double_conv(out, "inc", width, width);
   out.add("relu as=x1");
   for (std::int64_t level = 1; level <= levels; ++level) {
-    const std::int64_t wide = (width << level) / (level == levels ? 2 : 1);
+    const std::int64_t wide = (width << level) / (level == levels && !spec.transposed ? 2 : 1);
     out.add("maxpool 2");
     double_conv(out, fmt::format("down{}.maxpool_conv.1", level), wide, wide);
     out.add("relu as=x{}", level + 1);
   }
   for (std::int64_t up = 1; up <= levels; ++up) {
     const std::int64_t middle = width << (levels - up);
-    out.add("upsample 2 mode=linear as=up{}", up);
-    out.add("concat up{} from=x{}", up, levels + 1 - up);
-    double_conv(out, fmt::format("up{}.conv", up), middle, up == levels ? width : middle / 2);
+    if (spec.transposed)
+      out.add("convt {} 2 stride=2 bias=on as=up{}.up", middle, up);
+    else
+      out.add("upsample 2 mode=linear as=up{}.up", up);
+    out.add("concat up{}.up from=x{}", up, levels + 1 - up);
+    double_conv(out, fmt::format("up{}.conv", up), middle, up == levels || spec.transposed ? middle : middle / 2);
     out.add("relu");
   }
   out.add("conv outputs bias=on as=outc.conv");

@@ -48,10 +48,11 @@ bool decides(const std::string& key) {
 // Whether the key changes the function that the network computes from a sample.
 bool changes_function(const std::string& key) {
   for (const char* one :
-       {"model.name",         "model.depth", "model.width",       "model.stem",     "model.hidden",  "model.activation",
-        "model.layers",       "model.loss",  "model.size",        "model.blocks",   "model.heads",   "model.key_heads",
-        "model.feed_forward", "model.patch", "model.rotary_base", "data.normalize", "data.mean",     "data.std",
-        "data.transform",     "data.scale",  "data.offset",       "data.channels",  "data.subvolume"})
+       {"model.name",       "model.depth",     "model.width",        "model.stem",    "model.hidden",
+        "model.activation", "model.layers",    "model.loss",         "model.size",    "model.blocks",
+        "model.heads",      "model.key_heads", "model.feed_forward", "model.patch",   "model.rotary_base",
+        "model.upsample",   "data.normalize",  "data.mean",          "data.std",      "data.transform",
+        "data.scale",       "data.offset",     "data.channels",      "data.subvolume"})
     if (key == one) return true;
   return false;
 }

@@ -29,6 +29,15 @@ TEST(UNet, HasThePublishedParameterCounts) {
   EXPECT_EQ(build(unet(21), {32, 32, 3}, {32, 32}).parameter_count(), 17264277);
 }
 
+// UNet(n_channels, n_classes, bilinear=False), the article's up-convolutions.
+TEST(UNet, HasThePublishedParameterCountsWithTransposedConvolutions) {
+  ModelSpec spec = unet(2);
+  spec.transposed = true;
+  EXPECT_EQ(build(spec, {64, 48, 3}, {64, 48}).parameter_count(), 31037698);
+  spec.outputs = 1;
+  EXPECT_EQ(build(spec, {64, 48, 3}, {64, 48}).parameter_count(), 31037633);
+}
+
 TEST(UNet, JoinsTheLevelsOfImagesAndVolumes) {
   for (const Shape& sample : {Shape{16, 24, 3}, Shape{8, 16, 24, 2}, Shape{32, 2}}) {
     Shape target = sample;

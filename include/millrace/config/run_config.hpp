@@ -20,6 +20,7 @@ enum class Shuffle { off, global, block };
 enum class Precision { fp32, bf16, fp16 };
 enum class DeviceChoice { automatic, cpu, cuda };
 enum class ModelName { mlp, resnet, gpt2, llama, vit, convnext, unet, cosmoflow, hyperspectral, layers };
+enum class Upsampling { linear, transposed };
 enum class ResNetStem { automatic, cifar, pool, imagenet };
 enum class Loss { automatic, cross_entropy, mse, mae, smooth_l1, binary_cross_entropy };
 enum class OptimizerName { sgd, adamw, lars, lamb };
@@ -114,6 +115,7 @@ struct ModelOptions {
   double dropout = 0;
   std::string size = "auto";
   std::int64_t blocks = 0, heads = 0, key_heads = 0, feed_forward = 0, patch = 0;  // 0: as the size has it
+  Upsampling upsample = Upsampling::linear;                                        // unet
   double rotary_base = 10000, drop_path = 0;
   std::vector<std::string> layers;  // layers: one line for each layer, in order
   Loss loss = Loss::automatic;      // automatic: by the labels

@@ -20,6 +20,7 @@ struct ModelSpec {
   // are the poolings.
   std::string size = "auto";
   std::int64_t blocks = 0, heads = 0, key_heads = 0, feed_forward = 0, patch = 0;
+  bool transposed = false;  // unet: upsampling by transposed convolutions, otherwise linear
   double rotary_base = 10000, drop_path = 0;
   std::string drop_path_line(std::int64_t block, std::int64_t count) const;  // "": the block drops nothing
   std::optional<PointwiseLossSpec::Kind> pointwise_loss;                     // otherwise cross-entropy of classes

@@ -95,6 +95,7 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
   m.patch = c.model.patch;
   m.rotary_base = c.model.rotary_base;
   m.drop_path = c.model.drop_path;
+  m.transposed = c.model.upsample == Upsampling::transposed;
   m.seed = c.run.seed;
   m.pointwise_loss = pointwise_loss(c.model.loss, data.y.labels);
   m.beta = float(c.model.beta);
