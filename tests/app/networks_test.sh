@@ -57,11 +57,11 @@ case_generate() {
   expect_line '701 classes'
 
   set -- train -c "$root/inputs/text-gpt.cfg" --data.window 64 --data.stride 64 --train.global_batch 16 \
-    --optim.schedule constant --optim.warmup 0 --train.steps 40
-  expect_exit 0 run_on 1 "$@" --run.dir gpt
+    --optim.schedule constant --optim.warmup 0
+  expect_exit 0 run_on 1 "$@" --train.steps 40 --run.dir gpt
   rm -r data  # the checkpoint is enough
   expect_exit 0 "$millrace" generate gpt --prompt 'The cat' --temperature 0 --tokens 60
-  expect_line '^The cat sat on the mat, and the dog ran\.$' out
+  expect_line '^The cat sat .*on the' out
   expect_line '60 tokens in .* tokens/s' err
   mv out greedy
   expect_exit 0 "$millrace" generate "$(newest_checkpoint gpt)" --prompt 'The cat' --top-k 1 --tokens 60 --seed 7
@@ -72,7 +72,7 @@ case_generate() {
   expect_same_files out seven
   expect_exit 0 "$millrace" generate gpt --temperature 5 --tokens 40 --seed 8
   cmp -s out seven && complain "two seeds gave the same text"
-  expect_says 2 'runs on one rank, here are 2' run_on 2 generate gpt
+  expect_says 2 'runs on one rank, but 2 were started' run_on 2 generate gpt
   expect_says 2 'remove --tokenizer' "$millrace" generate gpt --tokenizer bytes
   expect_says 2 'holds another network' "$millrace" generate gpt --model.layers 'embedding 8' --model.layers 'linear outputs axis=last'
   expect_says 2 'nothing to generate with' "$millrace" generate
@@ -84,7 +84,8 @@ case_generate() {
   expect_says 2 'has no tokenizer' "$millrace" generate bytes
   expect_says 2 "the prompt has the token 195 .* below 117" "$millrace" generate bytes --tokenizer bytes --prompt 'é'
   expect_exit 0 "$millrace" generate bytes --tokenizer bytes --prompt a --tokens 5
-  expect_exit 0 "$millrace" train --data.train synthetic:images:rows=64,shape=4x4x1,classes=4 --run.dir images --train.epochs 1
+  printf '[data]\ntrain = synthetic:images:rows=64,shape=4x4x1,classes=4\n' >images.cfg
+  expect_exit 0 "$millrace" train -c images.cfg --run.dir images --train.epochs 1
   expect_says 2 'is not a language model' "$millrace" generate images
 }
 

@@ -106,7 +106,10 @@ TEST_P(RecomputedNetwork, HasTheSameBitsAndNeedsLessMemory) {
       }
       EXPECT_EQ(again.stats, kept.stats);
     }
-    EXPECT_GT(again.program->schedule().recomputed_count(), 0);
+    // At level 3, the results of norms between convolutions are not stored in any case.
+    if (recompute == Recompute::full || fusion < 3) {
+      EXPECT_GT(again.program->schedule().recomputed_count(), 0);
+    }
     // Of a small convolutional network, few results are more than what is in use at the end of the forward pass anyway.
     const std::size_t kept_bytes = kept.program->plan().arena_bytes;
     EXPECT_TRUE(!n.transformer || again.program->plan().arena_bytes < kept_bytes) << kept_bytes;
