@@ -130,7 +130,7 @@ TEST_F(NetworkParity, LogitsGradientsAndTenLossesAreThoseOfPyTorch) {
   }
 }
 
-// The band is 2 % of the first loss.
+// The band is 0.5 % of the first loss.
 TEST_F(NetworkParity, FiftyLossesInBf16StayNearThoseOfPyTorch) {
   for (const json& c : cases_) {
     SCOPED_TRACE(c["model"].get<std::string>());
@@ -139,9 +139,9 @@ TEST_F(NetworkParity, FiftyLossesInBf16StayNearThoseOfPyTorch) {
     const json& losses = c["slow_losses"];
     ASSERT_EQ(losses.size(), 50u);
     const double first = losses[0], last = losses[49];
-    EXPECT_LT(last, 0.9 * first);  // five times the band
+    EXPECT_LT(last, 0.9 * first);  // twenty times the band
     for (std::size_t step = 0; step < 50; ++step) {
-      EXPECT_NEAR(f.run(), losses[step].get<double>(), 0.02 * first) << "loss " << step;
+      EXPECT_NEAR(f.run(), losses[step].get<double>(), 0.005 * first) << "loss " << step;
       descend(f, c["slow_rate"]);
     }
   }

@@ -38,7 +38,7 @@ layers = layernorm
 layers = linear outputs axis=last bias=off weights=wte
 [train]
 global_batch = 16
-steps = 6
+steps = 4
 [optim]
 name = adamw
 lr = 0.002

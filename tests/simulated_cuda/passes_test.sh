@@ -72,7 +72,6 @@ case_levels() {
   expect_passes 1 1 persistent --cuda.persistent_norm on
   expect_passes 2 1 persistent2 --cuda.persistent_norm on
   expect_passes 2 1 bf16 --run.precision bf16 --cuda.breadcrumbs off
-  expect_passes 1 1 selective --train.recompute selective
   expect_passes 3 1 full --train.recompute full --train.micro_batch 16
 }
 case_modes() {
