@@ -76,8 +76,7 @@ void LanguageModel::require_causal() {
   if (with_padding(0) != with_padding(1))
     fail(Exit::config,
          "the network cannot generate text: its results depend on later tokens (a layer is not causal, such as "
-         "attention "
-         "without `causal`). train one that reads earlier tokens only");
+         "attention without `causal`). train one that reads earlier tokens only");
 }
 
 void LanguageModel::add_short_programs() {
