@@ -6,7 +6,7 @@
 namespace millrace::app {
 namespace {
 
-std::vector<Flag> flags() {
+std::vector<Flag> diagnose_flags() {
   return {config_flag(),
           {"seconds", "S", "duration of each measurement, of which there are about 10 to 40", Flag::Arity::one, "1"},
           budget_flag("no trial starts after this time")};
@@ -15,7 +15,7 @@ std::vector<Flag> flags() {
 }  // namespace
 
 std::string diagnose_help() {
-  return "usage: millrace diagnose -c FILE [-c FILE...] [--section.key VALUE...]\n\n" + flags_help(flags()) +
+  return "usage: millrace diagnose -c FILE [-c FILE...] [--section.key VALUE...]\n\n" + flags_help(diagnose_flags()) +
          "\nMeasures what limits the speed of the configured training, by steps without one of their parts. Then "
          "tries\n"
          "changes of single keys, each against the unchanged configuration, and prints which change helps most.\n"
@@ -24,7 +24,7 @@ std::string diagnose_help() {
 }
 
 Exit diagnose_command(World& world, const Arguments& arguments) {
-  const ParsedArguments parsed = parse_arguments(arguments, flags(), true);
+  const ParsedArguments parsed = parse_arguments(arguments, diagnose_flags(), true);
   reject_positional(parsed);
   const double seconds = flag_number(parsed, "seconds", 1.0, between(0.05, 60));
   const RunConfig config = load_config(world, parsed);

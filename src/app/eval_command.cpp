@@ -7,7 +7,7 @@
 namespace millrace::app {
 namespace {
 
-const std::vector<Flag>& flags() {
+const std::vector<Flag>& eval_flags() {
   static const std::vector<Flag> table = {
       config_flag(),
       {.name = "checkpoint",
@@ -24,7 +24,7 @@ std::string eval_help() {
   return "usage: millrace eval RUN_DIR [--checkpoint newest|best] [--section.key VALUE...]\n"
          "       millrace eval CHECKPOINT [--section.key VALUE...]\n"
          "       millrace eval -c FILE [--checkpoint newest|best|FILE] [--section.key VALUE...]\n\n" +
-         flags_help(flags()) +
+         flags_help(eval_flags()) +
          "\nRUN_DIR: the folder of a run. CHECKPOINT: a file step-*.h5, which may lie anywhere. A checkpoint holds "
          "the\n"
          "network, the configuration, the normalisation and the classes, so that the training data is not needed; "
@@ -56,7 +56,7 @@ CheckpointChoice take_checkpoint(ParsedArguments& parsed, const char* missing) {
 }
 
 Exit eval_command(World& world, const Arguments& arguments) {
-  ParsedArguments parsed = parse_arguments(arguments, flags(), true);
+  ParsedArguments parsed = parse_arguments(arguments, eval_flags(), true);
   if (parsed.has("config")) {
     reject_positional(parsed);
     const RunConfig config = load_config(world, parsed);

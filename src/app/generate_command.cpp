@@ -8,7 +8,7 @@
 namespace millrace::app {
 namespace {
 
-const std::vector<Flag>& flags() {
+const std::vector<Flag>& generate_flags() {
   static const std::vector<Flag> table = {
       {.name = "checkpoint",
        .value = "newest|best|file",
@@ -54,7 +54,7 @@ GenerateOptions generate_options(const ParsedArguments& parsed) {
 
 std::string generate_help() {
   return "usage: millrace generate RUN_DIR|CHECKPOINT [--prompt TEXT] [options] [--section.key VALUE...]\n\n" +
-         flags_help(flags()) +
+         flags_help(generate_flags()) +
          "\nPrints the prompt and its continuation. The network must predict tokens (data.sample = tokens) at every\n"
          "position, from earlier tokens only; or one token for each window, and then the prompt needs a whole window.\n"
          "It reads the last data.window tokens. The tokenizer is in the checkpoint if the data was packed with\n"
@@ -62,7 +62,7 @@ std::string generate_help() {
 }
 
 Exit generate_command(World& world, const Arguments& arguments) {
-  ParsedArguments parsed = parse_arguments(arguments, flags(), true);
+  ParsedArguments parsed = parse_arguments(arguments, generate_flags(), true);
   const CheckpointChoice choice =
       take_checkpoint(parsed, "nothing to generate with. give the folder of a run or a checkpoint");
   reject_positional(parsed);

@@ -174,7 +174,7 @@ std::string describe_set(World& world, const ParsedArguments& parsed, Layout lay
          (parsed.has("cache") ? describe_copies(set, parsed.get("cache", "")) + "\n" : "");
 }
 
-const std::vector<Flag>& flags() {
+const std::vector<Flag>& inspect_flags() {
   static const std::vector<Flag> table = [] {
     std::vector<Flag> flags = {
         {.name = "x-name", .value = "name", .help = "data set of the samples", .default_value = "x"},
@@ -211,13 +211,13 @@ std::string files_of(const std::string& path) {
 }  // namespace
 
 std::string inspect_help() {
-  return "usage: millrace inspect [PATH...]\n\n" + flags_help(flags()) +
+  return "usage: millrace inspect [PATH...]\n\n" + flags_help(inspect_flags()) +
          "\nPATH: files of a data set (globs too), a checkpoint, or a folder of either. Without a PATH: describes this "
          "machine,\nits ranks and libraries.\n";
 }
 
 Exit inspect_command(World& world, const Arguments& arguments) {
-  ParsedArguments parsed = parse_arguments(arguments, flags(), false);
+  ParsedArguments parsed = parse_arguments(arguments, inspect_flags(), false);
   for (auto& path : parsed.positional) path = files_of(path);
   if (parsed.positional.empty()) {
     print(world, describe_machine(world));

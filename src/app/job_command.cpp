@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view beginning = "#!/bin/bash\n# written by millrace job\n";
 const Choices<bool> launchers{{"srun", false}, {"mpirun", true}};
 
-std::vector<Flag> flags() {
+std::vector<Flag> job_flags() {
   using enum Flag::Arity;
   const std::string job = "resources", site = "cluster";
   return {
@@ -141,13 +141,13 @@ std::string script_of(const ParsedArguments& parsed, const RunConfig& config) {
 
 std::string job_help() {
   return "usage: millrace job -c FILE [--nodes N] [--time 8h] [--out FILE] [--section.key VALUE...]\n\n" +
-         flags_help(flags()) +
+         flags_help(job_flags()) +
          "\nWrites a job script for Slurm that trains this configuration: sbatch FILE. The job runs in the present "
          "folder. Keys\nare checked, and passed on to train.\n";
 }
 
 Exit job_command(World& world, const Arguments& arguments) {
-  const ParsedArguments parsed = parse_arguments(arguments, flags(), true);
+  const ParsedArguments parsed = parse_arguments(arguments, job_flags(), true);
   reject_positional(parsed);
   const std::string script = script_of(parsed, load_config(world, parsed));
   if (!parsed.has("out")) {

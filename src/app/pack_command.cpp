@@ -157,7 +157,7 @@ std::vector<Flag> order_flags() {
            .group = group}};
 }
 
-const std::vector<Flag>& flags() {
+const std::vector<Flag>& pack_flags() {
   static const std::vector<Flag> table = [] {
     std::vector<Flag> all;
     for (const auto& group : {input_flags(), image_flags(), token_flags(), text_flags(), shard_flags(), order_flags()})
@@ -258,13 +258,13 @@ ImportOptions import_options(const ParsedArguments& parsed) {
 }  // namespace
 
 std::string pack_help() {
-  return "usage: millrace pack --x FILES --y FILES --out FOLDER [options]\n\n" + flags_help(flags()) +
+  return "usage: millrace pack --x FILES --y FILES --out FOLDER [options]\n\n" + flags_help(pack_flags()) +
          "\nSizes: 64MiB, 512k. All ranks write, each its part of every shard. Under mpirun: mpirun -n 4 millrace "
          "pack ...\n";
 }
 
 Exit pack_command(World& world, const Arguments& arguments) try {
-  const ParsedArguments parsed = parse_arguments(arguments, flags(), false);
+  const ParsedArguments parsed = parse_arguments(arguments, pack_flags(), false);
   reject_positional(parsed);
   const PackOptions options = pack_options(parsed);
   require_text_flags(parsed);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t max_gpu_file_bytes = 1 << 20;
 
-const std::vector<Flag>& flags() {
+const std::vector<Flag>& plan_flags() {
   static const std::vector<Flag> table = {
       config_flag(),
       {.name = "gpu",
@@ -41,7 +41,7 @@ roofline::GpuModel gpu_of(World& world, const std::string& name) {
 
 std::string plan_help() {
   return "usage: millrace plan -c FILE [-c FILE...] [--gpu NAME|FILE [--json]] [--section.key VALUE...]\n\n" +
-         flags_help(flags()) +
+         flags_help(plan_flags()) +
          "\nPrints the resolved configuration, the network layer by layer, the memory plan, the gradient buckets and "
          "the\n"
          "steps per epoch. Trains nothing. Keys of checkpoint and log are printed, but have no other effect.\n\n" +
@@ -49,7 +49,7 @@ std::string plan_help() {
 }
 
 Exit plan_command(World& world, const Arguments& arguments) {
-  const ParsedArguments parsed = parse_arguments(arguments, flags(), true);
+  const ParsedArguments parsed = parse_arguments(arguments, plan_flags(), true);
   reject_positional(parsed);
   if (parsed.has("json") && !parsed.has("gpu")) fail(Exit::config, "command line: --json needs --gpu");
   if (!parsed.has("gpu")) {

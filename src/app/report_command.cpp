@@ -8,7 +8,7 @@
 namespace millrace::app {
 namespace {
 
-const std::vector<Flag>& flags() {
+const std::vector<Flag>& report_flags() {
   static const std::vector<Flag> table = {
       {.name = "out",
        .value = "file",
@@ -37,14 +37,14 @@ std::string make_page(const ParsedArguments& parsed) {
 }  // namespace
 
 std::string report_help() {
-  return "usage: millrace report RUN [RUN...] [--out FILE]\n\n" + flags_help(flags()) +
+  return "usage: millrace report RUN [RUN...] [--out FILE]\n\n" + flags_help(report_flags()) +
          "\nRUN: folder of a run (run.dir) that has ended, was interrupted or is still running. Writes one HTML page "
          "that needs\nno other files: loss, accuracy, throughput, time by phase, the sampled steps (log.profile_steps) "
          "and the findings.\nSeveral runs are shown side by side.\n";
 }
 
 Exit report_command(World& world, const Arguments& arguments) {
-  const ParsedArguments parsed = parse_arguments(arguments, flags(), false);
+  const ParsedArguments parsed = parse_arguments(arguments, report_flags(), false);
   if (parsed.positional.empty()) fail(Exit::config, "command line: no run given. name its folder, such as runs/mine");
   print(world, make_page(parsed) + "\n");
   return Exit::ok;

@@ -18,7 +18,7 @@
 namespace millrace::app {
 namespace {
 
-const std::vector<Flag>& flags() {
+const std::vector<Flag>& scaling_flags() {
   static const std::vector<Flag> table = {
       {.name = "ranks",
        .value = "list",
@@ -65,7 +65,7 @@ const std::vector<Flag>& flags() {
 std::vector<int> ranks_of(const ParsedArguments& parsed) {
   return option("ranks", [&] {
     std::vector<int> out;
-    std::string text = parsed.get("ranks", flags().front().default_value) + ",";
+    std::string text = parsed.get("ranks", scaling_flags().front().default_value) + ",";
     for (std::size_t comma; (comma = text.find(',')) != text.npos; text.erase(0, comma + 1)) {
       const std::string word = text.substr(0, comma);
       out.push_back(parse_number<int>(word));
@@ -200,7 +200,7 @@ void set_links(World& world, const ParsedArguments& parsed, const RunConfig& con
 std::string scaling_help() {
   return "usage: millrace scaling RUN_DIR --ranks 8,64,512 --link 400Gb/s [options]\n"
          "       mpirun -n 2 millrace scaling RUN_DIR --measure [options]\n\n" +
-         flags_help(flags()) +
+         flags_help(scaling_flags()) +
          "\nRUN_DIR: folder of a run (run.dir) that has ended, on one rank or several. Predicts its step time on more "
          "ranks by\nsimulating its all-reduces: each bucket is ready when it was ready in the run, buckets pass over "
          "the link one after\nanother, and the time that does not overlap with the backward pass is added to the step. "
@@ -208,7 +208,7 @@ std::string scaling_help() {
 }
 
 Exit scaling_command(World& world, const Arguments& arguments) {
-  ParsedArguments parsed = parse_arguments(arguments, flags(), false);
+  ParsedArguments parsed = parse_arguments(arguments, scaling_flags(), false);
   if (parsed.positional.size() != 1)
     fail(Exit::config, "command line: name one run: millrace scaling RUN_DIR --ranks 8,64");
   const RunFolder folder(parsed.positional.front());

@@ -11,7 +11,7 @@
 namespace millrace::app {
 namespace {
 
-const std::vector<Flag>& flags() {
+const std::vector<Flag>& top_flags() {
   static const std::vector<Flag> table = {
       {.name = "once",
        .value = "",
@@ -57,14 +57,14 @@ void show_until_stopped(std::vector<RunMonitor>& runs, double every, ViewOptions
 }  // namespace
 
 std::string top_help() {
-  return "usage: millrace top [--once] RUN_DIR...\n\n" + flags_help(flags()) +
+  return "usage: millrace top [--once] RUN_DIR...\n\n" + flags_help(top_flags()) +
          "\nRUN_DIR: folder of a run (run.dir), on this host or another. The run may be running, have ended, or not "
          "have started\nyet. Shows until Ctrl-C: progress and time left, loss, samples/s, the step time by phase, the "
          "bottleneck, the last\ncheckpoint, and whether the run is alive. COLUMNS, LINES and NO_COLOR are respected.\n";
 }
 
 Exit top_command(World&, const Arguments& arguments) {
-  const ParsedArguments parsed = parse_arguments(arguments, flags(), false);
+  const ParsedArguments parsed = parse_arguments(arguments, top_flags(), false);
   if (parsed.positional.empty()) fail(Exit::config, "command line: no run given. name its folder, such as runs/NAME");
   const double every = option("every", [&] { return parse_seconds(parsed.get("every", "1s")); });
   if (every <= 0) fail(Exit::config, "command line: --every: '{}' must be above 0s", parsed.get("every", ""));

@@ -7,7 +7,7 @@
 namespace millrace::app {
 namespace {
 
-const std::vector<Flag>& flags() {
+const std::vector<Flag>& train_flags() {
   static const std::vector<Flag> table = {
       config_flag(),
       {.name = "print-config",
@@ -21,7 +21,7 @@ const std::vector<Flag>& flags() {
 }  // namespace
 
 std::string train_help() {
-  return "usage: millrace train -c FILE [-c FILE...] [--section.key VALUE...]\n\n" + flags_help(flags()) + "\n" +
+  return "usage: millrace train -c FILE [-c FILE...] [--section.key VALUE...]\n\n" + flags_help(train_flags()) + "\n" +
          keys_help() +
          "\nExit codes: 0 finished; 75 stopped on request with a checkpoint (USR2, TERM, a file STOP in run.dir); 2 "
          "wrong\n"
@@ -30,7 +30,7 @@ std::string train_help() {
 }
 
 Exit train_command(World& world, const Arguments& arguments) {
-  const ParsedArguments parsed = parse_arguments(arguments, flags(), true);
+  const ParsedArguments parsed = parse_arguments(arguments, train_flags(), true);
   reject_positional(parsed);
   const RunConfig config = load_config(world, parsed);
   if (parsed.has("print-config")) {

@@ -20,7 +20,7 @@
 namespace millrace::app {
 namespace {
 
-std::vector<Flag> flags() {
+std::vector<Flag> tune_flags() {
   using enum Flag::Arity;
   const std::string range = "instead: find a learning rate (--lr-range)";
   std::vector<Flag> all{
@@ -163,7 +163,7 @@ Exit range_test(World& world, const ParsedArguments& parsed) {
 std::string tune_help() {
   return "usage: millrace tune -c FILE [-c FILE...] [--section.key VALUE...]\n"
          "       millrace tune -c FILE --lr-range\n\n" +
-         flags_help(flags()) +
+         flags_help(tune_flags()) +
          "\nSearches data.reader, data.workers, data.prefetch, comm.bucket_size, train.micro_batch, run.threads and\n"
          "model.fusion, on GPUs also cuda.nccl_max_ctas, cuda.nccl_cta_policy and cuda.nccl_windows, one after the\n"
          "other, by short trials against the best values so far. It starts with the keys that act on what limits the\n"
@@ -176,7 +176,7 @@ std::string tune_help() {
 }
 
 Exit tune_command(World& world, const Arguments& arguments) {
-  const ParsedArguments parsed = parse_arguments(arguments, flags(), true);
+  const ParsedArguments parsed = parse_arguments(arguments, tune_flags(), true);
   reject_positional(parsed);
   if (parsed.has("lr-range")) return range_test(world, parsed);
   for (const char* flag : {"lr-from", "lr-to", "lr-steps", "plot"})

@@ -15,7 +15,7 @@ namespace {
 using Barrier = SharedMemory::Barrier;
 
 // "1, 2, 5"; at most eight ranks, then "...".
-std::string list(const std::vector<int>& ranks) {
+std::string rank_list(const std::vector<int>& ranks) {
   std::string out;
   for (std::size_t i = 0; i < ranks.size() && i < 8; ++i) out += fmt::format("{}{}", i ? ", " : "", ranks[i]);
   return out + (ranks.size() > 8 ? ", ..." : "");
@@ -45,7 +45,7 @@ void HostCollective::fail_late(const std::string& what, Counter counter, std::ui
   std::vector<int> late;
   for (std::size_t r = 0; r < boards_.size(); ++r)
     if ((boards_[r]->*counter).load() < value) late.push_back(near_ranks_[r]);
-  fail_waiting(what, fmt::format("late: rank {} on {}", list(late), world_.host()));
+  fail_waiting(what, fmt::format("late: rank {} on {}", rank_list(late), world_.host()));
 }
 
 void HostCollective::fail_far(const std::string& what) const { fail_waiting(what, "waiting inside MPI"); }

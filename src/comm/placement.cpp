@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-std::string list(const std::vector<int>& cpus) {
+std::string cpu_list(const std::vector<int>& cpus) {
   std::string out;
   for (std::size_t i = 0; i < cpus.size(); ++i) out += (i ? "," : "") + std::to_string(cpus[i]);
   return out;
@@ -32,7 +32,7 @@ struct Mask {
 std::vector<Mask> masks_of_all(World& world, const std::vector<int>& mine, const std::vector<int>& near) {
   std::vector<Mask> out;
   for (const std::string& text : world.gather(
-           fmt::format("{} {} {} {}", world.node(), ::sysconf(_SC_NPROCESSORS_ONLN), list(mine), list(near)))) {
+           fmt::format("{} {} {} {}", world.node(), ::sysconf(_SC_NPROCESSORS_ONLN), cpu_list(mine), cpu_list(near)))) {
     std::istringstream in(text);
     Mask mask;
     std::string cpus, near_cpus;
@@ -65,7 +65,7 @@ std::string warning_of(const std::vector<Mask>& ranks, const std::string& advice
       const std::size_t other = first.try_emplace({ranks[r].node, core}, r).first->second;
       if (ranks[other].cpus != ranks[r].cpus)
         return fmt::format("ranks {} and {} of one host are bound to different cores that overlap ({} and {}). {}",
-                           other, r, list(ranks[other].cpus), list(ranks[r].cpus), advice);
+                           other, r, cpu_list(ranks[other].cpus), cpu_list(ranks[r].cpus), advice);
     }
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const Mask& one = ranks[r];
@@ -74,7 +74,7 @@ std::string warning_of(const std::vector<Mask>& ranks, const std::string& advice
       return fmt::format(
           "rank {} is bound to cores far from its GPU ({}), so that its copies cross the host. bind it near the GPU "
           "(srun --gpu-bind=closest), or do not bind it (mpirun --bind-to none)",
-          r, list(one.cpus));
+          r, cpu_list(one.cpus));
     if (one.cpus.size() == 1 && one.online >= 2 * local)
       return fmt::format("rank {} is bound to one core of {}. {}", r, one.online, advice);
   }
@@ -84,7 +84,7 @@ std::string warning_of(const std::vector<Mask>& ranks, const std::string& advice
 }  // namespace
 
 std::string Placement::str() const {
-  return fmt::format("cpus {}: {}{}{}{}{}{}", list(cpus), compute_threads,
+  return fmt::format("cpus {}: {}{}{}{}{}{}", cpu_list(cpus), compute_threads,
                      compute_threads == 1 ? " compute thread, " : " compute threads, ", workers,
                      workers == 1 ? " loader worker" : " loader workers",
                      oversubscribed ? ", cores shared with other ranks" : "",

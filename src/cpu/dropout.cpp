@@ -8,13 +8,13 @@ namespace {
 
 // Computes philox() of base/rng.hpp for many consecutive counters at once, four words per lane. There are enough lanes
 // that the compiler keeps the loops and vectorises them.
-constexpr int lanes = 64;
+constexpr int draw_lanes = 64;
 struct Draws {
-  std::uint32_t v[4][lanes];
+  std::uint32_t v[4][draw_lanes];
 };
 __attribute__((always_inline)) inline void philox_lanes(Draws& d, std::uint64_t key, std::uint64_t counter_hi,
                                                         std::uint64_t counter_lo) {
-  for (int l = 0; l < lanes; ++l) {
+  for (int l = 0; l < draw_lanes; ++l) {
     d.v[0][l] = std::uint32_t(counter_lo);
     d.v[1][l] = std::uint32_t(counter_lo >> 32);
     d.v[2][l] = std::uint32_t(counter_hi) + std::uint32_t(l);
@@ -23,7 +23,7 @@ __attribute__((always_inline)) inline void philox_lanes(Draws& d, std::uint64_t 
   std::uint32_t k0 = std::uint32_t(key), k1 = std::uint32_t(key >> 32);
   const std::uint32_t m0 = 0xD2511F53u, m1 = 0xCD9E8D57u;
   for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
-    for (int l = 0; l < lanes; ++l) {
+    for (int l = 0; l < draw_lanes; ++l) {
       const std::uint32_t a = d.v[0][l], b = d.v[2][l];
       const std::uint32_t high0 = std::uint32_t(std::uint64_t(m0) * a >> 32);
       const std::uint32_t high1 = std::uint32_t(std::uint64_t(m1) * b >> 32);
@@ -38,10 +38,10 @@ __attribute__((always_inline)) inline void philox_lanes(Draws& d, std::uint64_t 
 // room for n values, rounded up to a multiple of 256.
 MR_TARGET_CLONES void draw(float* __restrict positive, std::uint64_t key, std::uint64_t step, std::uint64_t id,
                            std::int64_t begin, std::int64_t n, float probability) {
-  for (std::int64_t i = 0; i < n; i += 4 * lanes) {
+  for (std::int64_t i = 0; i < n; i += 4 * draw_lanes) {
     Draws d;
     philox_lanes(d, key, step << 32 | std::uint64_t((begin + i) / 4), id);
-    for (int l = 0; l < lanes; ++l)
+    for (int l = 0; l < draw_lanes; ++l)
       for (int k = 0; k < 4; ++k) positive[i + 4 * l + k] = uniform01(d.v[k][l]) >= probability ? 1.0f : 0.0f;
   }
 }

@@ -59,8 +59,8 @@ struct Extents {
   std::int64_t rows, in, out;
 };
 // Computes g[o][i] += sum over r of d[r][o] * x[r][i] for columns i in [begin, end), four rows at a time, in order.
-MR_TARGET_CLONES void add_products(float* g, const float* d, const float* x, const Extents& extents, std::int64_t begin,
-                                   std::int64_t end) {
+MR_TARGET_CLONES void add_weight_gradient(float* g, const float* d, const float* x, const Extents& extents,
+                                          std::int64_t begin, std::int64_t end) {
   const std::int64_t rows = extents.rows;
   const std::int64_t in = extents.in;
   const std::int64_t out = extents.out;
@@ -121,7 +121,7 @@ class NarrowLinear : public Op {
       parallel_ranges(in_, grain_of(rows_), [&](std::int64_t begin, std::int64_t end) {
         if (args.mode[0] == GradMode::write)
           for (std::int64_t o = 0; o < out_; ++o) std::fill(g + o * in_ + begin, g + o * in_ + end, 0.0f);
-        add_products(g, d, x, {rows_, in_, out_}, begin, end);
+        add_weight_gradient(g, d, x, {rows_, in_, out_}, begin, end);
       });
     }
     if (args.diff_weight[1]) {

@@ -53,7 +53,7 @@ MR_TARGET_CLONES void scale(float* __restrict to, const float* __restrict from, 
 }
 
 // What a row contributes to the metrics of a regression.
-struct Sums {
+struct LossSums {
   double v[4] = {};
 };
 
@@ -67,14 +67,14 @@ class PointwiseLoss : public RowLossOp {
   }
   MemoryRequirements memory_requirements() const override {
     MemoryRequirements needs = RowLossOp::memory_requirements();
-    if (spec_.mode == Mode::infer) needs.workspace += std::size_t(spec_.src[0]) * sizeof(Sums);
+    if (spec_.mode == Mode::infer) needs.workspace += std::size_t(spec_.src[0]) * sizeof(LossSums);
     return needs;
   }
 
   void forward(const OpArgs& args) override {
     const std::int64_t rows = spec_.src[0];
     auto* losses = static_cast<RowLoss*>(args.workspace);
-    auto* sums = reinterpret_cast<Sums*>(losses + rows);
+    auto* sums = reinterpret_cast<LossSums*>(losses + rows);
     const bool metrics = spec_.mode == Mode::infer && args.metrics && spec_.metric_count() > 0;
     parallel_ranges(rows, std::max<std::int64_t>(1, 4 * tile_count / std::max<std::int64_t>(1, features_)),
                     [&](std::int64_t begin, std::int64_t end) {
@@ -98,7 +98,7 @@ class PointwiseLoss : public RowLossOp {
     return tile;
   }
 
-  RowLoss forward_row(const OpArgs& args, std::int64_t row, Sums* sums) const {
+  RowLoss forward_row(const OpArgs& args, std::int64_t row, LossSums* sums) const {
     Tile slope, tile, targets;
     const Tensor& diff = args.diff_src[0];
     const bool want_diff = spec_.mode == Mode::train && diff;
@@ -138,7 +138,7 @@ class PointwiseLoss : public RowLossOp {
       if (counts) __atomic_fetch_add(counts + 4 * i + 2 * truth + said, 1, __ATOMIC_RELAXED);
     }
   }
-  static void add(Sums& sums, const float* x, const float* target, std::int64_t n) {
+  static void add(LossSums& sums, const float* x, const float* target, std::int64_t n) {
     sums.v[0] += sum_of(n, [&](std::int64_t i) { return std::fabs(double(x[i]) - double(target[i])); });
     sums.v[1] += sum_of(n, [&](std::int64_t i) {
       const double d = double(x[i]) - double(target[i]);

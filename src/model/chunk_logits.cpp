@@ -6,7 +6,7 @@ namespace millrace {
 namespace {
 
 // Libraries choose kernels for sources that begin at a multiple of this many bytes.
-constexpr std::int64_t alignment = 256;
+constexpr std::int64_t row_alignment = 256;
 
 // The largest number of rows that divides all rows and whose logits need at most `most` bytes; if there is none, the
 // smallest one. nullopt: chunks of the source would not be aligned.
@@ -15,7 +15,7 @@ std::optional<std::int64_t> chunk_rows(const LinearSpec& linear, const CrossEntr
   const std::int64_t row_bytes = loss.src.row_count() * element, src_row_bytes = linear.src.count() / rows * element;
   std::optional<std::int64_t> smallest;
   for (std::int64_t chunk = rows / 2; chunk >= 1; --chunk) {
-    if (rows % chunk != 0 || chunk * src_row_bytes % alignment != 0) continue;
+    if (rows % chunk != 0 || chunk * src_row_bytes % row_alignment != 0) continue;
     if (chunk * row_bytes <= most) return chunk;
     smallest = chunk;
   }

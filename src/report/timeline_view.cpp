@@ -13,7 +13,7 @@
 namespace millrace::report {
 namespace {
 
-constexpr std::size_t max_ranks = 4, max_steps = 3, max_workers = 8;
+constexpr std::size_t max_rank_rows = 4, max_steps = 3, max_worker_rows = 8;
 
 struct Window {
   double begin = 0, end = 0;
@@ -95,8 +95,8 @@ std::string rank_rows(const RankTrace& rank, std::size_t number, const Window& w
       rank.clock_error > 0 ? fmt::format(", clock ±{}", seconds_text(rank.clock_error)) : std::string());
   std::size_t workers = 0;
   for (auto& [name, spans] : tracks) {
-    if (spans.empty() || (name.starts_with("loader") && workers++ == max_workers)) continue;
-    if (workers > max_workers) break;
+    if (spans.empty() || (name.starts_with("loader") && workers++ == max_worker_rows)) continue;
+    if (workers > max_worker_rows) break;
     std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
       return a.began != b.began ? a.began < b.began : a.ended > b.ended;
     });
@@ -119,7 +119,7 @@ std::string timeline_of(const Run& run) {
   if (!run.trace_note.empty()) return fmt::format("<p class=\"quiet\">{}</p>", escaped(run.trace_note));
   if (run.trace.empty()) return "";
   const std::vector<RankTrace> ranks(run.trace.begin(),
-                                     run.trace.begin() + std::ptrdiff_t(std::min(max_ranks, run.trace.size())));
+                                     run.trace.begin() + std::ptrdiff_t(std::min(max_rank_rows, run.trace.size())));
   const Window w = window_of(ranks);
   if (w.end <= w.begin) return "";
   std::string rows;

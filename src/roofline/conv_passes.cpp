@@ -5,8 +5,8 @@
 namespace millrace::roofline {
 namespace {
 
-struct Sizes {
-  explicit Sizes(const ConvSpec& s) : dst(tensor_bytes(s.dst(), s.dtype)) {
+struct ConvSizes {
+  explicit ConvSizes(const ConvSpec& s) : dst(tensor_bytes(s.dst(), s.dtype)) {
     const std::int64_t channels = kernel_channels(s), own = s.src[-1] - s.padded_channels;
     const double element = double(size_of(s.dtype));
     src = tensor_bytes(s.src, s.dtype) / double(s.src[-1]) * double(channels);
@@ -24,13 +24,13 @@ struct Sizes {
 }  // namespace
 
 void forward_passes(const ConvSpec& s, OpPasses& out) {
-  const Sizes size(s);
+  const ConvSizes size(s);
   if (size.copies_src) out.add(PassKind::padding, size.copy);
   out.add_product(PassKind::conv_forward, size.src + size.weight + size.dst, s.flops(), s.dtype);
 }
 
 void backward_passes(const ConvSpec& s, OpPasses& out) {
-  const Sizes size(s);
+  const ConvSizes size(s);
   const Shape dst = s.dst();
   if (s.bias) out.add(PassKind::bias, size.dst, column_sum_launches(dst.count() / dst[-1]));
   if (size.copies_src) out.add(PassKind::padding, size.copy);
@@ -65,7 +65,7 @@ void backward_passes(const TransposedConvSpec& s, OpPasses& out) {
 }
 
 void weight_copies(const ConvSpec& s, OpPasses& out) {
-  const Sizes size(s);
+  const ConvSizes size(s);
   if (size.pads_weight) out.add(PassKind::weights, size.weight_count * double(size_of(s.dtype)) + size.weight);
   if (s.bias && s.dtype != DType::f32) out.add(PassKind::weights, 0);  // the forward engine adds a 16-bit bias
 }

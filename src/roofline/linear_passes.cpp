@@ -4,8 +4,8 @@
 namespace millrace::roofline {
 namespace {
 
-struct Sizes {
-  explicit Sizes(const LinearSpec& s)
+struct LinearSizes {
+  explicit LinearSizes(const LinearSpec& s)
       : src(tensor_bytes(s.src, s.dtype)),
         dst(tensor_bytes(s.dst(), s.dtype)),
         weight(tensor_bytes(s.weight(), s.dtype)),
@@ -31,7 +31,7 @@ double kept_bytes(Activation kind, double tensor, DType dtype) {
   return kind == Activation::gelu_tanh ? tensor : tensor / double(size_of(dtype)) / 8;
 }
 
-void bias_gradient(const LinearSpec& s, const Sizes& size, OpPasses& out) {
+void bias_gradient(const LinearSpec& s, const LinearSizes& size, OpPasses& out) {
   if (s.consumes_diff_bias)
     out.add(PassKind::bias, 0);
   else if (!fused_bias_gradient(s))
@@ -43,7 +43,7 @@ void bias_gradient(const LinearSpec& s, const Sizes& size, OpPasses& out) {
 }  // namespace
 
 void forward_passes(const LinearSpec& s, OpPasses& out) {
-  const Sizes size(s);
+  const LinearSizes size(s);
   double bytes = size.src + size.weight + size.dst;
   const bool keeps_argument = s.activation == Activation::gelu_tanh && s.mode == Mode::train;
   if (fused_activation(s) && (keeps_argument || s.consumes_diff_pre))
@@ -53,7 +53,7 @@ void forward_passes(const LinearSpec& s, OpPasses& out) {
 }
 
 void backward_passes(const LinearSpec& s, OpPasses& out) {
-  const Sizes size(s);
+  const LinearSizes size(s);
   if (s.activation != Activation::none && !s.consumes_diff_pre) out.add(PassKind::activation, 3 * size.dst);
   out.add_product(PassKind::linear_weight_gradient, size.src + size.dst + gradient_bytes(size.weight_count, out.first),
                   s.flops(), s.dtype);

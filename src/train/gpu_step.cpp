@@ -14,9 +14,9 @@
 namespace millrace {
 namespace {
 
-using roofline::Pass, roofline::PassKind, roofline::Phase;
+using roofline::Pass, roofline::PassKind;
 
-Pass conversion(PassKind kind, Phase phase, double count, DType dtype, int launches) {
+Pass conversion(PassKind kind, roofline::Phase phase, double count, DType dtype, int launches) {
   return {kind, phase, "", count * double(sizeof(float) + size_of(dtype)), 0, DType::f32, launches};
 }
 
@@ -38,9 +38,9 @@ void add_reduction(roofline::Communication& out, const NetworkSpec& spec, const 
   if (spec.grad_dtype == DType::f32) return;
   const double count = double(buckets.padded(layout.count));
   out.compute.push_back(
-      conversion(PassKind::gradient_conversion, Phase::backward, count, spec.grad_dtype, int(split.size())));
-  out.compute.push_back(conversion(PassKind::gradient_conversion, Phase::update, count / buckets.ranks, spec.grad_dtype,
-                                   buckets.sharded() ? int(split.size()) : 1));
+      conversion(PassKind::gradient_conversion, roofline::Phase::backward, count, spec.grad_dtype, int(split.size())));
+  out.compute.push_back(conversion(PassKind::gradient_conversion, roofline::Phase::update, count / buckets.ranks,
+                                   spec.grad_dtype, buckets.sharded() ? int(split.size()) : 1));
 }
 
 // As WeightAllGather: weights that are read as float32 are gathered as such, and then converted.
@@ -56,7 +56,7 @@ void add_all_gather(roofline::Communication& out, const NetworkSpec& spec, const
     out.first_gather_bytes = others * count * double(size_of(dtype));  // the last one in this order is the first
     out.gather_bytes += out.first_gather_bytes;
     if (dtype != spec.compute)
-      out.compute.push_back(conversion(PassKind::weights, Phase::forward, count, spec.compute, 1));
+      out.compute.push_back(conversion(PassKind::weights, roofline::Phase::forward, count, spec.compute, 1));
   }
   out.collectives += int(split.size());
 }

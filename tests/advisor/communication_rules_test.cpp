@@ -3,7 +3,7 @@
 #include "advisor/metrics_samples.hpp"
 
 namespace millrace {
-namespace {
+namespace communication_rules_test {
 
 TEST(CommunicationRules, BucketSizesThatSplitTheGradientAsBeforeAreNotAdvised) {
   Account a = healthy();
@@ -126,5 +126,5 @@ TEST(CommunicationRules, UnusedNvlinksAreMentioned) {
   EXPECT_FALSE(pointed_at());
 }
 
-}  // namespace
+}  // namespace communication_rules_test
 }  // namespace millrace

@@ -8,7 +8,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace rate_range_test {
 
 double uniform(std::mt19937& random) { return double(random()) / 4294967296.0 - 0.5; }
 
@@ -76,5 +76,5 @@ TEST(RateRange, SweepsAreEqualOnAllRanksGrowEvenlyAndEndAtDivergence) {
   for (const double loss : lost.loss) EXPECT_TRUE(std::isfinite(loss));
 }
 
-}  // namespace
+}  // namespace rate_range_test
 }  // namespace millrace

@@ -3,7 +3,7 @@
 #include "advisor/metrics_samples.hpp"
 
 namespace millrace {
-namespace {
+namespace rules_test {
 
 TEST(Rules, EveryRuleAppliesSomewhereAndHasEvidence) {
   for (const Rule& rule : rules()) {
@@ -269,5 +269,5 @@ TEST(Rules, EvaluationsThatTheRunDependsOnAreNotSwitchedOff) {
   EXPECT_TRUE(findings(e).empty());
 }
 
-}  // namespace
+}  // namespace rules_test
 }  // namespace millrace

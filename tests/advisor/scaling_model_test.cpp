@@ -8,7 +8,7 @@
 #include "millrace/base/error.hpp"
 
 namespace millrace {
-namespace {
+namespace scaling_model_test {
 
 constexpr double ms = 1e-3;
 constexpr std::uint64_t bucket = 1 << 20;
@@ -285,5 +285,5 @@ TEST(ScalingModel, TheProfileIsTheMeanOfTheRanksAndOldRunsHaveNone) {
   EXPECT_EQ(older[0].bytes, double(bucket));
 }
 
-}  // namespace
+}  // namespace scaling_model_test
 }  // namespace millrace

@@ -3,7 +3,7 @@
 #include "advisor/metrics_samples.hpp"
 
 namespace millrace {
-namespace {
+namespace straggler_test {
 
 TEST(Straggler, ProbedRanksOfUnequalSpeedAreImbalanced) {
   std::vector<RankAccount> ranks(2);
@@ -117,5 +117,5 @@ TEST(Straggler, WrongBindingIsStatedFirstWhateverTheBound) {
   }
 }
 
-}  // namespace
+}  // namespace straggler_test
 }  // namespace millrace

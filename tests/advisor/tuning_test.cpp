@@ -8,7 +8,7 @@
 #include <set>
 
 namespace millrace {
-namespace {
+namespace tuning_test {
 
 // Half of the step waits for samples, a tenth for all-reduces.
 BottleneckMetrics starved() {
@@ -264,5 +264,5 @@ TEST(Tuning, ReportBeginsWithTheGainOfAllChangesTogether) {
       << tuning_report(out);
 }
 
-}  // namespace
+}  // namespace tuning_test
 }  // namespace millrace

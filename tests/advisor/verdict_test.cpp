@@ -3,7 +3,7 @@
 #include "advisor/metrics_samples.hpp"
 
 namespace millrace {
-namespace {
+namespace verdict_test {
 
 TEST(Verdict, SharesSumToOneDespiteNoise) {
   BottleneckMetrics e = starved();
@@ -200,5 +200,5 @@ TEST(Verdict, TheFirstBatchCountsAsStartup) {
   EXPECT_EQ(verdict(e).find("nothing worth changing"), 0u) << verdict(e);
 }
 
-}  // namespace
+}  // namespace verdict_test
 }  // namespace millrace

@@ -5,7 +5,7 @@
 #include "support/expect_error.hpp"
 
 namespace millrace::app {
-namespace {
+namespace combinations_test {
 
 std::string refusal(const std::string& text) {
   return test::message_of([&] { resolve_config({{"a.cfg", text}}, {}); }, Exit::config);
@@ -46,5 +46,5 @@ TEST(Combinations, PatienceNeedsEvaluations) {
             "train.patience: train.evaluate = off. set it to on, or train.patience = 0");
 }
 
-}  // namespace
+}  // namespace combinations_test
 }  // namespace millrace::app

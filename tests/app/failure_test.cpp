@@ -21,7 +21,7 @@
 #include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace::app {
-namespace {
+namespace failure_test {
 
 // Rank 0 of two ranks. gather() returns `answer` for the other rank, throws if it is "throws", or never returns if it
 // is empty.
@@ -213,5 +213,5 @@ TEST(Failure, OfAnUnknownTypeIsReportedAsSuch) {
   EXPECT_EXIT(run(solo_world(), 7), code(Exit::internal), "^error: terminated by an exception of unknown type\n$");
 }
 
-}  // namespace
+}  // namespace failure_test
 }  // namespace millrace::app

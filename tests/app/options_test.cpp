@@ -12,7 +12,7 @@
 #include "support/temporary_folder.hpp"
 
 namespace millrace::app {
-namespace {
+namespace options_test {
 
 RunConfig from(const std::string& text, const std::vector<Override>& overrides = {}) {
   return resolve_config({{"a.cfg", text}}, overrides);
@@ -269,5 +269,5 @@ TEST(Options, DocumentedPageIsTheGeneratedOne) {
       << "renew it: millrace docs-configuration > docs/reference/configuration.md";
 }
 
-}  // namespace
+}  // namespace options_test
 }  // namespace millrace::app

@@ -15,7 +15,7 @@
 #include "support/temporary_folder.hpp"
 
 namespace millrace::app {
-namespace {
+namespace previous_version_test {
 
 namespace fs = std::filesystem;
 
@@ -135,5 +135,5 @@ TEST_F(PreviousVersion, ItsScalingIsPredicted) {
   ASSERT_TRUE(forecast.is_object()) << out;
 }
 
-}  // namespace
+}  // namespace previous_version_test
 }  // namespace millrace::app

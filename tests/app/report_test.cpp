@@ -21,7 +21,7 @@
 #include "support/temporary_folder.hpp"
 
 namespace millrace::report {
-namespace {
+namespace report_test {
 
 struct File {
   std::filesystem::path path;
@@ -210,5 +210,5 @@ TEST(Report, TheKeysOfAConfigurationAreParsed) {
   EXPECT_EQ(keys.size(), 3u);
 }
 
-}  // namespace
+}  // namespace report_test
 }  // namespace millrace::report

@@ -14,7 +14,7 @@
 #include "support/temporary_folder.hpp"
 
 namespace millrace {
-namespace {
+namespace run_folder_test {
 
 struct Fixture {
   test::TemporaryFolder temporary;
@@ -134,5 +134,5 @@ TEST(RunFolder, AnAccountIsParsedFromASummaryOnly) {
   EXPECT_TRUE(parse_account(R"({"account": {"ranks": []}})", "summary.json").ranks.empty());
 }
 
-}  // namespace
+}  // namespace run_folder_test
 }  // namespace millrace

@@ -14,7 +14,7 @@
 #include "support/temporary_folder.hpp"
 
 namespace millrace::app {
-namespace {
+namespace top_test {
 
 namespace fs = std::filesystem;
 using Texts = std::vector<std::string>;
@@ -281,5 +281,5 @@ TEST(Top, AFolderCanBeWatchedBeforeItsRunStarts) {
   EXPECT_EQ(watch.poll().status, "");
 }
 
-}  // namespace
+}  // namespace top_test
 }  // namespace millrace::app

@@ -12,7 +12,7 @@
 #include "millrace/config/options.hpp"
 
 namespace millrace::app {
-namespace {
+namespace tuning_test {
 
 TEST(Tune, ASnippetOverridesTheConfigurationBeforeIt) {
   const Settings settings{{"data.reader", "uring"},       {"data.workers", "0"},         {"data.prefetch", "auto"},
@@ -77,5 +77,5 @@ TEST(Plot, SvgIsCompleteAndContainsEveryPoint) {
   EXPECT_EQ(svg.substr(svg.size() - 7), "</svg>\n");
 }
 
-}  // namespace
+}  // namespace tuning_test
 }  // namespace millrace::app

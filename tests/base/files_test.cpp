@@ -11,7 +11,7 @@
 #include "support/temporary_folder.hpp"
 
 namespace millrace {
-namespace {
+namespace files_test {
 
 namespace fs = std::filesystem;
 
@@ -134,5 +134,5 @@ TEST_F(Files, ReplacedContentReadsBackAndLeavesNoTemporaryFile) {
   EXPECT_THROW(replace_file(folder / "no/such", "x"), Error);
 }
 
-}  // namespace
+}  // namespace files_test
 }  // namespace millrace

@@ -5,7 +5,7 @@
 #include <cmath>
 
 namespace millrace {
-namespace {
+namespace flat_json_test {
 
 TEST(FlatJson, OnlyFlatObjectsOfNumbersAreParsed) {
   double sum = 0;
@@ -17,5 +17,5 @@ TEST(FlatJson, OnlyFlatObjectsOfNumbersAreParsed) {
     EXPECT_FALSE(parse_flat_json(bad, add)) << bad;
 }
 
-}  // namespace
+}  // namespace flat_json_test
 }  // namespace millrace

@@ -9,7 +9,7 @@
 #include "support/temporary_folder.hpp"
 
 namespace millrace {
-namespace {
+namespace host_memory_test {
 
 // A simulated host with its own /proc and /sys.
 struct FakeHost {
@@ -49,5 +49,5 @@ TEST(HostMemory, IsLimitedByControlGroupsOfVersion1) {
   EXPECT_EQ(host_memory(host.root).available, 180u << 10);
 }
 
-}  // namespace
+}  // namespace host_memory_test
 }  // namespace millrace

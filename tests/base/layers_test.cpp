@@ -9,7 +9,7 @@
 #include <set>
 #include <sstream>
 
-namespace {
+namespace layers_test {
 
 namespace fs = std::filesystem;
 using Names = std::set<std::string>;
@@ -207,4 +207,4 @@ TEST(Layers, CudaConditionalsStayInTheirRooms) {
   }
 }
 
-}  // namespace
+}  // namespace layers_test

@@ -5,7 +5,7 @@
 #include <set>
 
 namespace millrace {
-namespace {
+namespace rng_test {
 
 // The test vectors that the authors of Philox4x32-10 publish with Random123.
 TEST(Rng, PhiloxGivesThePublishedNumbers) {
@@ -39,5 +39,5 @@ TEST(Rng, NumbersStayInTheirRange) {
   EXPECT_NEAR(sum / 100000, 0.5, 0.005);  // 5 standard deviations
 }
 
-}  // namespace
+}  // namespace rng_test
 }  // namespace millrace

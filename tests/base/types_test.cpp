@@ -7,7 +7,7 @@
 #include "millrace/base/error.hpp"
 
 namespace millrace {
-namespace {
+namespace types_test {
 
 TEST(Types, NamesReadBack) {
   for (int t = 0; t <= int(DType::f64); ++t) EXPECT_EQ(parse_dtype(name_of(DType(t))), DType(t));
@@ -78,5 +78,5 @@ TEST(Bfloat, ValuesBetweenNeighboursRoundToNearestEven) {
   EXPECT_EQ(bf16(std::numeric_limits<float>::max()).bits, 0x7f80);
 }
 
-}  // namespace
+}  // namespace types_test
 }  // namespace millrace

@@ -5,7 +5,7 @@
 #include "millrace/base/error.hpp"
 
 namespace millrace {
-namespace {
+namespace units_test {
 
 TEST(Units, SizesAreParsed) {
   EXPECT_EQ(parse_bytes("0"), 0u);
@@ -67,5 +67,5 @@ TEST(Units, FormattedValuesHaveUnits) {
   EXPECT_EQ(format_count(25557032), "25.6 M");
 }
 
-}  // namespace
+}  // namespace units_test
 }  // namespace millrace

@@ -14,7 +14,7 @@
 #include "support/host/device.hpp"
 
 namespace millrace {
-namespace {
+namespace loader_test {
 
 // Tests correctness only. Speed is measured by `millrace bench loader` on an idle machine.
 TEST(Bench, LoaderAndBaselineReadsGiveRates) {
@@ -178,5 +178,5 @@ TEST(Bench, StorageWorkloadsAreThePublishedOnes) {
   test::expect_error(Exit::config, "retinanet is published for b200", [&] { storage_workload("retinanet", "a100"); });
 }
 
-}  // namespace
+}  // namespace loader_test
 }  // namespace millrace

@@ -5,7 +5,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace step_test {
 
 // An epoch has five steps, of which the last is shorter. There are more repeats than full steps in an epoch.
 TEST(StepBench, MeasuresAllOperationsAndCompleteStepsOverSeveralEpochs) {
@@ -37,5 +37,5 @@ TEST(StepBench, EndsWhereAnEpochHasOneStep) {
   EXPECT_GT(bench_step(*world, c, 3).full_step_seconds, 0);
 }
 
-}  // namespace
+}  // namespace step_test
 }  // namespace millrace

@@ -7,7 +7,7 @@
 #include "millrace/comm/world.hpp"
 
 namespace millrace {
-namespace {
+namespace clock_offset_test {
 
 TEST(Clock, OffsetIsCorrectWithinTheReportedError) {
   run_thread_world(3, [](World& world) {
@@ -29,5 +29,5 @@ TEST(Clock, RanksOfOneHostHaveNoOffset) {
   });
 }
 
-}  // namespace
+}  // namespace clock_offset_test
 }  // namespace millrace

@@ -11,7 +11,7 @@
 #include "support/collective_checks.hpp"
 
 namespace millrace {
-namespace {
+namespace collective_test {
 
 CollectiveOptions with(CollectiveOptions::Progress progress) {
   CollectiveOptions o;
@@ -119,5 +119,5 @@ TEST(ThreadWorld, CollectiveCallsGiveTheSameResultOnAllRanks) {
   });
 }
 
-}  // namespace
+}  // namespace collective_test
 }  // namespace millrace

@@ -5,7 +5,7 @@
 #include <map>
 
 namespace millrace {
-namespace {
+namespace launcher_test {
 
 using Environment = std::map<std::string, std::string>;
 
@@ -50,5 +50,5 @@ TEST(Launcher, AdviceForMoreCoresNamesTheOptionOfTheLauncher) {
   EXPECT_EQ(advice_for_more_cores(lookup(e)), "raise --cpus-per-task");
 }
 
-}  // namespace
+}  // namespace launcher_test
 }  // namespace millrace

@@ -12,7 +12,7 @@
 #include "millrace/system/signals.hpp"
 
 namespace millrace {
-namespace {
+namespace placement_test {
 
 TEST(Placement, RanksOfAHostGetDisjointCores) {
   const int cores = usable_cores();
@@ -121,5 +121,5 @@ TEST(Signals, StopSignalIsKeptUntilCleared) {
   EXPECT_EQ(stop_signal(), 0);
 }
 
-}  // namespace
+}  // namespace placement_test
 }  // namespace millrace

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace millrace {
-namespace {
+namespace progress_board_test {
 
 TEST(ProgressBoard, NamesTheRanksThatAreBehind) {
   run_thread_world(4, [](World& world) {
@@ -19,5 +19,5 @@ TEST(ProgressBoard, NamesTheRanksThatAreBehind) {
   });
 }
 
-}  // namespace
+}  // namespace progress_board_test
 }  // namespace millrace

@@ -9,7 +9,7 @@
 #include "support/delayed_stream_device.hpp"
 
 namespace millrace {
-namespace {
+namespace staged_test {
 
 CollectiveOptions options() {
   CollectiveOptions o;
@@ -197,5 +197,5 @@ TEST(StagedCollective, HostMemoryOfEachRegionIsPinnedOnceAndUnpinned) {
   });
 }
 
-}  // namespace
+}  // namespace staged_test
 }  // namespace millrace

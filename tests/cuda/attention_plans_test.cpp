@@ -10,7 +10,7 @@
 #include "millrace/base/files.hpp"
 
 namespace millrace {
-namespace {
+namespace attention_plans_test {
 
 using namespace cuda;
 using cudnn::AttentionProblem;
@@ -71,5 +71,5 @@ TEST(RunTimePlansLong, CudnnHasNoEngineForOtherHeadsAndTypes) {
     EXPECT_EQ(cudnn::AttentionGraph(target, {s, true}).runtime_compiled({.tf32 = true}).proposed, 0) << s.src.str();
 }
 
-}  // namespace
+}  // namespace attention_plans_test
 }  // namespace millrace

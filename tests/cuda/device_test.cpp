@@ -7,7 +7,7 @@
 #include "millrace/compute/execution_context.hpp"
 
 namespace millrace::cuda {
-namespace {
+namespace device_test {
 
 TEST(CudaDevice, AMissingGpuIsExplainedWithWhatToDo) {
   EXPECT_EQ(
@@ -66,5 +66,5 @@ TEST(CudaDevice, IsUsableOrSaysWhyNot) {
   }
 }
 
-}  // namespace
+}  // namespace device_test
 }  // namespace millrace::cuda

@@ -11,7 +11,7 @@
 #include "cuda/errors/flight_recorder.hpp"
 
 namespace millrace::cuda {
-namespace {
+namespace error_context_test {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
@@ -216,5 +216,5 @@ TEST(ErrorContext, DeepNestingAndLongLabelsAreTruncated) {
   });
 }
 
-}  // namespace
+}  // namespace error_context_test
 }  // namespace millrace::cuda

@@ -10,7 +10,7 @@
 #include "millrace/roofline/cuda_fusion.hpp"
 
 namespace millrace {
-namespace {
+namespace fusion_rules_test {
 
 class CudnnRules : public FusionRules {
  public:
@@ -89,5 +89,5 @@ TEST_F(FusionRulesOfH200, LargeKernelsLinesAndVolumes) {
                       {12, 12, 12, 2});
 }
 
-}  // namespace
+}  // namespace fusion_rules_test
 }  // namespace millrace

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace millrace::cuda {
-namespace {
+namespace gpu_topology_test {
 
 TEST(GpuTopology, RanksKnowWhoSharesTheirGpu) {
   const std::vector<GpuAssignment> assignments{{"a", "0:1", 2}, {"a", "0:2", 2}, {"a", "0:1", 2}, {"b", "0:1", 1}};
@@ -85,5 +85,5 @@ TEST(MigInstances, OfOneGpuReduceThroughTheHostAndShareNoMemory) {
   EXPECT_EQ(why_not_nccl(alone), "");
 }
 
-}  // namespace
+}  // namespace gpu_topology_test
 }  // namespace millrace::cuda

@@ -8,7 +8,7 @@
 #include "millrace/base/files.hpp"
 
 namespace millrace {
-namespace {
+namespace normalised_plans_test {
 
 using namespace cuda;
 
@@ -86,5 +86,5 @@ TEST(FusedPlans, NormalisingMustNotBeSlowerThanThePassOfTheNorm) {
   EXPECT_EQ(why(0, 90e-6), "") << "not timed";
 }
 
-}  // namespace
+}  // namespace normalised_plans_test
 }  // namespace millrace

@@ -14,7 +14,7 @@
 #include "support/temporary_folder.hpp"
 
 namespace millrace {
-namespace {
+namespace plan_cache_test {
 
 using namespace cuda;
 namespace fs = std::filesystem;
@@ -250,5 +250,5 @@ TEST(ConvPlans, RefusalNamesTheConvolution) {
   }
 }
 
-}  // namespace
+}  // namespace plan_cache_test
 }  // namespace millrace

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace millrace {
-namespace {
+namespace time_candidates_test {
 
 using cuda::choose_candidate, cuda::time_candidates, cuda::TimingRules;
 
@@ -156,5 +156,5 @@ TEST(TimeCandidates, TheFirstOfNearlyEqualCandidatesIsChosen) {
   EXPECT_EQ(choose_candidate({}), 0u);
 }
 
-}  // namespace
+}  // namespace time_candidates_test
 }  // namespace millrace

@@ -5,7 +5,7 @@
 #include "millrace/base/error.hpp"
 
 namespace millrace::cuda {
-namespace {
+namespace watchdog_test {
 
 using Kind = Watchdog::Kind;
 
@@ -124,5 +124,5 @@ TEST(Watchdog, NamesTheStalledOperationAndTheLateRanks) {
       << text;
 }
 
-}  // namespace
+}  // namespace watchdog_test
 }  // namespace millrace::cuda

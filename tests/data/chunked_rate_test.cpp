@@ -18,7 +18,7 @@
 #include "support/hdf5_filters.hpp"
 
 namespace millrace {
-namespace {
+namespace chunked_rate_test {
 
 using test::bytes_of;
 using test::labels;
@@ -103,5 +103,5 @@ TEST(ChunkedRate, WorkersInflateInParallelAtTheRateOfZlib) {
   }
 }
 
-}  // namespace
+}  // namespace chunked_rate_test
 }  // namespace millrace

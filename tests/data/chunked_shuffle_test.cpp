@@ -16,7 +16,7 @@
 #include "support/host/device.hpp"
 
 namespace millrace {
-namespace {
+namespace chunked_shuffle_test {
 
 using test::bytes_of;
 using test::labels;
@@ -88,5 +88,5 @@ TEST(Chunked, BlockShuffleSaysWhatDoesNotFitIntoTheCache) {
   EXPECT_EQ(block_shuffle_advice(d, 1 << 20), "");
 }
 
-}  // namespace
+}  // namespace chunked_shuffle_test
 }  // namespace millrace

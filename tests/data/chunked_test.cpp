@@ -17,7 +17,7 @@
 #include "support/hdf5_filters.hpp"
 
 namespace millrace {
-namespace {
+namespace chunked_test {
 
 using test::bytes_of;
 using test::ChunkFilter;
@@ -185,5 +185,5 @@ TEST(Chunked, AChunkTableIsStoredInTheMemoryThatTheCallerProvides) {
   EXPECT_EQ(shared.use_count(), 1);
 }
 
-}  // namespace
+}  // namespace chunked_test
 }  // namespace millrace

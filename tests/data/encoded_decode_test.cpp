@@ -10,7 +10,7 @@
 
 #if defined(MILLRACE_WITH_JPEG) && defined(MILLRACE_WITH_PNG)
 namespace millrace {
-namespace {
+namespace encoded_decode_test {
 
 using test::images_of_each_kind;
 using test::jpeg;
@@ -159,6 +159,6 @@ TEST(Encoded, MutatedImagesAreDecodedOrRefused) {
   EXPECT_LT(refused, tries);
 }
 
-}  // namespace
+}  // namespace encoded_decode_test
 }  // namespace millrace
 #endif

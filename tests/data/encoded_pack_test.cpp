@@ -14,7 +14,7 @@
 
 #if defined(MILLRACE_WITH_JPEG) && defined(MILLRACE_WITH_PNG)
 namespace millrace {
-namespace {
+namespace encoded_pack_test {
 
 using test::EncodedSet;
 using test::message_of;
@@ -105,6 +105,6 @@ TEST(Encoded, PackKeepsEveryImageOnceWithItsBytesAndLabel) {
   EXPECT_NE(message.find("photos/a/0.jpg is neither PNG nor JPEG"), std::string::npos) << message;
 }
 
-}  // namespace
+}  // namespace encoded_pack_test
 }  // namespace millrace
 #endif

@@ -12,7 +12,7 @@
 
 #if defined(MILLRACE_WITH_JPEG) && defined(MILLRACE_WITH_PNG)
 namespace millrace {
-namespace {
+namespace encoded_test {
 
 using test::EncodedSet;
 using test::message_of;
@@ -141,6 +141,6 @@ TEST(Encoded, DamageIsReportedWithFileAndImage) {
          {"far.h5:", "image 4 would be at byte 18446744073709", "damaged"});
 }
 
-}  // namespace
+}  // namespace encoded_test
 }  // namespace millrace
 #endif

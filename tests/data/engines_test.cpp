@@ -21,7 +21,7 @@
 #include "support/host/device.hpp"
 
 namespace millrace {
-namespace {
+namespace engines_test {
 
 using test::Engine;
 using test::message_of;
@@ -296,5 +296,5 @@ TEST(QueueDepthTuner, IgnoresRatesWhileTheQueueIsNotFull) {
   EXPECT_EQ(settle(alone, 4, 1e-4, 1000), 1);
 }
 
-}  // namespace
+}  // namespace engines_test
 }  // namespace millrace

@@ -12,7 +12,7 @@
 #include "data/read/slow_read_monitor.hpp"
 
 namespace millrace {
-namespace {
+namespace fault_warnings_test {
 
 using test::Engine;
 using test::EpochSeen;
@@ -119,5 +119,5 @@ TEST(Faults, OnlyAReadThatAWorkerWaitsForIsSlow) {
   monitor.remove(places);
 }
 
-}  // namespace
+}  // namespace fault_warnings_test
 }  // namespace millrace

@@ -15,7 +15,7 @@
 #include "millrace/data/scan/index_shards.hpp"
 
 namespace millrace {
-namespace {
+namespace faults_test {
 
 using test::Engine;
 using test::EpochSeen;
@@ -177,5 +177,5 @@ TEST(Faults, DestroyingALoaderDoesNotWaitForRetries) {
   const Loader loader(device, *source, set.index, sampler, {2, 3, micro}, [] { return MicroBatch{0, 0, 0, micro}; });
 }
 
-}  // namespace
+}  // namespace faults_test
 }  // namespace millrace

@@ -12,7 +12,7 @@
 #include "millrace/data/scan/index_shards.hpp"
 
 namespace millrace {
-namespace {
+namespace h5py_test {
 
 void expect_rows(World& world, const ShardIndex& d, Reader reader, const std::string& x, const std::string& y) {
   std::vector<std::int64_t> ids(std::size_t(d.rows));
@@ -69,5 +69,5 @@ TEST(H5py, FilesAreReadAsItWroteThemOrRefused) {
   std::printf("%d files, %d of them read without the HDF5 library\n", files, without_hdf5);
 }
 
-}  // namespace
+}  // namespace h5py_test
 }  // namespace millrace

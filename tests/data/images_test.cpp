@@ -11,7 +11,7 @@
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace {
-namespace {
+namespace images_test {
 
 using test::Pixel;
 using test::TemporaryFolder;
@@ -265,5 +265,5 @@ TEST_F(Images, FlippedBitsInAJpegAreRefusedOrHarmless) {
 }
 #endif
 
-}  // namespace
+}  // namespace images_test
 }  // namespace millrace

@@ -21,7 +21,7 @@
 #include "support/faulty_files.hpp"
 
 namespace millrace {
-namespace {
+namespace local_cache_test {
 
 using test::Faults;
 using test::message_of;
@@ -258,5 +258,5 @@ TEST(LocalCache, AnUnusableFolderAndCollectiveEnginesAreRefused) {
   message_of([&] { cached_source(*world, set, "memory", 0, Reader::mpio); }, Exit::config);
 }
 
-}  // namespace
+}  // namespace local_cache_test
 }  // namespace millrace

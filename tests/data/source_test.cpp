@@ -18,7 +18,7 @@
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace {
-namespace {
+namespace source_test {
 
 using test::message_of;
 using test::read_rows;
@@ -295,5 +295,5 @@ TEST(Source, SyntheticClassesCanBeLearned) {
   }
 }
 
-}  // namespace
+}  // namespace source_test
 }  // namespace millrace

@@ -7,7 +7,7 @@
 #include "cuda/runtime/increment_counter.hpp"
 
 namespace millrace {
-namespace {
+namespace breadcrumbs_test {
 
 // The memory of the counter is freed before the third run, which is the second replay.
 [[noreturn]] void fail_in_third_step() {
@@ -43,5 +43,5 @@ TEST(BreadcrumbsDeathTest, NameTheOperationOfAReplayedGraphThatFaults) {
   EXPECT_EXIT(fail_in_third_step(), testing::ExitedWithCode(3), "the GPU was at step 3, .*second forward");
 }
 
-}  // namespace
+}  // namespace breadcrumbs_test
 }  // namespace millrace

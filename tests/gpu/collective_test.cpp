@@ -10,7 +10,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace collective_test {
 
 TEST(NcclOnOneGpu, CapturedAllReducesReportTheirTimesAtEveryReplay) {
   auto& device = dynamic_cast<cuda::CudaDevice&>(test::device());
@@ -48,5 +48,5 @@ TEST(NcclOnOneGpu, CapturedAllReducesReportTheirTimesAtEveryReplay) {
   EXPECT_EQ(seen, values);
 }
 
-}  // namespace
+}  // namespace collective_test
 }  // namespace millrace

@@ -12,7 +12,7 @@ namespace millrace {
 
 bool test::configure_fake_gpu(bool, bool) { return false; }
 
-namespace {
+namespace graphed_test {
 
 // The copies of each round are enqueued before its launch, and overwrite slots that the previous round may still have
 // to read. They are large, so that a copy that does not wait for its event would be noticed.
@@ -61,5 +61,5 @@ TEST(CapturedEvents, MakeAReplayWaitForTheCopiesEnqueuedBeforeIt) {
   }
 }
 
-}  // namespace
+}  // namespace graphed_test
 }  // namespace millrace

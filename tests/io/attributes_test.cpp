@@ -4,7 +4,7 @@
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace::io {
-namespace {
+namespace attributes_test {
 
 using test::TemporaryFolder;
 
@@ -72,5 +72,5 @@ TEST(Attributes, VariableLengthStringsAreRead) {
   EXPECT_EQ(File::open(path).get_string("/", "layout"), "channels_first");
 }
 
-}  // namespace
+}  // namespace attributes_test
 }  // namespace millrace::io

@@ -12,7 +12,7 @@
 #include "support/hdf5_filters.hpp"
 
 namespace millrace::io {
-namespace {
+namespace chunks_test {
 
 using millrace::test::chunk_filters;
 using millrace::test::ChunkFilter;
@@ -229,5 +229,5 @@ TEST(Chunks, FiltersWithoutADecoderAreNamed) {
   EXPECT_NE(unsupported_filter_reason(file.chunked_layout("x").filters).find("scaleoffset"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace chunks_test
 }  // namespace millrace::io

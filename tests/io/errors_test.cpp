@@ -10,7 +10,7 @@
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace::io {
-namespace {
+namespace errors_test {
 
 using test::TemporaryFolder;
 
@@ -163,5 +163,5 @@ TEST(Errors, CloseReportsErrorsAndMayBeCalledTwice) {
   EXPECT_THROW(file.datasets(), Error);
 }
 
-}  // namespace
+}  // namespace errors_test
 }  // namespace millrace::io

@@ -13,7 +13,7 @@
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace::io {
-namespace {
+namespace foreign_test {
 
 namespace fs = std::filesystem;
 const fs::path data =
@@ -169,5 +169,5 @@ TEST(Foreign, ChunksDecodeToTheElements) {
   for (const char* how : {"", "gzip ", "shuffle gzip ", "fletcher32 ", "lzf "}) EXPECT_GE(checked[how], 1) << how;
 }
 
-}  // namespace
+}  // namespace foreign_test
 }  // namespace millrace::io

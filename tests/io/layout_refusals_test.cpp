@@ -11,7 +11,7 @@
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace::io {
-namespace {
+namespace layout_refusals_test {
 
 using test::Recipe;
 using test::TemporaryFolder;
@@ -161,5 +161,5 @@ TEST(Layout, EmptyMatlabArraysAreRefused) {
   EXPECT_NE(refusal_of(folder / "a.mat").find("empty MATLAB array"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace layout_refusals_test
 }  // namespace millrace::io

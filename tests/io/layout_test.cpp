@@ -10,7 +10,7 @@
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace::io {
-namespace {
+namespace layout_test {
 
 using test::Recipe;
 using test::TemporaryFolder;
@@ -173,5 +173,5 @@ TEST(Layout, CompressedRowsAreRead) {
   EXPECT_EQ(row, std::vector<std::int32_t>(values.end() - 43, values.end()));
 }
 
-}  // namespace
+}  // namespace layout_test
 }  // namespace millrace::io

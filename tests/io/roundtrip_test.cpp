@@ -10,7 +10,7 @@
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace::io {
-namespace {
+namespace roundtrip_test {
 
 using test::TemporaryFolder;
 
@@ -115,5 +115,5 @@ TEST(Roundtrip, ListsDatasetsDepthFirst) {
   EXPECT_FALSE(file.has("/b/z/q"));
 }
 
-}  // namespace
+}  // namespace roundtrip_test
 }  // namespace millrace::io

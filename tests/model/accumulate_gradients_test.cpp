@@ -5,7 +5,7 @@
 #include "support/program_fixture.hpp"
 
 namespace millrace {
-namespace {
+namespace accumulate_gradients_test {
 
 using namespace test;
 
@@ -159,5 +159,5 @@ TEST(AccumulateGradients, OtherReadersNeedAPass) {
       (Counts{0, 2}));
 }
 
-}  // namespace
+}  // namespace accumulate_gradients_test
 }  // namespace millrace

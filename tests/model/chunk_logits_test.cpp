@@ -4,7 +4,7 @@
 #include "support/program_fixture.hpp"
 
 namespace millrace {
-namespace {
+namespace chunk_logits_test {
 
 using namespace test;
 
@@ -89,5 +89,5 @@ TEST(ChunkLogits, CountsTheSameOperations) {
     EXPECT_DOUBLE_EQ(compiled(6, row_bytes, mode).cost().flops, compiled(6, 0, mode).cost().flops);
 }
 
-}  // namespace
+}  // namespace chunk_logits_test
 }  // namespace millrace

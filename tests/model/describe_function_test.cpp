@@ -6,7 +6,7 @@
 #include "support/expect_error.hpp"
 
 namespace millrace {
-namespace {
+namespace describe_function_test {
 
 ModelSpec example() {
   ModelSpec spec;
@@ -113,5 +113,5 @@ TEST(LayerNames, ThatAreTakenOrUnusableAreRefused) {
   }
 }
 
-}  // namespace
+}  // namespace describe_function_test
 }  // namespace millrace

@@ -8,7 +8,7 @@
 #include "support/program_fixture.hpp"
 
 namespace millrace {
-namespace {
+namespace image_layers_test {
 
 using namespace test;
 
@@ -165,5 +165,5 @@ TEST(ImageLayers, NetworksAreTheSameAtEveryFusionLevel) {
   }
 }
 
-}  // namespace
+}  // namespace image_layers_test
 }  // namespace millrace

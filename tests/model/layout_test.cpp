@@ -8,7 +8,7 @@
 #include "millrace/model/zoo.hpp"
 
 namespace millrace {
-namespace {
+namespace layout_test {
 
 Graph resnet(std::int64_t depth, const Shape& image, std::int64_t classes) {
   ModelSpec spec;
@@ -118,5 +118,5 @@ TEST(Layout, LarsGivesEachMatrixItsOwnSegment) {
   for (std::size_t p = 0; p < segments.size(); ++p) EXPECT_EQ(segments[p].begin, layout.parameters[p].begin);
 }
 
-}  // namespace
+}  // namespace layout_test
 }  // namespace millrace

@@ -7,7 +7,7 @@
 #include "support/program_fixture.hpp"
 
 namespace millrace {
-namespace {
+namespace merge_norms_test {
 
 using namespace test;
 
@@ -188,5 +188,5 @@ TEST(MergeNorms, ABackendWithoutKernelsKeepsTheNodes) {
   for (const std::string& note : compiled.notes) EXPECT_EQ(note.find("norm"), note.npos) << note;
 }
 
-}  // namespace
+}  // namespace merge_norms_test
 }  // namespace millrace

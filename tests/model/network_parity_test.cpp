@@ -7,7 +7,7 @@
 #include "support/recorded.hpp"
 
 namespace millrace {
-namespace {
+namespace network_parity_test {
 
 using namespace test;
 using nlohmann::json;
@@ -147,5 +147,5 @@ TEST_F(NetworkParity, FiftyLossesInBf16StayNearThoseOfPyTorch) {
   }
 }
 
-}  // namespace
+}  // namespace network_parity_test
 }  // namespace millrace

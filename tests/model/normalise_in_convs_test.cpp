@@ -7,7 +7,7 @@
 #include "support/program_fixture.hpp"
 
 namespace millrace {
-namespace {
+namespace normalise_in_convs_test {
 
 using namespace test;
 
@@ -121,5 +121,5 @@ TEST(NormaliseInConvs, InferenceIsUnchanged) {
   EXPECT_EQ(normalised(three.graph), 0);
 }
 
-}  // namespace
+}  // namespace normalise_in_convs_test
 }  // namespace millrace

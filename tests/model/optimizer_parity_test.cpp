@@ -5,7 +5,7 @@
 #include "support/recorded.hpp"
 
 namespace millrace {
-namespace {
+namespace optimizer_parity_test {
 
 using namespace test;
 using nlohmann::json;
@@ -71,5 +71,5 @@ TEST(OptimizerParity, WeightsAndAveragesAreThoseOfPyTorch) {
   }
 }
 
-}  // namespace
+}  // namespace optimizer_parity_test
 }  // namespace millrace

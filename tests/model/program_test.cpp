@@ -8,7 +8,7 @@
 #include "support/program_fixture.hpp"
 
 namespace millrace {
-namespace {
+namespace program_test {
 
 using namespace test;
 
@@ -256,5 +256,5 @@ TEST(MemoryPlan, RegionsInUseAtTheSameTimeNeverOverlap) {
   }
 }
 
-}  // namespace
+}  // namespace program_test
 }  // namespace millrace

@@ -8,7 +8,7 @@
 #include "support/program_fixture.hpp"
 
 namespace millrace {
-namespace {
+namespace recompute_test {
 
 using namespace test;
 
@@ -161,5 +161,5 @@ TEST(Recompute, InferenceRecomputesNothing) {
   EXPECT_TRUE(compile_graph(*cpu.compute.backend, std::move(graph), -1).schedule.steps.empty());
 }
 
-}  // namespace
+}  // namespace recompute_test
 }  // namespace millrace

@@ -8,7 +8,7 @@
 #include "support/expect_error.hpp"
 
 namespace millrace {
-namespace {
+namespace unet_test {
 
 using test::expect_error;
 
@@ -131,5 +131,5 @@ TEST(UNet, TheFunctionDoesNotDependOnTheLabels) {
   EXPECT_EQ(text(augmented, Mode::train).size(), text(spec, Mode::train).size());
 }
 
-}  // namespace
+}  // namespace unet_test
 }  // namespace millrace

@@ -10,7 +10,7 @@
 #include "support/expect_error.hpp"
 
 namespace millrace {
-namespace {
+namespace written_networks_test {
 
 using test::expect_error;
 
@@ -190,5 +190,5 @@ TEST(WrittenNetworks, WeightsAreSharedWithinABlock) {
   EXPECT_TRUE(lines[3].ends_with("weights=b.0.fc.weight")) << lines[3];
 }
 
-}  // namespace
+}  // namespace written_networks_test
 }  // namespace millrace

@@ -10,7 +10,7 @@
 #include "millrace/model/layout.hpp"
 
 namespace millrace {
-namespace {
+namespace zoo_test {
 
 Graph resnet(std::int64_t depth, const Shape& image, std::int64_t classes) {
   ModelSpec spec;
@@ -218,5 +218,5 @@ TEST(Zoo, BrokenBlocksAreRefused) {
   EXPECT_NE(refused({"linear outputs"}).find("2x6x11"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace zoo_test
 }  // namespace millrace

@@ -17,7 +17,7 @@
 #include "mpi/world.hpp"
 
 namespace millrace {
-namespace {
+namespace collective_reader_test {
 
 using test::everywhere;
 using test::SharedFolder;
@@ -151,5 +151,5 @@ TEST(CollectiveReader, ReadsAndWritesOfOtherThreadsDoNotWaitForEachOther) {
   everywhere(world, mine == 2 * world.rank(), "the written values");
 }
 
-}  // namespace
+}  // namespace collective_reader_test
 }  // namespace millrace

@@ -22,7 +22,7 @@
 #include "support/host/device.hpp"
 
 namespace millrace {
-namespace {
+namespace collective_test {
 
 CollectiveOptions with(CollectiveOptions::Progress progress, bool private_memory = false) {
   CollectiveOptions o;
@@ -231,5 +231,5 @@ TEST(WorldOverMpi, AgreeThrowsTheLowestRanksErrorEverywhere) {
   });
 }
 
-}  // namespace
+}  // namespace collective_test
 }  // namespace millrace

@@ -18,7 +18,7 @@
 #include "mpi/world.hpp"
 
 namespace millrace::io {
-namespace {
+namespace hdf5_test {
 
 namespace fs = std::filesystem;
 
@@ -231,5 +231,5 @@ TEST(Hdf5, OpeningAndCreatingFailOnAllRanksAlike) {
   everywhere(world, uncreated.find("No such file") != std::string::npos, uncreated);
 }
 
-}  // namespace
+}  // namespace hdf5_test
 }  // namespace millrace::io

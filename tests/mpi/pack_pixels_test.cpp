@@ -15,7 +15,7 @@
 #include "mpi/world.hpp"
 
 namespace millrace {
-namespace {
+namespace pack_pixels_test {
 
 namespace fs = std::filesystem;
 using test::everywhere;
@@ -97,5 +97,5 @@ TEST(PackMpi, PackedPixelsEqualThoseReadInPlace) {
   }
 }
 
-}  // namespace
+}  // namespace pack_pixels_test
 }  // namespace millrace

@@ -24,7 +24,7 @@
 #include "mpi/world.hpp"
 
 namespace millrace {
-namespace {
+namespace pack_test {
 
 namespace fs = std::filesystem;
 using test::everywhere;
@@ -247,5 +247,5 @@ TEST(PackMpi, AFullDiskOnOneRankEndsAllRanks) {
   }
 }
 
-}  // namespace
+}  // namespace pack_test
 }  // namespace millrace

@@ -7,7 +7,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace accumulation_test {
 
 using namespace test;
 
@@ -125,5 +125,5 @@ TEST(LinearAccumulation, ExcludesTheGradientOfAnActivation) {
   EXPECT_THROW(backend().make(s), Error);
 }
 
-}  // namespace
+}  // namespace accumulation_test
 }  // namespace millrace

@@ -4,7 +4,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace activation_test {
 
 using namespace test;
 
@@ -79,5 +79,5 @@ TEST(ActivationOp, ExtremesSaturateAndNanPropagates) {
   }
 }
 
-}  // namespace
+}  // namespace activation_test
 }  // namespace millrace

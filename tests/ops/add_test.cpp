@@ -1,7 +1,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace add_test {
 
 using namespace test;
 
@@ -41,5 +41,5 @@ TEST(AddOp, AddsInPlace) {
   }
 }
 
-}  // namespace
+}  // namespace add_test
 }  // namespace millrace

@@ -6,7 +6,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace attention_test {
 
 using namespace test;
 
@@ -85,5 +85,5 @@ TEST(AttentionReference, GradientMatchesFiniteDifferences) {
   }
 }
 
-}  // namespace
+}  // namespace attention_test
 }  // namespace millrace

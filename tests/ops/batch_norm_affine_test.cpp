@@ -5,7 +5,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace batch_norm_affine_test {
 
 using namespace test;
 
@@ -86,5 +86,5 @@ TEST(BatchNormAffine, SavesNothingAndNeedsTheSumsOfItsGradient) {
   EXPECT_THROW(backend().make(s), Error);
 }
 
-}  // namespace
+}  // namespace batch_norm_affine_test
 }  // namespace millrace

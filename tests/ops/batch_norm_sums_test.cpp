@@ -5,7 +5,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace batch_norm_sums_test {
 
 using namespace test;
 
@@ -150,5 +150,5 @@ TEST(BatchNormSums, PrecisionLossOfTheVarianceIsAsDocumented) {
   for (std::size_t c = 0; c < 6; ++c) EXPECT_NEAR(stats[6 + c], f.unbiased[c], 900 * 2.4e-7 * f.unbiased[c]);
 }
 
-}  // namespace
+}  // namespace batch_norm_sums_test
 }  // namespace millrace

@@ -6,7 +6,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace batch_norm_test {
 
 using namespace test;
 
@@ -226,5 +226,5 @@ TEST(BatchNormOp, ResultsDoNotDependOnTheOrderOfTheWork) {
   omp_set_num_threads(threads);
 }
 
-}  // namespace
+}  // namespace batch_norm_test
 }  // namespace millrace

@@ -5,7 +5,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace blocks_test {
 
 using namespace test;
 
@@ -107,5 +107,5 @@ TEST(BlocksOp, UpsamplingOfManyChannels) {
   }
 }
 
-}  // namespace
+}  // namespace blocks_test
 }  // namespace millrace

@@ -2,7 +2,7 @@
 #include "ops/loss_checks.hpp"
 
 namespace millrace {
-namespace {
+namespace class_loss_test {
 
 using namespace test;
 
@@ -89,5 +89,5 @@ TEST(CrossEntropyOp, RefusesWeightsOfOtherClasses) {
   expect_error(Exit::config, "2 class weights for input 2x3 with 3 classes", [&] { OpHarness h(s); });
 }
 
-}  // namespace
+}  // namespace class_loss_test
 }  // namespace millrace

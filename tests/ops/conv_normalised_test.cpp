@@ -5,7 +5,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace conv_normalised_test {
 
 using namespace test;
 
@@ -189,5 +189,5 @@ TEST(ConvNormalised, IsSupportedInF16For64Channels) {
   EXPECT_THROW(backend().make(s), Error) << "the norm's backward pass would need its result";
 }
 
-}  // namespace
+}  // namespace conv_normalised_test
 }  // namespace millrace

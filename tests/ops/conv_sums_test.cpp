@@ -6,7 +6,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace conv_sums_test {
 
 using namespace test;
 
@@ -150,5 +150,5 @@ TEST(ConvSums, AreSupportedInF16For64Channels) {
   }
 }
 
-}  // namespace
+}  // namespace conv_sums_test
 }  // namespace millrace

@@ -6,7 +6,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace conv_test {
 
 using namespace test;
 
@@ -216,5 +216,5 @@ TEST(ConvSpec, RejectsImpossibleShapes) {
   EXPECT_EQ(conv({2, 597, 43, 3}, 8, {.kernel = {3, 3, 1}, .stride = {2, 2, 1}}).dst(), (Shape{2, 298, 21, 8}));
 }
 
-}  // namespace
+}  // namespace conv_test
 }  // namespace millrace

@@ -7,7 +7,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace device_test {
 
 using test::device;
 
@@ -138,5 +138,5 @@ TEST(DeviceHalf, OpsReportWhenTheyAreEmulated) {
   EXPECT_EQ(test::backend().make(s)->implementation().find("emulated") != std::string::npos, note);
 }
 
-}  // namespace
+}  // namespace device_test
 }  // namespace millrace

@@ -4,7 +4,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace dropout_test {
 
 using namespace test;
 
@@ -104,5 +104,5 @@ TEST(DropoutOp, IsTheIdentityInInference) {
   EXPECT_EQ(get(h.args.dst), x);
 }
 
-}  // namespace
+}  // namespace dropout_test
 }  // namespace millrace

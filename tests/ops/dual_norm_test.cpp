@@ -6,7 +6,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace dual_norm_test {
 
 using namespace test;
 
@@ -246,5 +246,5 @@ TEST(DualNormOp, ResultsDoNotDependOnTheThreadCount) {
   EXPECT_EQ(results[0], results[1]);
 }
 
-}  // namespace
+}  // namespace dual_norm_test
 }  // namespace millrace

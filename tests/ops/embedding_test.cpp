@@ -5,7 +5,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace embedding_test {
 
 using namespace test;
 
@@ -136,5 +136,5 @@ TEST(EmbeddingOp, AClassTokenBecomesTheFirstPosition) {
       }
 }
 
-}  // namespace
+}  // namespace embedding_test
 }  // namespace millrace

@@ -7,7 +7,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace gated_test {
 
 using namespace test;
 
@@ -125,5 +125,5 @@ TEST(RotaryOp, OddHeadsAreRefused) {
   expect_error(Exit::config, "theta above 1", [] { RotarySpec{{1, 4, 12}, 1, 1, 1}.check(); });
 }
 
-}  // namespace
+}  // namespace gated_test
 }  // namespace millrace

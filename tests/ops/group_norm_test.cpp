@@ -5,7 +5,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace group_norm_test {
 
 using namespace test;
 
@@ -111,5 +111,5 @@ TEST(GroupNormSpec, RejectsGroupsThatDoNotDivideTheChannels) {
   EXPECT_THROW(backend().make(norm({{2, 4, 6}, 0}, DType::f32)), Error);
 }
 
-}  // namespace
+}  // namespace group_norm_test
 }  // namespace millrace

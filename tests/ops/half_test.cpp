@@ -1,7 +1,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace half_test {
 
 using namespace test;
 
@@ -71,5 +71,5 @@ TEST(HalfOps, RejectIntegerTypes) {
   EXPECT_THROW(backend().make(s), Error);
 }
 
-}  // namespace
+}  // namespace half_test
 }  // namespace millrace

@@ -6,7 +6,7 @@
 #include "ops/input_checks.hpp"
 
 namespace millrace {
-namespace {
+namespace input_augment_test {
 
 using namespace test;
 
@@ -205,5 +205,5 @@ TEST(InputOp, AugmentationDependsOnTheSampleAndTheEpoch) {
   EXPECT_GE(changed, 6);  // each time one of 50 positions, so two epochs may draw the same
 }
 
-}  // namespace
+}  // namespace input_augment_test
 }  // namespace millrace

@@ -4,7 +4,7 @@
 #include "ops/input_checks.hpp"
 
 namespace millrace {
-namespace {
+namespace input_test {
 
 using namespace test;
 
@@ -226,5 +226,5 @@ TEST(InputOp, RejectsInvalidSpecs) {
   EXPECT_THROW(OpHarness{s}, Error);
 }
 
-}  // namespace
+}  // namespace input_test
 }  // namespace millrace

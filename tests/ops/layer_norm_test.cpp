@@ -5,7 +5,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace layer_norm_test {
 
 using namespace test;
 using Kind = LayerNormSpec::Kind;
@@ -131,5 +131,5 @@ TEST(LayerNormReference, GradientsMatchFiniteDifferences) {
   }
 }
 
-}  // namespace
+}  // namespace layer_norm_test
 }  // namespace millrace

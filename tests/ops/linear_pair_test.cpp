@@ -7,7 +7,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace linear_pair_test {
 
 using namespace test;
 
@@ -140,5 +140,5 @@ TEST(LinearPair, OtherActivationsAndGeluTanhOfOddWidthAreRejected) {
   for (const std::size_t index : {6, 7, 8}) EXPECT_FALSE(is_supported(pair(cases()[index], DType::f16, true).second));
 }
 
-}  // namespace
+}  // namespace linear_pair_test
 }  // namespace millrace

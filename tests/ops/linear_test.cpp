@@ -6,7 +6,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace linear_test {
 
 using namespace test;
 
@@ -140,5 +140,5 @@ TEST(LinearOp, SkipsGradientsThatAreNotRequested) {
   h.backward();
 }
 
-}  // namespace
+}  // namespace linear_test
 }  // namespace millrace

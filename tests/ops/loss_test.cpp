@@ -3,7 +3,7 @@
 #include "ops/loss_checks.hpp"
 
 namespace millrace {
-namespace {
+namespace loss_test {
 
 using namespace test;
 
@@ -158,5 +158,5 @@ TEST(CrossEntropyOp, CountsLabelsAndPredictions) {
   EXPECT_EQ(cross_entropy({2, 1025}).metric_count(), 0);
 }
 
-}  // namespace
+}  // namespace loss_test
 }  // namespace millrace

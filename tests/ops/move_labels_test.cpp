@@ -6,7 +6,7 @@
 #include "ops/input_checks.hpp"
 
 namespace millrace {
-namespace {
+namespace move_labels_test {
 
 using namespace test;
 
@@ -107,5 +107,5 @@ TEST(InputLabels, RandomResizedCropTakesTheNearestLabel) {
   }
 }
 
-}  // namespace
+}  // namespace move_labels_test
 }  // namespace millrace

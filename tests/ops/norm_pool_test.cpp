@@ -6,7 +6,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace norm_pool_test {
 
 using namespace test;
 
@@ -234,5 +234,5 @@ TEST(NormPoolOp, NanIsTheMaximum) {
   for (std::size_t i = 0; i < dst.size(); ++i) EXPECT_EQ(std::isnan(dst[i]), i % 8 == 3) << i;
 }
 
-}  // namespace
+}  // namespace norm_pool_test
 }  // namespace millrace

@@ -7,7 +7,7 @@
 #include "support/expect_error.hpp"
 
 namespace millrace {
-namespace {
+namespace optimizer_shards_test {
 
 using namespace test;
 
@@ -113,5 +113,5 @@ TEST(OptimizerOp, AShardAcrossTheEndOfTheWholeMasterIsRefused) {
   expect_error(Exit::internal, "crosses the end of the whole master", [&] { split_into_chunks(s); });
 }
 
-}  // namespace
+}  // namespace optimizer_shards_test
 }  // namespace millrace

@@ -7,7 +7,7 @@
 #include "ops/optimizer_memory.hpp"
 
 namespace millrace {
-namespace {
+namespace optimizer_test {
 
 using namespace test;
 
@@ -224,5 +224,5 @@ TEST(OptimizerOp, RejectsInvalidSegmentsAndShards) {
   }
 }
 
-}  // namespace
+}  // namespace optimizer_test
 }  // namespace millrace

@@ -1,7 +1,7 @@
 #include "ops/loss_checks.hpp"
 
 namespace millrace {
-namespace {
+namespace pointwise_loss_test {
 
 using namespace test;
 
@@ -105,5 +105,5 @@ TEST(PointwiseLossReference, GradientMatchesFiniteDifferences) {
   }
 }
 
-}  // namespace
+}  // namespace pointwise_loss_test
 }  // namespace millrace

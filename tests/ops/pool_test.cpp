@@ -5,7 +5,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace pool_test {
 
 using namespace test;
 
@@ -138,5 +138,5 @@ TEST(PoolOp, InferenceSavesNothing) {
   EXPECT_EQ(get(h.args.dst), reference::pool(s, x).dst);
 }
 
-}  // namespace
+}  // namespace pool_test
 }  // namespace millrace

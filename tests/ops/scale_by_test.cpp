@@ -4,7 +4,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace scale_by_test {
 
 using namespace test;
 
@@ -90,5 +90,5 @@ TEST(ReshapeOp, CopiesOnlyToOtherMemory) {
   EXPECT_EQ(get(h.args.diff_src[0]), dy);
 }
 
-}  // namespace
+}  // namespace scale_by_test
 }  // namespace millrace

@@ -5,7 +5,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace transposed_conv_test {
 
 using namespace test;
 
@@ -149,5 +149,5 @@ TEST(TransposedConvSpec, HasPyTorchsShapesAndRejectsImpossibleOnes) {
   EXPECT_THROW(transposed({2, 1, 4, 6}, 8, {.kernel = {2, 2, 1}, .pad = {1, 0, 0}}).dst(), Error);  // no result
 }
 
-}  // namespace
+}  // namespace transposed_conv_test
 }  // namespace millrace

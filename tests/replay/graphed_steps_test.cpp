@@ -6,7 +6,7 @@
 #include "replay/graphed_runs.hpp"
 
 namespace millrace {
-namespace {
+namespace graphed_steps_test {
 
 using namespace test;
 
@@ -76,5 +76,5 @@ TEST_F(GraphedSteps, SkipAnOverflowAsEagerStepsDo) {
   expect_equal(outcome, outcome_of(c), "fp16");
 }
 
-}  // namespace
+}  // namespace graphed_steps_test
 }  // namespace millrace

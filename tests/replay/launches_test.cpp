@@ -13,7 +13,7 @@ bool test::configure_fake_gpu(bool quick, bool eager_copies) {
   return true;
 }
 
-namespace {
+namespace launches_test {
 
 using namespace test;
 
@@ -151,5 +151,5 @@ TEST_F(GraphedLaunches, WaitingForCopiesIsAPhaseOfItsOwn) {
   fake_gpu().copy_seconds = 0;
 }
 
-}  // namespace
+}  // namespace launches_test
 }  // namespace millrace

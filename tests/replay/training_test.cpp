@@ -10,7 +10,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace training_test {
 
 using namespace test;
 
@@ -247,5 +247,5 @@ TEST(ReplayedTracing, TracedStepsAreInTheSummaryAndTracingChangesNoBit) {
   }
 }
 
-}  // namespace
+}  // namespace training_test
 }  // namespace millrace

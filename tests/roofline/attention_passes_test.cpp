@@ -6,7 +6,7 @@
 #include "roofline/networks.hpp"
 
 namespace millrace::roofline {
-namespace {
+namespace attention_passes_test {
 
 using enum PassKind;
 
@@ -33,5 +33,5 @@ TEST(Passes, AttentionOfCudnnAndOfKernels) {
   EXPECT_EQ(passes_of(DType::f32), by_kernels);
 }
 
-}  // namespace
+}  // namespace attention_passes_test
 }  // namespace millrace::roofline

@@ -5,7 +5,7 @@
 #include "support/expect_error.hpp"
 
 namespace millrace::roofline {
-namespace {
+namespace gpu_test {
 
 TEST(Gpu, EveryNameHasAllRates) {
   EXPECT_EQ(gpu_names(), "a100, b200, h100, h200");
@@ -59,5 +59,5 @@ TEST(Gpu, RefusalsNameTheLineAndTheKey) {
             std::string::npos);
 }
 
-}  // namespace
+}  // namespace gpu_test
 }  // namespace millrace::roofline

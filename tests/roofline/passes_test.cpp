@@ -10,7 +10,7 @@
 #include "roofline/networks.hpp"
 
 namespace millrace::roofline {
-namespace {
+namespace passes_test {
 
 using enum PassKind;
 
@@ -283,5 +283,5 @@ TEST(Passes, DropoutPoolsAndActivationsKeepWhatTheirGradientsNeed) {
   EXPECT_EQ(backwards[dropout], forwards[dropout]);
 }
 
-}  // namespace
+}  // namespace passes_test
 }  // namespace millrace::roofline

@@ -4,7 +4,7 @@
 #include "roofline/networks.hpp"
 
 namespace millrace::roofline {
-namespace {
+namespace resnet50_test {
 
 constexpr std::int64_t batch = 256;
 
@@ -133,5 +133,5 @@ TEST(ResNet50, LevelOneLaunchesAboutFourHundredAndFiftyKernels) {
   EXPECT_NEAR(predict(passes_of(step, 1), step, *find_gpu("h200")).passes.launches, 429, 10);
 }
 
-}  // namespace
+}  // namespace resnet50_test
 }  // namespace millrace::roofline

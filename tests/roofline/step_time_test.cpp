@@ -8,7 +8,7 @@
 #include "roofline/networks.hpp"
 
 namespace millrace::roofline {
-namespace {
+namespace step_time_test {
 
 // 1 GB/s and 1 GFLOP/s, all of it reached.
 GpuModel plain_gpu() {
@@ -114,5 +114,5 @@ TEST(StepTime, TheReportNamesEachKindOfPassAndEveryLevel) {
   EXPECT_DOUBLE_EQ(double(json["levels"][2]["passes"]["norm_apply"]["bytes"]), level2.of(PassKind::norm_apply).bytes);
 }
 
-}  // namespace
+}  // namespace step_time_test
 }  // namespace millrace::roofline

@@ -1,7 +1,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
-namespace {
+namespace abandoned_capture_test {
 
 // A program that gives up a capture because of an exception gets an error for the forks that it left open. In any other
 // place, open forks are a violation (rules_test.cpp).
@@ -30,4 +30,4 @@ TEST(SimulatedAbandonedCapture, MayBeLeftWithOpenForks) {
   for (const cudaStream_t s : {first, second}) EXPECT_EQ(cudaStreamDestroy(s), cudaSuccess);
 }
 
-}  // namespace
+}  // namespace abandoned_capture_test

@@ -11,7 +11,7 @@
 #include "support/device_values.hpp"
 
 namespace millrace::cuda {
-namespace {
+namespace attention_test {
 
 using test::random_values, test::Values;
 
@@ -200,5 +200,5 @@ TEST(CudnnAttention, KernelsTakeThePlaceOfAMissingEngineWithOneWarning) {
   EXPECT_EQ(said.find("warning", at), std::string::npos) << said;
 }
 
-}  // namespace
+}  // namespace attention_test
 }  // namespace millrace::cuda

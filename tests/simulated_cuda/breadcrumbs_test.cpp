@@ -11,7 +11,7 @@
 #include "simulated_cuda/runtime.hpp"
 
 namespace millrace::test {
-namespace {
+namespace breadcrumbs_test {
 
 using cuda::FlightRecorder;
 
@@ -85,5 +85,5 @@ TEST(SimulatedBreadcrumbs, AreKnownByTheNameOfTheirKernel) {
   EXPECT_FALSE(cuda::is_breadcrumb("millrace::cuda::Each<millrace::cuda::(anonymous namespace)::IncrementCounter>"));
 }
 
-}  // namespace
+}  // namespace breadcrumbs_test
 }  // namespace millrace::test

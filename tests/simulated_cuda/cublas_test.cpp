@@ -13,7 +13,7 @@
 #include "support/host/cublas.hpp"
 
 namespace millrace {
-namespace {
+namespace cublas_test {
 
 using namespace cuda;
 
@@ -237,5 +237,5 @@ TEST_F(SimulatedCublas, RefusesWhatTheDocumentationForbids) {
                    "cublasLtCreate: is not allowed while this thread captures");
 }
 
-}  // namespace
+}  // namespace cublas_test
 }  // namespace millrace

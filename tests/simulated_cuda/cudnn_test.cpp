@@ -12,7 +12,7 @@
 #include "simulated_cuda/rules.hpp"
 
 namespace millrace::cuda {
-namespace {
+namespace cudnn_test {
 
 // A convolution with its arguments, which a test makes wrong. Without a change it runs.
 struct Convolution {
@@ -89,5 +89,5 @@ TEST(SimulatedCudnn, RefusesWhatTheDocumentationForbids) {
                    "cudnnCreate: is not allowed while this thread captures");
 }
 
-}  // namespace
+}  // namespace cudnn_test
 }  // namespace millrace::cuda

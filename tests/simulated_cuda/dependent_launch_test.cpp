@@ -8,7 +8,7 @@
 #include "simulated_cuda/rules.hpp"
 
 namespace millrace::test {
-namespace {
+namespace dependent_launch_test {
 
 class SimulatedDependentKernels : public testing::TestWithParam<bool> {
  protected:
@@ -120,5 +120,5 @@ TEST_P(SimulatedDependentKernels, LaunchedByABlockWait) {
 INSTANTIATE_TEST_SUITE_P(, SimulatedDependentKernels, testing::Bool(),
                          [](const auto& info) { return info.param ? "InGraphs" : "OneByOne"; });
 
-}  // namespace
+}  // namespace dependent_launch_test
 }  // namespace millrace::test

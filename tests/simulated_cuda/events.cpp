@@ -14,8 +14,8 @@ namespace {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-std::mutex registry_mutex;
-std::set<cudaEvent_t>& registry() {
+std::mutex events_mutex;
+std::set<cudaEvent_t>& events() {
   static auto* const all = new std::set<cudaEvent_t>;
   return *all;
 }
@@ -28,8 +28,8 @@ cudaError_t create(const char* call, cudaEvent_t* out, unsigned flags) {
   auto* event = new CUevent_st{std::make_shared<EventState>()};
   event->state->number = made++;
   event->state->timing = (flags & cudaEventDisableTiming) == 0;
-  const std::lock_guard hold(registry_mutex);
-  registry().insert(event);
+  const std::lock_guard hold(events_mutex);
+  events().insert(event);
   *out = event;
   return done(cudaSuccess);
 }
@@ -95,8 +95,8 @@ void Recording::set() {
 void Recording::wait() { done.wait(false); }
 
 std::shared_ptr<EventState> event_of(const char* call, cudaEvent_t event) {
-  const std::lock_guard hold(registry_mutex);
-  if (!registry().contains(event)) violation(call, "the event does not exist (any more)");
+  const std::lock_guard hold(events_mutex);
+  if (!events().contains(event)) violation(call, "the event does not exist (any more)");
   return event->state;
 }
 
@@ -117,8 +117,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t handle) {
     const std::lock_guard hold(api_mutex());
     event->destroyed = true;
   }
-  const std::lock_guard hold(registry_mutex);
-  registry().erase(handle);
+  const std::lock_guard hold(events_mutex);
+  events().erase(handle);
   delete handle;
   return done(cudaSuccess);
 }

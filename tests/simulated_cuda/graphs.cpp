@@ -9,7 +9,6 @@
 #include "simulated_cuda/memory.hpp"
 #include "simulated_cuda/runtime.hpp"
 
-struct CUstream_st : millrace::simulated::Stream {};
 struct CUgraph_st {
   std::vector<millrace::simulated::Node> nodes;
 };

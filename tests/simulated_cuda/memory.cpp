@@ -28,7 +28,15 @@ std::map<const char*, Range>& ranges() {
   return *all;
 }
 std::size_t device_bytes = 0;
-int accesses = 0;
+int accesses = 0;  // of all threads; used without a protection key
+
+// The processor's protection key of device memory. Each thread opens and closes the memory for itself, without a system
+// call. -1: the processor or the kernel has no keys; then the pages of all allocations change their protection.
+int protection_key() {
+  static const int key = ::pkey_alloc(0, PKEY_DISABLE_ACCESS);
+  return key;
+}
+thread_local int accesses_of_thread = 0;
 
 const std::pair<const char* const, Range>* find(const void* p) {
   auto after = ranges().upper_bound(static_cast<const char*>(p));
@@ -78,7 +86,10 @@ void* map_range(Place place, std::size_t bytes, std::size_t offset) {
   const std::lock_guard hold(memory_mutex);
   if (place == Place::device) {
     device_bytes += bytes;
-    protect(range);
+    if (const int key = protection_key(); key >= 0)
+      ::pkey_mprotect(range.mapped, range.mapped_bytes, PROT_READ | PROT_WRITE, key);
+    else
+      protect(range);
   }
   ranges()[begin] = range;
   return begin;
@@ -96,6 +107,11 @@ bool unmap_range(Place place, void* p) {
 }
 
 void change_accesses(int by) {
+  if (const int key = protection_key(); key >= 0) {
+    accesses_of_thread += by;
+    ::pkey_set(key, accesses_of_thread > 0 ? 0 : PKEY_DISABLE_ACCESS);
+    return;
+  }
   const std::lock_guard hold(memory_mutex);
   const bool before = accesses > 0;
   accesses += by;

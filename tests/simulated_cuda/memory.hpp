@@ -4,8 +4,9 @@
 
 namespace millrace::simulated {
 
-// While at least one of these lives, device memory can be read and written; otherwise a touch ends the process. It is
-// for the thread that runs a piece of work. The host may touch device memory unnoticed while work runs.
+// While one of these lives, the thread that made it can read and write device memory; otherwise a touch ends the
+// process. On processors without protection keys all threads can while at least one lives, so the host may touch device
+// memory unnoticed while work runs.
 class DeviceAccess {
  public:
   DeviceAccess();

@@ -10,7 +10,7 @@
 #include "simulated_cuda/simulator.hpp"
 
 namespace millrace::test {
-namespace {
+namespace rules_test {
 
 using cuda::for_each;
 using cuda::LaunchContext;
@@ -294,5 +294,5 @@ TEST_F(SimulatedCaptures, RefuseWhatInvalidatesThem) {
                    "a capture that has ended");
 }
 
-}  // namespace
+}  // namespace rules_test
 }  // namespace millrace::test

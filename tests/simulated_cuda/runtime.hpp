@@ -131,3 +131,5 @@ bool fault_now(const char* kind);  // counts a call of this kind; true for the o
 void lose_context();
 
 }  // namespace millrace::simulated
+
+struct CUstream_st : millrace::simulated::Stream {};

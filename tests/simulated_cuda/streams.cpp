@@ -6,13 +6,11 @@
 #include "simulated_cuda/memory.hpp"
 #include "simulated_cuda/runtime.hpp"
 
-struct CUstream_st : millrace::simulated::Stream {};
-
 namespace millrace::simulated {
 namespace {
 
-std::mutex registry_mutex;
-std::set<cudaStream_t>& registry() {
+std::mutex streams_mutex;
+std::set<cudaStream_t>& streams() {
   static auto* const all = new std::set<cudaStream_t>;  // never destroyed: streams may outlive main()
   return *all;
 }
@@ -51,8 +49,8 @@ CUstream_st* make_stream(int device, int priority) {
   stream->device = device;
   stream->priority = priority;
   std::thread(serve, stream).detach();
-  const std::lock_guard hold(registry_mutex);
-  registry().insert(stream);
+  const std::lock_guard hold(streams_mutex);
+  streams().insert(stream);
   return stream;
 }
 
@@ -91,8 +89,8 @@ void Stream::wait_until_idle() {
 
 Stream& stream_of(const char* call, cudaStream_t stream) {
   if (!stream) return *null_stream();
-  const std::lock_guard hold(registry_mutex);
-  if (!registry().contains(stream)) violation(call, "the stream does not exist (any more)");
+  const std::lock_guard hold(streams_mutex);
+  if (!streams().contains(stream)) violation(call, "the stream does not exist (any more)");
   return *stream;
 }
 
@@ -101,8 +99,8 @@ std::string name_of(cudaStream_t stream) {
 }
 
 std::vector<cudaStream_t> all_streams() {
-  const std::lock_guard hold(registry_mutex);
-  return {registry().begin(), registry().end()};
+  const std::lock_guard hold(streams_mutex);
+  return {streams().begin(), streams().end()};
 }
 void wait_for_all_streams() {
   for (const cudaStream_t stream : all_streams()) stream->wait_until_idle();
@@ -147,8 +145,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
     if (stream.capture) violation("cudaStreamDestroy", handle, "the stream is in a capture");
   }
   {
-    const std::lock_guard hold(registry_mutex);
-    registry().erase(handle);
+    const std::lock_guard hold(streams_mutex);
+    streams().erase(handle);
   }
   const std::lock_guard hold(stream.mutex);
   stream.closing = true;

@@ -11,7 +11,7 @@
 #include "support/temporary_folder.hpp"
 
 namespace millrace {
-namespace {
+namespace timing_test {
 
 using namespace cuda;
 
@@ -97,5 +97,5 @@ TEST(FusionCost, DependsOnTheBandwidthOfTheDevice) {
   EXPECT_EQ(why_fusion_is_slower(0, 90e-6, 30e6, 4e12), "") << "not timed";
 }
 
-}  // namespace
+}  // namespace timing_test
 }  // namespace millrace

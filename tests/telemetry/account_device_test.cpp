@@ -4,7 +4,7 @@
 #include "millrace/telemetry/account.hpp"
 
 namespace millrace {
-namespace {
+namespace account_device_test {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
@@ -67,5 +67,5 @@ TEST(Account, JsonRoundTripKeepsTheDevicePart) {
   EXPECT_EQ(Account{{got}}.json(), Account{{sent}}.json());
 }
 
-}  // namespace
+}  // namespace account_device_test
 }  // namespace millrace

@@ -6,7 +6,7 @@
 #include "telemetry/sample_account.hpp"
 
 namespace millrace {
-namespace {
+namespace account_json_test {
 
 using nlohmann::json;
 using test::sample_account;
@@ -87,5 +87,5 @@ TEST(Account, TheAccountOfAnIdleRankIsValid) {
   EXPECT_EQ(Account{{RankAccount{}}}.table().find("nan"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace account_json_test
 }  // namespace millrace

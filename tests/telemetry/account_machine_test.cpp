@@ -15,7 +15,7 @@
 #include "support/temporary_folder.hpp"
 
 namespace millrace {
-namespace {
+namespace account_machine_test {
 
 TEST(Account, TheFastestNetworkLinkThatIsUpIsFound) {
   const test::TemporaryFolder root;
@@ -162,5 +162,5 @@ TEST(Account, CoreContentionIsReadFromTheKernel) {
   EXPECT_EQ(core_contention(ranks, 0).share(), 0);
 }
 
-}  // namespace
+}  // namespace account_machine_test
 }  // namespace millrace

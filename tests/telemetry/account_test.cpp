@@ -8,7 +8,7 @@
 #include "telemetry/sample_account.hpp"
 
 namespace millrace {
-namespace {
+namespace account_test {
 
 using nlohmann::json;
 using test::sample_account;
@@ -164,5 +164,5 @@ TEST(Account, LossScaleChangesAreCountedExactlyAndTheLastOnesAreKept) {
       << table;
 }
 
-}  // namespace
+}  // namespace account_test
 }  // namespace millrace

@@ -8,7 +8,7 @@
 #include "millrace/telemetry/device_health_stats.hpp"
 
 namespace millrace {
-namespace {
+namespace device_time_test {
 
 using Kind = Activity::Kind;
 constexpr std::int64_t ms = 1000000;
@@ -138,5 +138,5 @@ TEST(DeviceHealth, SamplesBecomeMeansExtremesAndShares) {
   EXPECT_NEAR(f.throttle_reasons["heat"], 0.25, 1e-9);
 }
 
-}  // namespace
+}  // namespace device_time_test
 }  // namespace millrace

@@ -13,7 +13,7 @@
 #include "support/event_reader.hpp"
 
 namespace millrace {
-namespace {
+namespace event_file_test {
 
 namespace fs = std::filesystem;
 
@@ -128,5 +128,5 @@ TEST_F(EventFiles, AFailedWriteIsReportedOnceAndStopsWriting) {
   EXPECT_NE(said.find("cannot write"), said.npos) << said;
 }
 
-}  // namespace
+}  // namespace event_file_test
 }  // namespace millrace

@@ -5,7 +5,7 @@
 #include "support/exposition_reader.hpp"
 
 namespace millrace {
-namespace {
+namespace exposition_test {
 
 using enum Exposition::Kind;
 
@@ -53,5 +53,5 @@ TEST(Exposition, TheTestReaderIsStrict) {
     EXPECT_THROW(test::read_exposition(text), std::runtime_error) << text;
 }
 
-}  // namespace
+}  // namespace exposition_test
 }  // namespace millrace

@@ -8,7 +8,7 @@
 #include <thread>
 
 namespace millrace {
-namespace {
+namespace timeline_test {
 
 using namespace std::chrono_literals;
 using Seconds = std::chrono::duration<double>;
@@ -97,5 +97,5 @@ TEST(Timeline, EveryPhaseHasItsOwnName) {
   EXPECT_EQ(names.count(""), 0u);
 }
 
-}  // namespace
+}  // namespace timeline_test
 }  // namespace millrace

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 namespace millrace {
-namespace {
+namespace trace_test {
 
 TEST(Trace, SpansOfALaneNestOrFollowEachOther) {
   const std::vector<Span> spans{{"t", "outer", 0, 10},  {"t", "inner", 0, 4},   {"t", "next", 4, 10},
@@ -39,5 +39,5 @@ TEST(Trace, SpansBeyondTheLimitAreCounted) {
   EXPECT_EQ(rank.left_out, 6u);
 }
 
-}  // namespace
+}  // namespace trace_test
 }  // namespace millrace

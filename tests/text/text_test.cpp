@@ -7,7 +7,7 @@
 #include "millrace/text/text_codec.hpp"
 
 namespace millrace {
-namespace {
+namespace text_test {
 
 using Tokens = std::vector<std::int32_t>;
 
@@ -138,5 +138,5 @@ TEST(Tokenizer, OtherKindsOfTokenizersAreRefused) {
   EXPECT_EQ(with("/model/byte_fallback", false), "no error");
 }
 
-}  // namespace
+}  // namespace text_test
 }  // namespace millrace

@@ -8,7 +8,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace average_test {
 
 using test::same_bits;
 using test::Tensors;
@@ -148,5 +148,5 @@ TEST(Average, CannotBeginInTheMiddleOfARun) {
   test::expect_error(Exit::config, "(ema/conv1.weight is missing)", [&] { run.train(); });
 }
 
-}  // namespace
+}  // namespace average_test
 }  // namespace millrace

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 namespace millrace {
-namespace {
+namespace capture_partition_test {
 
 TEST(CapturePartition, DividesStepsIntoGroupsOfAlmostEqualSizesThatFit) {
   for (int most = 1; most <= 20; ++most)
@@ -72,5 +72,5 @@ TEST(CapturePartition, WithVaryingSharesConsecutiveStepsUseDifferentSlots) {
   }
 }
 
-}  // namespace
+}  // namespace capture_partition_test
 }  // namespace millrace

@@ -5,7 +5,7 @@
 #include <cmath>
 
 namespace millrace {
-namespace {
+namespace checkpoint_clock_test {
 
 struct Scenario {
   CheckpointClock::Clock::time_point now{};
@@ -92,5 +92,5 @@ TEST(CheckpointClock, TimeAndStepsAreCounted) {
   EXPECT_FALSE(steps.clock.due_after(11, epochs));
 }
 
-}  // namespace
+}  // namespace checkpoint_clock_test
 }  // namespace millrace

@@ -12,7 +12,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace checkpoint_files_test {
 
 namespace fs = std::filesystem;
 
@@ -136,5 +136,5 @@ TEST(Checkpoint, AFailureToWriteReturnsAMessageAndLeavesNoFile) {
   EXPECT_TRUE(fs::is_empty(folder.path));
 }
 
-}  // namespace
+}  // namespace checkpoint_files_test
 }  // namespace millrace

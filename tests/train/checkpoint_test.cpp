@@ -10,7 +10,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace checkpoint_test {
 
 namespace fs = std::filesystem;
 
@@ -130,5 +130,5 @@ TEST(Checkpoint, TheNewestAndTheBestAreKept) {
   EXPECT_EQ(names, (std::vector<std::string>{"step-00000002.h5", "step-00000004.h5", "step-00000005.h5"}));
 }
 
-}  // namespace
+}  // namespace checkpoint_test
 }  // namespace millrace

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 namespace millrace {
-namespace {
+namespace collective_stats_test {
 
 // The last all-reduce of the step ends at 10, and the step waits for it from 7 on.
 TEST(CollectiveStats, OnlyTheTimeThatTheStepWaitsIsExposed) {
@@ -81,5 +81,5 @@ TEST(CollectiveStats, ABlockingAllGatherIsNotPartOfTheWaitForGradients) {
   EXPECT_DOUBLE_EQ(sums[1].exposed, 3);
 }
 
-}  // namespace
+}  // namespace collective_stats_test
 }  // namespace millrace

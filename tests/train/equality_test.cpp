@@ -4,7 +4,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace equality_test {
 
 using test::fused_run;
 using test::run;
@@ -98,5 +98,5 @@ TEST(Equality, ALossThatIsNotFiniteEndsTheRunWithAdvice) {
   test::expect_error(Exit::diverged, "lower optim.lr", [&] { run(c, 1, 32); });
 }
 
-}  // namespace
+}  // namespace equality_test
 }  // namespace millrace

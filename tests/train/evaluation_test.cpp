@@ -14,7 +14,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace evaluation_test {
 
 using nlohmann::json;
 
@@ -273,5 +273,5 @@ TEST(Evaluation, MeansAreOverTheClassesThatOccur) {
   EXPECT_NE(class_table(classes, Task::pixels, {"sky", "tree"}).find("0.7500  sky\n"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace evaluation_test
 }  // namespace millrace

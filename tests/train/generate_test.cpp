@@ -16,7 +16,7 @@
 #include "train/sample_token.hpp"
 
 namespace millrace {
-namespace {
+namespace generate_test {
 
 constexpr std::int64_t window = 80;
 const std::string text = [] {
@@ -165,5 +165,5 @@ TEST(SampleToken, RefusesWhatIsNotFinite) {
   });
 }
 
-}  // namespace
+}  // namespace generate_test
 }  // namespace millrace

@@ -10,7 +10,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace groups_test {
 
 using test::same_bits;
 using test::Tensors;
@@ -161,5 +161,5 @@ TEST(Groups, TextIsParsedOrRefusedWithTheReason) {
             "weight_decay=, or freeze=on");
 }
 
-}  // namespace
+}  // namespace groups_test
 }  // namespace millrace

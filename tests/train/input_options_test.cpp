@@ -5,7 +5,7 @@
 #include "millrace/base/error.hpp"
 
 namespace millrace {
-namespace {
+namespace input_options_test {
 
 TEST(InputOptions, AugmentationThatWouldNotMatchTheTargetsIsRefused) {
   ShardIndex fields;
@@ -71,5 +71,5 @@ TEST(InputOptions, ColourJitterNeedsThreeChannelsAndAugmentation) {
   EXPECT_EQ(refusal(feed, {8, 8, 4}), "");
 }
 
-}  // namespace
+}  // namespace input_options_test
 }  // namespace millrace

@@ -12,7 +12,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace load_balancer_test {
 
 TEST(LoadBalancer, TheSplitMinimizesTheTimeOfTheSlowestRank) {
   EXPECT_EQ(balanced_split(std::vector{1.0, 1.0}, 16, 16), (MicrobatchSplit{8, 8}));
@@ -134,5 +134,5 @@ TEST(LoadBalancer, AFileOfSharesIsFollowedLineByLineOrRefused) {
     EXPECT_NE(with(bad).find("train.balance: "), std::string::npos) << bad;
 }
 
-}  // namespace
+}  // namespace load_balancer_test
 }  // namespace millrace

@@ -10,7 +10,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace memory_fit_test {
 
 TEST(MemoryFit, FindsTheMostRowsInFewEvaluations) {
   for (const std::size_t base : {0, 10, 5000})
@@ -166,5 +166,5 @@ TEST(MemoryFit, ThePlanSaysWhetherItFits) {
   EXPECT_NE(describe_plan(*world, c).find("does not fit: train.micro_batch: 4096 samples"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace memory_fit_test
 }  // namespace millrace

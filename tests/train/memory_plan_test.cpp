@@ -7,7 +7,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace memory_plan_test {
 
 // Counts the bytes that are allocated from a device.
 class CountingDevice : public Device {
@@ -183,5 +183,5 @@ TEST(MemoryPlan, TooLittleMemoryIsReportedBeforeAnyAllocation) {
   EXPECT_EQ(side.device->taken, 0u);
 }
 
-}  // namespace
+}  // namespace memory_plan_test
 }  // namespace millrace

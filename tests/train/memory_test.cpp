@@ -32,7 +32,7 @@ void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 #endif
 
 namespace millrace {
-namespace {
+namespace memory_test {
 
 void expect_no_allocation(int zero) {
   if (!MR_COUNTS) GTEST_SKIP() << "a sanitizer has its own operator new";
@@ -59,5 +59,5 @@ void expect_no_allocation(int zero) {
 TEST(Memory, TheStepLoopAllocatesNothing) { expect_no_allocation(0); }
 TEST(Memory, TheStepLoopOfZeroAllocatesNothing) { expect_no_allocation(1); }
 
-}  // namespace
+}  // namespace memory_test
 }  // namespace millrace

@@ -18,7 +18,7 @@
 #include "train/logging/run_files.hpp"
 
 namespace millrace {
-namespace {
+namespace metrics_test {
 
 namespace fs = std::filesystem;
 
@@ -124,5 +124,5 @@ TEST(Metrics, OnAFullDiskLinesWaitInMemoryAndNoneIsTruncated) {
   EXPECT_EQ(times(fmt::format(" lacks {} lines that were left out", before + meanwhile - waited)), 1) << said;
 }
 
-}  // namespace
+}  // namespace metrics_test
 }  // namespace millrace

@@ -9,7 +9,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace overflow_test {
 
 constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
 
@@ -156,5 +156,5 @@ TEST(Overflow, ADivergedRunNamesTheSampleThatIsNotFinite) {
       << text;
 }
 
-}  // namespace
+}  // namespace overflow_test
 }  // namespace millrace

@@ -6,7 +6,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace patience_test {
 
 using nlohmann::json;
 
@@ -131,5 +131,5 @@ TEST(Patience, ARunThatImprovesIsNotEnded) {
   EXPECT_EQ(run.metrics().size(), 12u);
 }
 
-}  // namespace
+}  // namespace patience_test
 }  // namespace millrace

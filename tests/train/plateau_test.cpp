@@ -4,7 +4,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace plateau_test {
 
 // A learning rate that changes next to nothing, so that no evaluation is better than the first. Three steps an epoch.
 RunConfig stuck_run(const test::TemporaryFolder& folder) {
@@ -73,5 +73,5 @@ TEST(Plateau, AResumedRunEqualsAnUninterruptedOne) {
   EXPECT_LT(a.back().at("lr"), a[4].at("lr"));
 }
 
-}  // namespace
+}  // namespace plateau_test
 }  // namespace millrace

@@ -9,7 +9,7 @@
 #include "millrace/train/distributed/reducer.hpp"
 
 namespace millrace {
-namespace {
+namespace reducer_order_test {
 
 constexpr std::int64_t unit = ParameterLayout::padding, count = 37 * unit;
 
@@ -109,5 +109,5 @@ TEST(ReducerOrder, ARangeAnnouncedTwiceIsRefused) {
   EXPECT_THROW(reducer.finish(), Error);
 }
 
-}  // namespace
+}  // namespace reducer_order_test
 }  // namespace millrace

@@ -11,7 +11,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace reducer_test {
 
 TEST(Buckets, CoverAllElementsOnceLastFirst) {
   for (const std::int64_t count : {64, 640, 1000 * 64})
@@ -115,5 +115,5 @@ TEST(Metrics, AnEvaluationIsWrittenOnce) {
   EXPECT_TRUE(lines[1]["loss"].is_null() && lines[1]["accuracy"].is_null());
 }
 
-}  // namespace
+}  // namespace reducer_test
 }  // namespace millrace

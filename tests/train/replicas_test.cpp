@@ -13,7 +13,7 @@
 #include "train/step/equal_bits.hpp"
 
 namespace millrace {
-namespace {
+namespace replicas_test {
 
 NetworkSpec wide(std::uint64_t seed = 1) {
   NetworkSpec spec;
@@ -141,5 +141,5 @@ TEST(EqualBits, OneDifferingBitOfOneRankIsSeen) {
     }
 }
 
-}  // namespace
+}  // namespace replicas_test
 }  // namespace millrace

@@ -15,7 +15,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace resume_test {
 
 using nlohmann::json;
 
@@ -253,5 +253,5 @@ TEST(Checkpoint, AnEarlierAccuracyDoesNotMakeALaterCheckpointTheBest) {
   EXPECT_EQ(names, (std::vector<std::string>{"step-00000002.h5", "step-00000004.h5"}));
 }
 
-}  // namespace
+}  // namespace resume_test
 }  // namespace millrace

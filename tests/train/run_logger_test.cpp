@@ -17,7 +17,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace run_logger_test {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -243,5 +243,5 @@ TEST(RunLogger, ARunThatFindsNoCheckpointRemovesTheOldFiles) {
   EXPECT_FALSE(fs::exists(run.path / "run/trace.json"));
 }
 
-}  // namespace
+}  // namespace run_logger_test
 }  // namespace millrace

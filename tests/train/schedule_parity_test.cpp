@@ -9,7 +9,7 @@
 #include "train/session/plateau.hpp"
 
 namespace millrace {
-namespace {
+namespace schedule_parity_test {
 
 TEST(ScheduleParity, PlateausAreThoseOfPyTorch) {
   const auto recorded = test::recorded("schedules.json");
@@ -49,5 +49,5 @@ TEST(ScheduleParity, LearningRatesAreThoseOfPyTorch) {
   }
 }
 
-}  // namespace
+}  // namespace schedule_parity_test
 }  // namespace millrace

@@ -5,7 +5,7 @@
 #include "millrace/base/error.hpp"
 
 namespace millrace {
-namespace {
+namespace schedule_test {
 
 OptimOptions options(LrSchedule schedule) {
   OptimOptions o;
@@ -116,5 +116,5 @@ TEST(CheckpointInterval, ReadsStepsEpochsAndTime) {
     EXPECT_THROW(CheckpointInterval::parse(text), Error) << text;
 }
 
-}  // namespace
+}  // namespace schedule_test
 }  // namespace millrace

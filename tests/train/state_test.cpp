@@ -14,7 +14,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace state_test {
 
 using Tensors = std::map<std::string, std::vector<float>>;
 
@@ -115,5 +115,5 @@ TEST(EqualityOfTensors, SmallGradientsSurviveTheAllReduceInFp16) {
   expect_near({{gradient, exact.at(gradient)}}, {{gradient, rounded.at(gradient)}}, 1e-2, "fp16");
 }
 
-}  // namespace
+}  // namespace state_test
 }  // namespace millrace

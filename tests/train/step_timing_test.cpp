@@ -6,7 +6,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace step_timing_test {
 
 constexpr double a_sample = 0.0015;
 
@@ -101,5 +101,5 @@ TEST(StepTiming, ManyBucketsHaveFewMilestones) {
   EXPECT_DOUBLE_EQ(s.backward, s.last_backward);
 }
 
-}  // namespace
+}  // namespace step_timing_test
 }  // namespace millrace

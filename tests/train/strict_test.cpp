@@ -14,7 +14,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace strict_test {
 
 // Values of very different sizes, whose float sum depends on the order.
 std::vector<float> values_of(std::uint32_t seed, std::size_t count) {
@@ -175,5 +175,5 @@ TEST(Strict, WhatItCannotDoIsRefused) {
   test::expect_error(Exit::config, "comm.grad_dtype: ", [&] { train_in(folder, c, 2); });
 }
 
-}  // namespace
+}  // namespace strict_test
 }  // namespace millrace

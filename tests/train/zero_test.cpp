@@ -13,7 +13,7 @@
 #include "train/runs.hpp"
 
 namespace millrace {
-namespace {
+namespace zero_test {
 
 struct Outcome {
   std::vector<nlohmann::json> metrics;
@@ -275,5 +275,5 @@ TEST(Zero, AllGathersOverlapWithForward) {
   });
 }
 
-}  // namespace
+}  // namespace zero_test
 }  // namespace millrace

@@ -7,7 +7,7 @@
 #include "watchdog/counted_time.hpp"
 
 namespace millrace::watchdog {
-namespace {
+namespace judge_test {
 
 constexpr double timeout = 10;
 
@@ -119,5 +119,5 @@ TEST(CountedTime, BeatsAndCpuTimeAreProgress) {
   EXPECT_EQ(meter.tick(1, 6, 0.02, false), 0);
 }
 
-}  // namespace
+}  // namespace judge_test
 }  // namespace millrace::watchdog

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "millrace/base/types.hpp"
 
@@ -23,6 +24,7 @@ struct Shape {
   std::int64_t row_count() const;  // elements of one row: the product of all extents but the first
   int spatial_rank() const { return rank - 2; }
   bool operator==(const Shape&) const = default;
+  std::vector<std::int64_t> extents() const { return {dims.begin(), dims.begin() + rank}; }
   std::string str() const;  // "32x28x28x1"
 };
 

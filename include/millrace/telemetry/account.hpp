@@ -23,6 +23,7 @@ struct RankAccount {
   std::string host;
   double wall_seconds = 0;
   std::array<double, phase_count> seconds{};  // by Phase; they sum to wall_seconds
+  double seconds_in(Phase p) const { return seconds[std::size_t(p)]; }
 
   // The training data.
   LoaderStats loader;

@@ -17,13 +17,11 @@ int hosts_of(const std::vector<RankAccount>& ranks) {
   return int(hosts.size());
 }
 
-double seconds_in(const RankAccount& r, Phase p) { return r.seconds[std::size_t(p)]; }
-
 // The time that a rank spends on its own work, without waits for other ranks and for the first batch.
 double own_seconds(const RankAccount& r) {
   double sum = -r.first_wait();
   for (const Phase p : {Phase::data_wait, Phase::copy, Phase::forward, Phase::backward, Phase::optimizer})
-    sum += seconds_in(r, p);
+    sum += r.seconds_in(p);
   return sum;
 }
 
@@ -39,7 +37,7 @@ struct InputWait {
 // On a CPU the step takes the batch on its own core. Time at the batch that was no wait for the loader then went to
 // other work on that core.
 InputWait input_wait(const RankAccount& slow, bool gpu) {
-  const double at_batch = seconds_in(slow, Phase::data_wait) + (gpu ? 0 : seconds_in(slow, Phase::copy));
+  const double at_batch = slow.seconds_in(Phase::data_wait) + (gpu ? 0 : slow.seconds_in(Phase::copy));
   const double waited = gpu ? at_batch : std::min(at_batch, slow.loader.wait_seconds);
   const double first = std::min(waited, slow.first_wait());
   return {first, waited - first};
@@ -53,7 +51,7 @@ double late_rank_wait(const BottleneckMetrics& e, const RankAccount& slow, doubl
     exposed += s.exposed;
     queued += s.queued;
   }
-  const double waited = std::clamp(seconds_in(slow, Phase::communication) - exposed, 0.0, queued);
+  const double waited = std::clamp(slow.seconds_in(Phase::communication) - exposed, 0.0, queued);
   return std::min(waited / e.run.steps + sync_wait, e.without.input - e.without.communication);
 }
 
@@ -61,19 +59,19 @@ void set_times(BottleneckMetrics& e, const RankAccount& slow, const InputWait& w
   const bool gpu = e.config.machine.gpu;
   const double steps = e.run.steps;
   e.times.step -= wait.first / steps;
-  if (gpu) e.times.copy = seconds_in(slow, Phase::copy) / steps;
+  if (gpu) e.times.copy = slow.seconds_in(Phase::copy) / steps;
   e.without.input = e.times.step - wait.later / steps + e.straggler.input_seconds;
   // The fast ranks also wait in the synchronisation after a step. Its time is known from full steps after the first
   // ones; it can never exceed what all steps have left.
-  const double other = seconds_in(slow, Phase::other) / steps;
-  const double left = std::max(0.0, e.without.input - seconds_in(slow, Phase::communication) / steps);
+  const double other = slow.seconds_in(Phase::other) / steps;
+  const double left = std::max(0.0, e.without.input - slow.seconds_in(Phase::communication) / steps);
   const double sync_wait = !gpu && slow.pace.meets ? std::min({other, slow.pace.meeting, left}) : 0;
   e.without.communication = left - sync_wait;
   if (!gpu) e.times.late_rank_wait = late_rank_wait(e, slow, sync_wait);
-  e.times.checkpoint = seconds_in(slow, Phase::checkpoint) / steps;
-  e.times.evaluation = seconds_in(slow, Phase::evaluation) / steps;
+  e.times.checkpoint = slow.seconds_in(Phase::checkpoint) / steps;
+  e.times.evaluation = slow.seconds_in(Phase::evaluation) / steps;
   e.times.host = other - sync_wait;
-  e.times.optimizer = seconds_in(slow, Phase::optimizer) / steps;
+  e.times.optimizer = slow.seconds_in(Phase::optimizer) / steps;
 }
 
 void set_input(BottleneckMetrics& e, const RankAccount& slow, const std::vector<RankAccount>& ranks) {
@@ -117,7 +115,7 @@ void BottleneckMetrics::set_straggler(const std::vector<RankAccount>& all) {
   // If each rank got micro-batches in proportion to its speed, all would end at the same time.
   double slowest = 0, speeds = 0;
   for (const RankAccount& r : all) {
-    const double computing = (seconds_in(r, Phase::forward) + seconds_in(r, Phase::backward)) / double(r.steps);
+    const double computing = (r.seconds_in(Phase::forward) + r.seconds_in(Phase::backward)) / double(r.steps);
     slowest = std::max(slowest, computing);
     speeds += 1 / std::max(1e-9, computing);
   }
@@ -161,7 +159,7 @@ BottleneckMetrics bottleneck_metrics_of(const Account& account, const ResolvedCo
   e.run.evaluations = slow.evaluations;
   const InputWait wait = input_wait(slow, config.machine.gpu);
   e.run.wall_seconds = slow.wall_seconds;
-  e.run.startup_seconds = seconds_in(slow, Phase::startup) + wait.first;
+  e.run.startup_seconds = slow.seconds_in(Phase::startup) + wait.first;
   e.times.step = ranks[0].step_times.mean;
   e.set_straggler(ranks);
   set_times(e, slow, wait);

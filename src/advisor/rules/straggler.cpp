@@ -13,12 +13,11 @@ namespace {
 
 constexpr double min_share = 0.15;  // of the step; smaller differences are normal
 
-double seconds_in(const RankAccount& r, Phase p) { return r.seconds[std::size_t(p)]; }
 double input(const RankAccount& r) {
-  return seconds_in(r, Phase::data_wait) + seconds_in(r, Phase::copy) - r.first_wait();
+  return r.seconds_in(Phase::data_wait) + r.seconds_in(Phase::copy) - r.first_wait();
 }
 double compute(const RankAccount& r) {
-  return seconds_in(r, Phase::forward) + seconds_in(r, Phase::backward) + seconds_in(r, Phase::optimizer);
+  return r.seconds_in(Phase::forward) + r.seconds_in(Phase::backward) + r.seconds_in(Phase::optimizer);
 }
 
 // The mean over all ranks but `excluded`.
@@ -154,7 +153,7 @@ Straggler find_straggler(const std::vector<RankAccount>& ranks) {
   const auto slow =
       std::max_element(ranks.begin(), ranks.end(), [&](const auto& a, const auto& b) { return own(a) < own(b); });
   const double more = own(*slow) - mean_of_others(ranks, *slow, own), steps = double(ranks[0].steps);
-  if (more < min_share * (own(*slow) + seconds_in(*slow, Phase::communication))) return {};
+  if (more < min_share * (own(*slow) + slow->seconds_in(Phase::communication))) return {};
   const double more_input = std::max(0.0, input(*slow) - mean_of_others(ranks, *slow, input));
   return {.rank = int(slow - ranks.begin()),
           .host = slow->host,

@@ -14,7 +14,7 @@ namespace millrace {
 namespace {
 
 constexpr std::int64_t max_batch_growth = 16;  // times the original global batch
-constexpr std::size_t confirming_rounds = 5, max_confirming_rounds = 9;
+constexpr std::size_t min_confirming_rounds = 5, max_confirming_rounds = 9;
 constexpr double hopeless = 2;  // times slower than the baseline: two steps suffice to drop the change
 
 void set(Settings& settings, const std::string& key, const std::string& value) {
@@ -178,7 +178,7 @@ class Tuning {
       const auto gains = TuneTrial{.changed = out_.tuned, .baseline = out_.baseline}.gains();
       return gains.size() < max_confirming_rounds && median(gains) >= min_gain && !out_.is_significant();
     };
-    while ((out_.tuned.size() < confirming_rounds || is_open()) && !stop_requested_on_any_rank(world_))
+    while ((out_.tuned.size() < min_confirming_rounds || is_open()) && !stop_requested_on_any_rank(world_))
       measure_round(original_, best_, out_.baseline, out_.tuned);
   }
 

@@ -33,6 +33,11 @@ inline void write_floats(const Tensor& t, std::int64_t begin, std::int64_t count
   if (t.dtype != DType::f32) from_float(element(t, begin), t.dtype, tile, count);
 }
 
+// dst[i] = a[i] + b[i], dst[i] = a[i] * b[i], and sum[i] += a[i] * b[i]. dst may be a or b.
+void add(float* dst, const float* a, const float* b, std::int64_t n);
+void multiply(float* dst, const float* a, const float* b, std::int64_t n);
+void add_products(float* __restrict sum, const float* __restrict a, const float* __restrict b, std::int64_t n);
+
 // Calls body(begin, n) for each tile of [0, count), on all threads. Tiles begin at multiples of tile_count.
 template <class Body>
 void parallel_tiles(std::int64_t count, const Body& body) {

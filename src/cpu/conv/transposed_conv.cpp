@@ -5,11 +5,6 @@
 namespace millrace::cpu {
 namespace {
 
-MR_TARGET_CLONES void add(float* sum, const float* a, const float* b, std::int64_t n) {  // a may be the sum
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) sum[i] = a[i] + b[i];
-}
-
 // All positions of all rows are one row here. Workspace: the sums of the parts, or the bias of each lane.
 class TransposedConv : public TransposedConvOp {
  public:

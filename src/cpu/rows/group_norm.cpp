@@ -18,8 +18,8 @@ MR_TARGET_CLONES void add_moments(float* __restrict sum, float* __restrict squar
     square[i] += d * d;
   }
 }
-MR_TARGET_CLONES void normalise(float* __restrict y, const float* __restrict x, const float* __restrict scale,
-                                const float* __restrict bias, std::int64_t n) {
+MR_TARGET_CLONES void scale_and_shift(float* __restrict y, const float* __restrict x, const float* __restrict scale,
+                                      const float* __restrict bias, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * scale[i] + bias[i];
 }
 struct Gradients {
@@ -83,8 +83,8 @@ class GroupNorm : public Op {
                   Tile x, y;
                   const std::int64_t row = part / lines_.parts;
                   float* const to = float_target(args.dst, begin, y);
-                  normalise(to, read_floats(args.src[0], begin, n, x), lanes(args, row, 0) + lane,
-                            lanes(args, row, 1) + lane, n);
+                  scale_and_shift(to, read_floats(args.src[0], begin, n, x), lanes(args, row, 0) + lane,
+                                  lanes(args, row, 1) + lane, n);
                   write_floats(args.dst, begin, n, to);
                 });
   }

@@ -5,15 +5,6 @@
 namespace millrace::cpu {
 namespace {
 
-MR_TARGET_CLONES void multiply(float* __restrict y, const float* __restrict x, const float* __restrict factor,
-                               std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * factor[i];
-}
-MR_TARGET_CLONES void add_products(float* __restrict sum, const float* __restrict a, const float* __restrict b,
-                                   std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) sum[i] += a[i] * b[i];
-}
-
 class ScaleBy : public Op {
  public:
   explicit ScaleBy(const ScaleBySpec& spec)

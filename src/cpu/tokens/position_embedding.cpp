@@ -5,13 +5,6 @@
 namespace millrace::cpu {
 namespace {
 
-MR_TARGET_CLONES void add(float* __restrict dst, const float* __restrict a, const float* __restrict b, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) dst[i] = a[i] + b[i];
-}
-MR_TARGET_CLONES void add_to(float* __restrict sum, const float* __restrict values, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) sum[i] += values[i];
-}
-
 class PositionEmbedding : public Op {
  public:
   explicit PositionEmbedding(const PositionEmbeddingSpec& spec)
@@ -51,7 +44,7 @@ class PositionEmbedding : public Op {
       float* sum = args.diff_weight[0].as<float>() + begin;
       if (args.mode[0] == GradMode::write) std::fill_n(sum, n, 0.0f);
       for (std::int64_t row = 0; row < rows_; ++row)
-        add_to(sum, read_floats(args.diff_dst, row * count_ + begin, n, diff), n);
+        add(sum, sum, read_floats(args.diff_dst, row * count_ + begin, n, diff), n);
     });
     if (args.diff_weight[1]) std::copy_n(args.diff_weight[0].as<float>(), token_, args.diff_weight[1].as<float>());
   }

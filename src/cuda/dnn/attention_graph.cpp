@@ -15,7 +15,7 @@ enum AttentionRole : std::int64_t {
   query_role = 1,
   key_role,
   value_role,
-  dst_role,
+  attended_role,
   log_sum_role,
   diff_dst_role,
   diff_query_role,
@@ -45,7 +45,7 @@ std::vector<Argument> AttentionProblem::arguments() const {
   std::vector<Argument> all{{query_role, s.src, s.dtype},
                             {key_role, s.src, s.dtype, query_role, keys},
                             {value_role, s.src, s.dtype, query_role, values},
-                            {dst_role, s.dst(), s.dtype},
+                            {attended_role, s.dst(), s.dtype},
                             {log_sum_role, of_queries, DType::f32}};
   if (!backward) return all;
   for (const Argument& gradient : {Argument{diff_dst_role, s.dst(), s.dtype},
@@ -245,7 +245,7 @@ void AttentionGraph::forward() {
   const View sums = reduce(CUDNN_REDUCE_TENSOR_ADD, exponentials, of_queries(virtual_role));
   const View logarithms = pointwise(CUDNN_POINTWISE_LOG, sums, nullptr, of_queries(virtual_role));
   pointwise(CUDNN_POINTWISE_ADD, most, &logarithms, of_queries(log_sum_role));
-  matmul(pointwise(CUDNN_POINTWISE_DIV, exponentials, &sums, scores(type_)), values, of_dst(dst_role));
+  matmul(pointwise(CUDNN_POINTWISE_DIV, exponentials, &sums, scores(type_)), values, of_dst(attended_role));
 }
 
 void AttentionGraph::backward() {
@@ -253,7 +253,7 @@ void AttentionGraph::backward() {
   const View queries = of_src(query_role, s.heads), keys = transposed_src(key_role),
              values = transposed_src(value_role);
   const View diff_dst = of_dst(diff_dst_role), scale = scalar(scale_role), one = scalar(one_role);
-  const View dst = of_dst(dst_role), log_sums = of_queries(log_sum_role);
+  const View dst = of_dst(attended_role), log_sums = of_queries(log_sum_role);
   const View products = pointwise(CUDNN_POINTWISE_MUL, diff_dst, &dst, of_dst(virtual_role, true));
   const View delta = pointwise(CUDNN_POINTWISE_MUL, reduce(CUDNN_REDUCE_TENSOR_ADD, products, of_queries(virtual_role)),
                                &one, of_queries(delta_role));

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint32_t alignment = 16;  // bytes; every pointer of MatmulArgs has it
 
-cudaDataType_t type_of(DType dtype) {
+cudaDataType_t matrix_type_of(DType dtype) {
   constexpr TableRow<DType, cudaDataType_t> types[] = {
       {DType::f32, CUDA_R_32F}, {DType::bf16, CUDA_R_16BF}, {DType::f16, CUDA_R_16F}};
   if (const auto* type = find_value(types, dtype)) return *type;
@@ -36,7 +36,7 @@ cublasLtEpilogue_t epilogue_of(Epilogue e) {
 
 MatrixLayout column_major(DType t, std::int64_t rows, std::int64_t columns) {
   cublasLtMatrixLayout_t layout = nullptr;
-  MR_CUBLAS(cublasLtMatrixLayoutCreate(&layout, type_of(t), std::uint64_t(rows), std::uint64_t(columns), rows));
+  MR_CUBLAS(cublasLtMatrixLayoutCreate(&layout, matrix_type_of(t), std::uint64_t(rows), std::uint64_t(columns), rows));
   return MatrixLayout(layout);
 }
 
@@ -66,7 +66,7 @@ CublasMatmul::CublasMatmul(cublasLtHandle_t handle, const MatmulSpec& s, bool tf
   set(CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(s.epilogue));
-  if (has_bias(s.epilogue)) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, std::int32_t(type_of(s.output)));
+  if (has_bias(s.epilogue)) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, std::int32_t(matrix_type_of(s.output)));
   if (aux_of(s.epilogue) != Aux::none)
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, std::int64_t(aux_stride(s.epilogue, s.m)));
   a_ = s.transpose_a ? column_major(s.input, s.k, s.m) : column_major(s.input, s.m, s.k);

@@ -21,7 +21,7 @@ bool is_complete(cudaEvent_t event) {
 }
 
 // Reads a counter that the GPU increments.
-std::uint64_t read(std::uint64_t& counter) { return std::atomic_ref<std::uint64_t>(counter).load(); }
+std::uint64_t read_counter(std::uint64_t& counter) { return std::atomic_ref<std::uint64_t>(counter).load(); }
 
 }  // namespace
 
@@ -140,7 +140,7 @@ void CollectiveTracker::add_span(const Operation& op) {
 void CollectiveTracker::take_replayed() {
   for (std::size_t i = 0; i < std::min(captures_.size(), max_captures - 1); ++i) {
     Capture& capture = captures_[i];
-    const std::uint64_t ended = read(counters_[i].ended);
+    const std::uint64_t ended = read_counter(counters_[i].ended);
     if (ended == capture.seen) continue;
     if (!std::all_of(capture.operations.begin(), capture.operations.end(),
                      [](const Operation& op) { return is_complete(op.started) && is_complete(op.ended); }))
@@ -158,11 +158,12 @@ Watchdog::Replays CollectiveTracker::replays() const {
   Watchdog::Replays all;
   for (std::size_t i = 0; i < max_captures; ++i) {
     Counters& c = counters_[i];
-    const std::uint64_t ended = read(c.ended), operations_ended = read(c.operations_ended), begun = read(c.begun);
+    const std::uint64_t ended = read_counter(c.ended), operations_ended = read_counter(c.operations_ended),
+                        begun = read_counter(c.begun);
     all.ended += ended;
     all.begun += begun;
     all.operations_ended += operations_ended;
-    all.operations_begun += read(c.operations_begun);
+    all.operations_begun += read_counter(c.operations_begun);
     if (begun == ended || i >= captures_.size() || i == max_captures - 1) continue;
     const auto& operations = captures_[i].operations;
     const std::uint64_t done = operations_ended - ended * operations.size();

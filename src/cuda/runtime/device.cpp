@@ -20,8 +20,8 @@
 namespace millrace::cuda {
 namespace {
 
-constexpr std::size_t alignment = 4096;  // of Buffer; CUDA guarantees 256 bytes, and less for page-locked memory
-constexpr int min_capability = 80;       // the oldest architecture that cmake/cuda.cmake compiles kernels for
+constexpr std::size_t buffer_alignment = 4096;  // of Buffer; CUDA guarantees 256 bytes, and less for page-locked memory
+constexpr int min_capability = 80;              // the oldest architecture that cmake/cuda.cmake compiles kernels for
 
 // While this object lives, the thread allocates memory on the NUMA node of the GPU, if Linux knows that node. The
 // destructor restores the thread's memory policy.
@@ -144,7 +144,8 @@ bool CudaDevice::read_health(DeviceHealth& health) {
 }
 
 void* CudaDevice::allocate(MemoryKind kind, std::size_t bytes) {
-  const std::size_t padded = (bytes + alignment - 1) / alignment * alignment, allocated = padded + alignment;
+  const std::size_t padded = (bytes + buffer_alignment - 1) / buffer_alignment * buffer_alignment,
+                    allocated = padded + buffer_alignment;
   void* memory = nullptr;
   if (kind == MemoryKind::pinned) {
     const NumaNodeGuard near(bus_id());
@@ -174,7 +175,7 @@ void* CudaDevice::allocate(MemoryKind kind, std::size_t bytes) {
 
 void* CudaDevice::aligned(void* allocation) {
   const auto address = reinterpret_cast<std::uintptr_t>(allocation);
-  void* const out = reinterpret_cast<void*>((address + alignment - 1) / alignment * alignment);
+  void* const out = reinterpret_cast<void*>((address + buffer_alignment - 1) / buffer_alignment * buffer_alignment);
   const std::lock_guard hold(allocations_mutex_);
   allocations_[out] = allocation;
   return out;

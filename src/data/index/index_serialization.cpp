@@ -9,8 +9,6 @@ namespace {
 
 using nlohmann::json;
 
-std::vector<std::int64_t> extents(const Shape& s) { return {s.dims.begin(), s.dims.begin() + s.rank}; }
-
 using Chunks = std::shared_ptr<const io::ChunkedLayout>;
 
 json table_to_json(const io::ChunkList& chunks, std::string* tables) {
@@ -121,11 +119,11 @@ std::string serialize_index(const ShardIndex& d, std::string* tables) {
     shards.push_back({at, s.path.str(), s.first, s.rows, s.x_offset, s.y_offset, s.file_bytes,
                       chunks_to_json(s.x_chunks, tables), chunks_to_json(s.y_chunks, tables),
                       encoded_to_json(s.x_encoded.get()), s.hdf5_only_reason, extents_to_json(s.extra_x, tables),
-                      extents_to_json(s.extra_y, tables), extents(s.array), bytes_of(s.pixels), s.mtime_seconds});
+                      extents_to_json(s.extra_y, tables), s.array.extents(), bytes_of(s.pixels), s.mtime_seconds});
   const json all{{"shards", shards},
                  {"rows", d.rows},
-                 {"sample", extents(d.sample)},
-                 {"target", extents(d.y.target)},
+                 {"sample", d.sample.extents()},
+                 {"target", d.y.target.extents()},
                  {"x_dtype", int(d.x.dtype)},
                  {"y_dtype", int(d.y.dtype)},
                  {"x_big_endian", d.x.big_endian},

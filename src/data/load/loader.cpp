@@ -14,8 +14,8 @@ namespace millrace {
 namespace {
 
 // Limits of a ring that finds its own depth (prefetch = 0).
-constexpr std::size_t min_depth = 4;
-constexpr std::size_t max_ring_bytes = 64u << 20;  // unless min_depth slots need more
+constexpr std::size_t min_ring_depth = 4;
+constexpr std::size_t max_ring_bytes = 64u << 20;  // unless min_ring_depth slots need more
 constexpr std::size_t max_depth = 256;
 // One copy of this many is timed, because reading a timestamp costs the host some microseconds.
 constexpr std::uint64_t timed_copy_interval = 8;
@@ -23,7 +23,7 @@ constexpr std::uint64_t timed_copy_interval = 8;
 std::size_t ring_slots(const LoaderOptions& o, std::size_t slot_bytes) {
   if (o.prefetch > 0) return std::size_t(std::max(2, o.prefetch));
   // A take() of several batches holds their slots until their copies are done, while the workers fill others.
-  const std::size_t least = min_depth + (o.max_batches_per_take > 1 ? std::size_t(o.max_batches_per_take) : 0);
+  const std::size_t least = min_ring_depth + (o.max_batches_per_take > 1 ? std::size_t(o.max_batches_per_take) : 0);
   return std::clamp(max_ring_bytes / slot_bytes, least, std::max(least, max_depth));
 }
 
@@ -53,7 +53,7 @@ Loader::Impl::Impl(Device& d, Source& s, const ShardIndex& i, const Sampler& ord
   host_memory = Buffer(device, MemoryKind::pinned, bytes * count);
   slots.resize(count);
   free.reserve(count);
-  deepen_to(o.prefetch > 0 ? count : std::max(std::min(min_depth, count), max_in_flight_slots + 2));
+  deepen_to(o.prefetch > 0 ? count : std::max(std::min(min_ring_depth, count), max_in_flight_slots + 2));
   // A unit is small enough that all workers share a batch, and large enough (about 256 KiB) that claiming it is cheap.
   const std::int64_t by_size = std::max<std::int64_t>(1, (256 << 10) / std::int64_t(std::max<std::size_t>(1, x_bytes)));
   unit_rows =

@@ -20,7 +20,7 @@ namespace millrace {
 
 namespace {
 
-constexpr std::size_t block_bytes = 4u << 20;
+constexpr std::size_t mapped_block_bytes = 4u << 20;
 
 }  // namespace
 
@@ -36,7 +36,7 @@ void MappedFile::map(int fd, const Shard& shard, std::uint64_t needed) {
     fail(Exit::data, "cannot map {} ({}). use data.reader = direct", shard.path, std::strerror(errno));
   base_ = static_cast<const char*>(memory);
   bytes_ = needed;
-  blocks_ = std::vector<std::atomic<bool>>((needed + block_bytes - 1) / block_bytes);
+  blocks_ = std::vector<std::atomic<bool>>((needed + mapped_block_bytes - 1) / mapped_block_bytes);
   ready_.store(true, std::memory_order_release);
 }
 
@@ -49,11 +49,11 @@ void MappedFile::remap(int fd, const Shard& shard) {
 }
 
 bool MappedFile::copy(std::uint64_t offset, char* to, std::size_t bytes) {
-  for (std::size_t b = offset / block_bytes; b <= (offset + bytes - 1) / block_bytes; ++b)
+  for (std::size_t b = offset / mapped_block_bytes; b <= (offset + bytes - 1) / mapped_block_bytes; ++b)
     if (!blocks_[b].load(std::memory_order_relaxed)) {
-      const std::size_t from = b * block_bytes;
+      const std::size_t from = b * mapped_block_bytes;
       char* const at = const_cast<char*>(base_) + from;
-      const std::size_t n = std::min(block_bytes, bytes_ - from);
+      const std::size_t n = std::min(mapped_block_bytes, bytes_ - from);
       // Only advice: an error shows when the bytes are copied. Older kernels do not know MADV_POPULATE_READ.
       ::madvise(at, n, MADV_WILLNEED);
       ::madvise(at, n, MADV_POPULATE_READ);

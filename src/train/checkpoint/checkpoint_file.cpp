@@ -27,8 +27,6 @@ namespace fs = std::filesystem;
 constexpr const char* formats[] = {"millrace-checkpoint-1", "millrace-checkpoint-2", "millrace-checkpoint-3"};
 constexpr const char* model_name = "/model";
 
-std::vector<std::int64_t> extents(const Shape& s) { return {s.dims.begin(), s.dims.begin() + s.rank}; }
-
 // The checksum of the names and shapes of all data sets. With it, a damaged name or shape is not mistaken for another
 // model.
 std::int64_t layout_checksum(const io::File& file) {
@@ -122,7 +120,7 @@ std::vector<std::int64_t> create_checkpoint_file(const fs::path& path, const std
       file.set(model_name, "crc32", std::int64_t(crc32(model.data(), model.size())));
     }
     for (const NamedTensor& t : tensors) {
-      file.create_dataset("/" + t.name, DType::f32, extents(t.shape));
+      file.create_dataset("/" + t.name, DType::f32, t.shape.extents());
       file.set("/" + t.name, "crc32", std::int64_t(0));
     }
     for (const NamedTensor& t : tensors) {
@@ -158,7 +156,7 @@ CheckpointReader::CheckpointReader(const fs::path& path, const std::vector<Named
   for (const NamedTensor& t : tensors) {
     const std::string name = name_of(t);
     const bool exists = file_.has(name);
-    if (!exists || file_.info(name).shape != extents(t.shape))
+    if (!exists || file_.info(name).shape != t.shape.extents())
       refuse_tensor(path, t.name, exists ? "has another shape" : "is missing");
     used.insert(name);
   }

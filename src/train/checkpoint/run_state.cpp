@@ -11,8 +11,6 @@ using nlohmann::json;
 
 namespace {
 
-std::vector<std::int64_t> extents(const Shape& s) { return {s.dims.begin(), s.dims.begin() + s.rank}; }
-
 Shape shape_from(const json& extents) {
   Shape out;
   for (const json& extent : extents) {
@@ -118,12 +116,12 @@ std::string to_json(const ModelRecord& r) {
   return json_text(json{{"version", r.version},
                         {"function_version", r.function_version},
                         {"function", r.function},
-                        {"sample", extents(r.sample)},
+                        {"sample", r.sample.extents()},
                         {"sample_type", name_of(r.sample_type)},
                         {"channels_first", r.channels_first},
                         {"parts", parts},
                         {"labels", r.labels},
-                        {"target", extents(r.target)},
+                        {"target", r.target.extents()},
                         {"classes", r.classes.count},
                         {"class_names", r.classes.names},
                         {"values", to_json(r.values)},

@@ -9,7 +9,7 @@ namespace {
 
 // A wait of some seconds until the last of its spans ended. Its position is computed from the end of the spans, not
 // from the time at which the wait began, because the clocks of the compute stream and of the spans differ slightly.
-struct Wait {
+struct WaitInterval {
   double seconds = 0, end = 0;
   void until(const CommSpan& span) {
     end = std::max(end, span.ended);
@@ -25,7 +25,7 @@ struct Wait {
 }  // namespace
 
 void CollectiveStats::add(const std::vector<CommSpan>& spans, const CollectiveWaits& waits) {
-  Wait sums{waits.sums}, squares{waits.squares};
+  WaitInterval sums{waits.sums}, squares{waits.squares};
   gathered_.assign(waits.gathers.size(), 0.0);
   for (const CommSpan& span : spans) {
     const auto tag = std::size_t(std::max(0, span.tag));
@@ -54,7 +54,7 @@ void CollectiveStats::add(const std::vector<CommSpan>& spans, const CollectiveWa
     else if (span.op != CollectiveOp::all_gather)
       f.exposed += (span.tag == squares_tag ? squares : sums).in(span);
     else if (tag < gathered_.size())
-      f.exposed += Wait{waits.gathers[tag], gathered_[tag]}.in(span);
+      f.exposed += WaitInterval{waits.gathers[tag], gathered_[tag]}.in(span);
     busy_ += took;
     bytes_ += span.bytes;
   }

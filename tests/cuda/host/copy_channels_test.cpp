@@ -5,7 +5,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace copy_channels_test {
 
 using namespace test;
 
@@ -58,5 +58,5 @@ TEST(ConvKernels, PaddingChannelsAreZeroAndAreRemovedAgain) {
     }
 }
 
-}  // namespace
+}  // namespace copy_channels_test
 }  // namespace millrace

@@ -7,7 +7,7 @@
 #include "support/program_fixture.hpp"
 
 namespace millrace {
-namespace {
+namespace fusion_levels_test {
 
 using namespace test;
 
@@ -79,5 +79,5 @@ TEST(MergedNorms, TakeLessMemory) {
 
 INSTANTIATE_TEST_SUITE_P(Cuda, Levels, ::testing::Values(1, 2, 3));
 
-}  // namespace
+}  // namespace fusion_levels_test
 }  // namespace millrace

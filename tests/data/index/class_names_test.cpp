@@ -10,7 +10,7 @@
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace {
-namespace {
+namespace class_names_test {
 
 using test::TemporaryFolder;
 using Names = std::vector<std::string>;
@@ -69,5 +69,5 @@ TEST(ClassNames, ShardsWithOtherClassNumbersAreRefused) {
   EXPECT_EQ(index_of({none, a}).classes.names.size(), 2u);
 }
 
-}  // namespace
+}  // namespace class_names_test
 }  // namespace millrace

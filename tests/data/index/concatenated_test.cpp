@@ -18,7 +18,7 @@
 #include "support/host/device.hpp"
 
 namespace millrace {
-namespace {
+namespace concatenated_test {
 
 using test::Column;
 using test::message_of;
@@ -207,5 +207,5 @@ TEST(Concatenated, SamplesOfManyMegabytesAreReadCompletely) {
   }
 }
 
-}  // namespace
+}  // namespace concatenated_test
 }  // namespace millrace

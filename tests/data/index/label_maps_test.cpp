@@ -15,7 +15,7 @@
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace {
-namespace {
+namespace label_maps_test {
 
 using test::index_of;
 using test::message_of;
@@ -236,5 +236,5 @@ TEST(LabelMaps, SyntheticSamplesHaveABoxOfAnotherClass) {
         message_of([&] { index_of({.paths = {fmt::format("synthetic:images:{}", wrong)}}); }, Exit::config).empty());
 }
 
-}  // namespace
+}  // namespace label_maps_test
 }  // namespace millrace

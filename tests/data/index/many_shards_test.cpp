@@ -18,7 +18,7 @@
 #include "support/faulty_files.hpp"
 
 namespace millrace {
-namespace {
+namespace many_shards_test {
 
 using test::message_of;
 using test::TemporaryFolder;
@@ -231,5 +231,5 @@ TEST(ManyShards, TheCacheHoldsChunksToo) {
   }
 }
 
-}  // namespace
+}  // namespace many_shards_test
 }  // namespace millrace

@@ -8,7 +8,7 @@
 #include "data/index/sample_views.hpp"
 
 namespace millrace {
-namespace {
+namespace sample_view_patches_test {
 
 using test::expect_the_same_everywhere;
 using test::index_of;
@@ -116,5 +116,5 @@ TEST(SampleView, ATruncatedFileIsReportedOrSkipped) {
   std::filesystem::resize_file(folder / "scene.h5", whole);
 }
 
-}  // namespace
+}  // namespace sample_view_patches_test
 }  // namespace millrace

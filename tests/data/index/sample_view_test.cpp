@@ -9,7 +9,7 @@
 #include "data/index/sample_views.hpp"
 
 namespace millrace {
-namespace {
+namespace sample_view_test {
 
 using test::expect_the_same_everywhere;
 using test::index_of;
@@ -220,5 +220,5 @@ TEST(SampleView, UnsuitableArraysAreRefusedWithTheReason) {
   }
 }
 
-}  // namespace
+}  // namespace sample_view_test
 }  // namespace millrace

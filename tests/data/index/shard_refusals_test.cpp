@@ -8,7 +8,7 @@
 #include "data/index/image_shards.hpp"
 
 namespace millrace {
-namespace {
+namespace shard_refusals_test {
 
 using test::Images;
 using test::index_of;
@@ -111,5 +111,5 @@ TEST(Shards, MatlabColumnsAreExplainedAndRowsAreRead) {
   EXPECT_EQ(d.sample, (Shape{3, 4, 1}));
 }
 
-}  // namespace
+}  // namespace shard_refusals_test
 }  // namespace millrace

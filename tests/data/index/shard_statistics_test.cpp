@@ -7,7 +7,7 @@
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace {
-namespace {
+namespace shard_statistics_test {
 
 using test::Images;
 using test::index_of;
@@ -90,5 +90,5 @@ TEST(Shards, MeasuredStatisticsMatchAPlainSumOnAnyRanks) {
   for (const auto& m : means) EXPECT_EQ(m, means[0]);
 }
 
-}  // namespace
+}  // namespace shard_statistics_test
 }  // namespace millrace

@@ -6,7 +6,7 @@
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace {
-namespace {
+namespace shards_test {
 
 using test::Images;
 using test::index_of;
@@ -145,5 +145,5 @@ TEST(Shards, SyntheticSpecsAreParsedAndChecked) {
     EXPECT_NE(message_of([&] { index_of({.paths = {wrong}}); }, Exit::config).find("synthetic"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace shards_test
 }  // namespace millrace

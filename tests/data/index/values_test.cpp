@@ -9,7 +9,7 @@
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace {
-namespace {
+namespace values_test {
 
 using test::message_of;
 using test::TemporaryFolder;
@@ -133,5 +133,5 @@ TEST(Values, StatisticsOfOtherValuesAreConvertedOrRejected) {
     EXPECT_NE(message.find(word), std::string::npos) << message;
 }
 
-}  // namespace
+}  // namespace values_test
 }  // namespace millrace

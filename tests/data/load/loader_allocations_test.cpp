@@ -22,7 +22,7 @@ static std::atomic<long> allocations{0};
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace millrace {
-namespace {
+namespace loader_allocations_test {
 
 using test::HostDevice;
 using test::index_of;
@@ -58,5 +58,5 @@ TEST(Loader, NoEngineAllocatesInSteadyState) {
   }
 }
 
-}  // namespace
+}  // namespace loader_allocations_test
 }  // namespace millrace

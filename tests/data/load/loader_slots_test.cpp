@@ -11,7 +11,7 @@
 #include "support/deferred_device.hpp"
 
 namespace millrace {
-namespace {
+namespace loader_slots_test {
 
 using test::DeferredDevice;
 
@@ -153,5 +153,5 @@ TEST(LoaderSlots, SlotsOfTheCallerServeOneLoaderAfterTheOther) {
   }
 }
 
-}  // namespace
+}  // namespace loader_slots_test
 }  // namespace millrace

@@ -10,7 +10,7 @@
 #include "data/load/numbers.hpp"
 
 namespace millrace {
-namespace {
+namespace loader_stats_test {
 
 using test::all_ids;
 using test::HostDevice;
@@ -117,5 +117,5 @@ TEST(Loader, CountsItsClockReads) {
   }
 }
 
-}  // namespace
+}  // namespace loader_stats_test
 }  // namespace millrace

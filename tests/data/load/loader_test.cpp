@@ -14,7 +14,7 @@
 #include "data/load/numbers.hpp"
 
 namespace millrace {
-namespace {
+namespace loader_test {
 
 using test::all_ids;
 using test::HostDevice;
@@ -205,5 +205,5 @@ TEST(Loader, ThreadsThatCannotBeStartedAreAnError) {
   EXPECT_EQ(status, 0);
 }
 
-}  // namespace
+}  // namespace loader_test
 }  // namespace millrace

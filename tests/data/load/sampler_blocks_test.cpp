@@ -12,7 +12,7 @@
 #include "millrace/data/load/sampler.hpp"
 
 namespace millrace {
-namespace {
+namespace sampler_blocks_test {
 
 std::vector<std::int64_t> block_ids(const BlockOrder& order, std::int64_t epoch, std::int64_t first,
                                     std::int64_t count) {
@@ -143,5 +143,5 @@ TEST(SamplerBlocks, IdsAreTheSameForAnyRankCountAndMicroBatch) {
     for (const int size : {1, 2, 3, 8}) EXPECT_EQ(ids_of(micro, size), alone) << micro << " of " << size;
 }
 
-}  // namespace
+}  // namespace sampler_blocks_test
 }  // namespace millrace

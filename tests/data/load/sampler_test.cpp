@@ -10,7 +10,7 @@
 #include "millrace/base/permutation.hpp"
 
 namespace millrace {
-namespace {
+namespace sampler_test {
 
 std::vector<std::uint64_t> order(std::uint64_t seed, std::uint64_t epoch, std::uint64_t n) {
   const Permutation p(seed, epoch, n);
@@ -187,5 +187,5 @@ TEST(Permutation, PositionOfIsItsInverse) {
   }
 }
 
-}  // namespace
+}  // namespace sampler_test
 }  // namespace millrace

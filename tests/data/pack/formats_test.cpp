@@ -14,7 +14,7 @@
 #include "support/temporary_folder.hpp"
 
 namespace millrace {
-namespace {
+namespace formats_test {
 
 using test::bytes_of;
 
@@ -224,5 +224,5 @@ TEST_F(Formats, MissingInputsAreNamed) {
   EXPECT_SAYS(message_of([&] { import({put("x.dat", "what is this")}, {x}); }), "unknown format");
 }
 
-}  // namespace
+}  // namespace formats_test
 }  // namespace millrace

@@ -18,7 +18,7 @@
 #include "support/temporary_folder.hpp"
 
 namespace millrace {
-namespace {
+namespace importer_edges_test {
 
 namespace fs = std::filesystem;
 using test::npy;
@@ -267,5 +267,5 @@ TEST(ImportersReal, FashionMnistIsRead) {
   EXPECT_EQ(counts, std::vector<int>(10, 1000));
 }
 
-}  // namespace
+}  // namespace importer_edges_test
 }  // namespace millrace

@@ -21,7 +21,7 @@
 #include "millrace/data/scan/index_shards.hpp"
 
 namespace millrace {
-namespace {
+namespace pack_files_test {
 
 using test::bytes_of;
 using test::message_of;
@@ -155,5 +155,5 @@ TEST(Pack, AFullDiskIsAnErrorAndLeavesNoIncompleteShard) {
   EXPECT_TRUE(names_in(folder.path).empty());
 }
 
-}  // namespace
+}  // namespace pack_files_test
 }  // namespace millrace

@@ -16,7 +16,7 @@
 #include "millrace/io/hdf5.hpp"
 
 namespace millrace {
-namespace {
+namespace pack_test {
 
 using test::message_of;
 using test::TemporaryFolder;
@@ -277,5 +277,5 @@ TEST(Pack, ChangedSamplesAndLabelsAreFoundByTheirChecksums) {
     }
 }
 
-}  // namespace
+}  // namespace pack_test
 }  // namespace millrace

@@ -8,7 +8,7 @@
 #include "millrace/data/pack/importer.hpp"
 
 namespace millrace {
-namespace {
+namespace tables_test {
 
 using test::bytes_of;
 using test::npy;
@@ -264,5 +264,5 @@ TEST_F(Tables, TextIsReadAsBytesFileByFile) {
   refuses(first, {"--tokens"}, Exit::config);
 }
 
-}  // namespace
+}  // namespace tables_test
 }  // namespace millrace

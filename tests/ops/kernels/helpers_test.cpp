@@ -8,7 +8,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace helpers_test {
 
 using namespace test;
 
@@ -181,5 +181,5 @@ TEST(Indices, SamplesBeyondThemAreRejected) {
   }
 }
 
-}  // namespace
+}  // namespace helpers_test
 }  // namespace millrace

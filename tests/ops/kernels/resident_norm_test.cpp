@@ -5,7 +5,7 @@
 #include "support/op_harness.hpp"
 
 namespace millrace {
-namespace {
+namespace resident_norm_test {
 
 using namespace test;
 
@@ -86,5 +86,5 @@ TEST(ResidentBlocks, PassTheGateWhenAllHaveCome) {
     }
 }
 
-}  // namespace
+}  // namespace resident_norm_test
 }  // namespace millrace

@@ -6,7 +6,7 @@
 #include "support/program_fixture.hpp"
 
 namespace millrace {
-namespace {
+namespace fusion_levels_test {
 
 using namespace test;
 
@@ -135,5 +135,5 @@ TEST(LinearPlan, SharedGradientLivesOnlyBetweenTheTwoBackwardPasses) {
   EXPECT_EQ(count_fused(compile_graph(backend(), evaluation, 2).graph, &LinearSpec::consumes_diff_pre), 0);
 }
 
-}  // namespace
+}  // namespace fusion_levels_test
 }  // namespace millrace

@@ -5,7 +5,7 @@
 #include "simulated_cuda/nccl/rank.hpp"
 
 namespace millrace::test {
-namespace {
+namespace collectives_test {
 
 TEST(SimulatedNccl, AllReduceOfManyPiecesSumsInPlace) {
   EXPECT_EQ(on_ranks(3,
@@ -153,5 +153,5 @@ TEST(SimulatedNccl, AFailedStartLeavesTheOthersInProgress) {
   unsetenv("MILLRACE_SIMULATED_FAULT");
 }
 
-}  // namespace
+}  // namespace collectives_test
 }  // namespace millrace::test

@@ -22,7 +22,7 @@ std::string kernel_of(const NcclOperation& operation) {
 
 }  // namespace
 
-NcclFault millrace::simulated::planned_fault() {
+NcclFault millrace::simulated::planned_nccl_fault() {
   NcclFault fault;
   std::istringstream in(settings().fault);
   std::string rank, number, seconds;
@@ -34,7 +34,7 @@ NcclFault millrace::simulated::planned_fault() {
 }
 
 ncclComm::ncclComm(int size, int rank, int device, bool blocking)
-    : size_(size), rank_(rank), device_(device), blocking_(blocking), fault_(planned_fault()) {
+    : size_(size), rank_(rank), device_(device), blocking_(blocking), fault_(planned_nccl_fault()) {
   thread_ = std::thread([this] { serve(); });
 }
 

@@ -32,7 +32,7 @@ struct NcclFault {
   double seconds = 0;
 };
 
-NcclFault planned_fault();
+NcclFault planned_nccl_fault();
 
 struct NcclBuffers {
   const char* from = nullptr;

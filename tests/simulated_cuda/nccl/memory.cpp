@@ -68,7 +68,7 @@ void millrace::simulated::know(ncclComm& comm) {
 }
 
 bool millrace::simulated::is_old_nccl() {
-  static const NcclFault fault = planned_fault();
+  static const NcclFault fault = planned_nccl_fault();
   return fault.kind == "nccl-old" && (fault.rank < 0 || fault.rank == rank_of_process());
 }
 

@@ -4,7 +4,7 @@
 #include "simulated_cuda/nccl/rank.hpp"
 
 namespace millrace::test {
-namespace {
+namespace rules_test {
 
 constexpr int violated = 70;
 
@@ -122,5 +122,5 @@ TEST(SimulatedNccl, AllowsACaptureOfOneRankThatIsNotLaunched) {
             0);
 }
 
-}  // namespace
+}  // namespace rules_test
 }  // namespace millrace::test

@@ -4,7 +4,7 @@
 #include "simulated_cuda/nccl/rank.hpp"
 
 namespace millrace::test {
-namespace {
+namespace windows_test {
 
 constexpr int violated = 70;
 
@@ -188,5 +188,5 @@ TEST(SimulatedNcclConfig, RefusesNumbersOutOfRange) {
   EXPECT_EQ(started(8, NCCL_CTA_POLICY_EFFICIENCY), ncclInProgress);
 }
 
-}  // namespace
+}  // namespace windows_test
 }  // namespace millrace::test

@@ -12,7 +12,7 @@
 namespace millrace::simulated {
 namespace {
 
-std::uint64_t now() {
+std::uint64_t timestamp() {
   return std::uint64_t(std::chrono::system_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
 }
 
@@ -72,7 +72,7 @@ class Cupti : public Tracer {
     if (!enabled_.contains(kind)) return;
     const bool correlates = enabled_.contains(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION);
     put(std::this_thread::get_id(),
-        bytes_of_call(kind, last_correlation, now(), correlates ? external_ids : ExternalIds{}));
+        bytes_of_call(kind, last_correlation, timestamp(), correlates ? external_ids : ExternalIds{}));
   }
 
   std::shared_ptr<Trace> launch(const Activity& activity, const Stream& stream, std::uint64_t node) override {
@@ -114,8 +114,8 @@ class Cupti : public Tracer {
     const std::lock_guard hold(mutex_);
     const auto found = unfinished_.find(trace);
     if (found == unfinished_.end()) return;  // it was flushed before it was complete
-    if (!ends) return void(found->second.began = now());
-    found->second.ended = now();
+    if (!ends) return void(found->second.began = timestamp());
+    found->second.ended = timestamp();
     put({}, bytes_of(found->second));
     unfinished_.erase(found);
   }

@@ -15,7 +15,7 @@
 #include "simulated_cuda/simulator.hpp"
 
 namespace millrace::cuda {
-namespace {
+namespace cupti_test {
 
 using Kind = Activity::Kind;
 
@@ -267,5 +267,5 @@ TEST_F(SimulatedCupti, RefusesWhatTheDocumentationForbids) {
       violated, ends("called by a callback"));
 }
 
-}  // namespace
+}  // namespace cupti_test
 }  // namespace millrace::cuda

@@ -19,7 +19,7 @@ int nvmlDeviceGetTemperature(nvmlDevice_st*, int, unsigned*);
 }
 
 namespace millrace::cuda {
-namespace {
+namespace nvml_test {
 
 struct SimulatedNvml : testing::Test {
   SimulatedNvml() { simulated::gpu_health() = {}; }
@@ -108,5 +108,5 @@ TEST_F(SimulatedNvml, RefusesCallsBeforeInitAndInvalidArguments) {
   EXPECT_EQ(nvmlDeviceGetTemperature(gpu, 0, &celsius), uninitialized);
 }
 
-}  // namespace
+}  // namespace nvml_test
 }  // namespace millrace::cuda
