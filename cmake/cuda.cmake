@@ -73,4 +73,5 @@ get_filename_component(cudnn_folder ${CUDNN_LIBRARY} DIRECTORY)
 get_filename_component(nccl_folder ${NCCL_LIBRARY} DIRECTORY)
 target_compile_definitions(millrace_late INTERFACE
   MILLRACE_CUDNN_FOLDER="${cudnn_folder}" MILLRACE_NCCL_FOLDER="${nccl_folder}"
+  MILLRACE_NVRTC="libnvrtc.so.${CUDAToolkit_VERSION_MAJOR}"
   MILLRACE_CUBLASLT="libcublasLt.so.${CUDAToolkit_VERSION_MAJOR}" MILLRACE_CUBLASLT_FOLDER="${CUDAToolkit_LIBRARY_DIR}")

@@ -3,12 +3,13 @@
 # Usage: compile_cuda_12.py SOURCE_DIR BUILD_DIR TOOLKIT
 import concurrent.futures
 import glob
-import json
 import os
 import re
-import shlex
 import subprocess
 import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "support"))
+from compile_commands import compile_commands
 
 source, build, toolkit = (os.path.realpath(folder) for folder in sys.argv[1:4])
 OTHER_HEADERS = os.path.join(os.path.dirname(toolkit), "others")
@@ -35,9 +36,9 @@ def link_other_headers():
             os.symlink(os.path.realpath(header), link)
 
 
-def build_flags(command):
+def build_flags(words):
     """The compiler and the flags of a command of the build, without its toolkit, precompiled headers and outputs."""
-    compiler, *words = shlex.split(command)
+    compiler, *words = words
     flags, words = [], iter(words)
     for word in words:
         if word in ("-include", "-o"):
@@ -48,7 +49,7 @@ def build_flags(command):
                 flags += ["-isystem", folder]
         elif word == "-c":
             next(words)
-        elif word != "-Winvalid-pch" and not re.match(r"--generate-code=|-arch|-O\d$", word):
+        elif word != "-Winvalid-pch" and not re.match(r"--generate-code=|-arch|-O\d$|-Xcompiler", word):
             flags.append(word)
     return compiler, flags + ["-isystem", os.path.join(toolkit, "include"), "-isystem", OTHER_HEADERS]
 
@@ -56,10 +57,10 @@ def build_flags(command):
 def commands_of_build():
     """By file name: compiler and flags. The tests compile some of the files again, in another way."""
     found = {}
-    for entry in json.load(open(os.path.join(build, "compile_commands.json"))):
-        file = os.path.realpath(entry["file"])
-        if file.startswith(source + "/src/cuda/") and " -o tests/" not in entry["command"]:
-            found[os.path.relpath(file, source)] = build_flags(entry["command"])
+    for command in compile_commands(build):
+        file = str(command.source)
+        if file.startswith(source + "/src/cuda/") and not command.output.startswith("tests/"):
+            found[os.path.relpath(file, source)] = build_flags(command.words)
     return found
 
 

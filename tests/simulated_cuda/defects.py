@@ -5,13 +5,15 @@ A defect is a replacement in one source file. The file is compiled with the comm
 libraries, so that it replaces the file without the defect.
 Usage: defects.py SOURCE_DIR BUILD_DIR MPIEXEC [NAME...]
 """
-import json
 import pathlib
 import re
 import shlex
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from compile_commands import compile_commands
 
 # name: file, text, replacement, case of training_test.sh or failures_test.sh, what its output must contain.
 DEFECTS = {
@@ -39,35 +41,34 @@ DEFECTS = {
 }
 
 
-def command_for(build, source):
-    for entry in json.loads((build / "compile_commands.json").read_text()):
-        if pathlib.Path(entry["file"]).resolve() == source and "nvcc" not in entry["command"].split()[0]:
-            yield shlex.split(entry["command"]), entry["directory"]
-
-
 def compile_mutated(build, source, text, scratch):
-    """The object of the source with another text. It includes what the source includes by name."""
+    """The object of the source with another text, and the output of the build that it replaces. It includes what the
+    source includes by name."""
+    # The kernels have two commands: that of the host comes from the tests.
+    tests = source.suffix == ".cu"
+    command = next(c for c in compile_commands(build) if c.source == source and c.output.startswith("tests/") == tests)
     mutated = scratch / ("mutated" + source.suffix)
     mutated.write_text(text)
-    # The kernels have two commands: that of the host comes from the tests.
-    words, directory = [c for c in command_for(build, source) if source.suffix != ".cu" or "-x" in c[0]][-1]
+    if command.unity:
+        together = scratch / "together.cpp"
+        together.write_text(command.unity.read_text().replace(f'"{source}"', f'"{mutated}"'))
     output = scratch / "mutated.o"
+    words = [w for w in command.words if w not in ("-MD",)]
     words[words.index("-o") + 1] = str(output)
-    words[words.index("-c") + 1] = str(mutated)
-    words = [w for w in words if w not in ("-MD",)]
+    words[words.index("-c") + 1] = str(together if command.unity else mutated)
     for flag in ("-MT", "-MF"):
         if flag in words:
             del words[words.index(flag):words.index(flag) + 2]
-    subprocess.run(words, cwd=directory, check=True)
-    return output
+    subprocess.run(words, cwd=command.directory, check=True)
+    return output, command.output
 
 
 def link(build, replaced, obj, program):
-    """Links the program with this object in place of that of the file `replaced`."""
+    """Links the program with this object in place of the output `replaced`."""
     target = "tests/simulated_cuda/millrace_simulated"
     line = subprocess.run(["ninja", "-C", str(build), "-t", "commands", "-s", target], check=True, capture_output=True, text=True).stdout.splitlines()[-1]
     line = line.partition("&&")[2].rpartition("&&")[0].strip()
-    words = [w for w in shlex.split(line) if not w.endswith(replaced + ".o")]
+    words = [w for w in shlex.split(line) if w != replaced]
     words[words.index("-o") + 1] = str(program)
     words.insert(words.index("-o"), str(obj))
     subprocess.run(words, cwd=build, check=True)
@@ -92,9 +93,9 @@ def main():
             sys.exit(f"{name}: {file} has {text.count(old)} places with: {old}")
         with tempfile.TemporaryDirectory() as folder:
             scratch = pathlib.Path(folder)
-            obj = compile_mutated(build, source / file, text.replace(old, new), scratch)
+            obj, replaced = compile_mutated(build, source / file, text.replace(old, new), scratch)
             program = scratch / "millrace_simulated"
-            link(build, pathlib.Path(file).name, obj, program)
+            link(build, replaced, obj, program)
             right, output = found(tests, program, mpiexec, case, expected)
         print(f"{name}: {'found' if right else 'NOT FOUND'}", flush=True)
         if not right:

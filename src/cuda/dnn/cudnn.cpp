@@ -1,6 +1,7 @@
 #include "cuda/dnn/cudnn.hpp"
 
 #include <cuda_runtime.h>
+#include <dlfcn.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -22,6 +23,16 @@ cudnnHandle_t make_handle(StreamHandle stream) {
   return handle;
 }
 
+// cuDNN loads NVRTC for each graph that it could compile at run time, and unloads it again, which took nearly half of
+// the time of making plans. One more reference keeps it loaded. If it is not found here, cuDNN does as before.
+void keep_nvrtc_loaded() {
+  static const void* const kept = [] {
+    void* const found = dlopen(MILLRACE_NVRTC, RTLD_LAZY | RTLD_LOCAL);
+    return found ? found : dlopen(MILLRACE_CUBLASLT_FOLDER "/" MILLRACE_NVRTC, RTLD_LAZY | RTLD_LOCAL);
+  }();
+  (void)kept;
+}
+
 PlanSelectorOptions untimed(PlanSelectorOptions options) {
   options.autotune = false;
   return options;
@@ -34,12 +45,16 @@ Cudnn::Cudnn(const LaunchContext& context, const Options& options)
       handle_(make_handle(context.stream)),
       options_(options),
       target_(handle_),
-      choices_(PlanIdentity::of_current_device("cudnn", cudnnGetVersion(), options.candidates), options.choices) {}
+      choices_(PlanIdentity::of_current_device("cudnn", cudnnGetVersion(), options.candidates), options.choices) {
+  keep_nvrtc_loaded();
+}
 
 Cudnn::Cudnn(const std::string& device_properties, const Options& options)
     : options_(options),
       target_(DeviceTarget::described_by(device_properties)),
-      choices_(device_properties, "", untimed(options.choices)) {}
+      choices_(device_properties, "", untimed(options.choices)) {
+  keep_nvrtc_loaded();
+}
 
 Cudnn::~Cudnn() {
   plans_.clear();  // before the handle that they were made with
