@@ -23,6 +23,26 @@ double number_of(const char* name, double otherwise) {
 std::atomic<bool> lost{false};
 std::atomic<int> captures{0};
 
+Settings settings_of_environment() {
+  Settings s;
+  s.gpus = int(number_of("MILLRACE_SIMULATED_GPUS", 8));
+  s.memory_bytes = std::size_t(number_of("MILLRACE_SIMULATED_MEMORY", 4096)) << 20;
+  s.seed = std::uint64_t(number_of("MILLRACE_SIMULATED_SEED", 1));
+  s.delay_seconds = number_of("MILLRACE_SIMULATED_DELAY", 50) * 1e-6;
+  s.capture_seconds = number_of("MILLRACE_SIMULATED_CAPTURE", 0) * 1e-6;
+  const char* large = std::getenv("MILLRACE_SIMULATED_LARGE");
+  s.skips_large = large && std::string(large) == "skip";
+  const char* fault = std::getenv("MILLRACE_SIMULATED_FAULT");
+  s.fault = fault ? fault : "";
+  const char* graphs = std::getenv("MILLRACE_SIMULATED_GRAPHS");
+  s.graphs_file = graphs ? graphs : "";
+  return s;
+}
+Settings& current_settings() {
+  static Settings all = settings_of_environment();
+  return all;
+}
+
 // A fault "KIND:RANK:N" of MILLRACE_SIMULATED_FAULT.
 struct Fault {
   std::string kind;
@@ -44,24 +64,8 @@ const Fault& planned_fault() {
 
 }  // namespace
 
-const Settings& settings() {
-  static const Settings all = [] {
-    Settings s;
-    s.gpus = int(number_of("MILLRACE_SIMULATED_GPUS", 8));
-    s.memory_bytes = std::size_t(number_of("MILLRACE_SIMULATED_MEMORY", 4096)) << 20;
-    s.seed = std::uint64_t(number_of("MILLRACE_SIMULATED_SEED", 1));
-    s.delay_seconds = number_of("MILLRACE_SIMULATED_DELAY", 50) * 1e-6;
-    s.capture_seconds = number_of("MILLRACE_SIMULATED_CAPTURE", 0) * 1e-6;
-    const char* large = std::getenv("MILLRACE_SIMULATED_LARGE");
-    s.skips_large = large && std::string(large) == "skip";
-    const char* fault = std::getenv("MILLRACE_SIMULATED_FAULT");
-    s.fault = fault ? fault : "";
-    const char* graphs = std::getenv("MILLRACE_SIMULATED_GRAPHS");
-    s.graphs_file = graphs ? graphs : "";
-    return s;
-  }();
-  return all;
-}
+const Settings& settings() { return current_settings(); }
+void read_settings_again() { current_settings() = settings_of_environment(); }
 
 int rank_of_process() {
   static const int rank = int(number_of("OMPI_COMM_WORLD_RANK", 0));

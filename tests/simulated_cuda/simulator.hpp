@@ -92,6 +92,8 @@ struct Settings {
   std::string fault, graphs_file;
 };
 const Settings& settings();
+// For a process that was forked: the environment may have changed since its parent used the settings.
+void read_settings_again();
 int rank_of_process();  // of mpirun; 0 without it. For messages, and to give ranks different delays
 int host_of_process();  // its number, if millrace simulates hosts (MILLRACE_TEST_RANKS_PER_HOST); else 0
 

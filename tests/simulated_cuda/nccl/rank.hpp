@@ -85,6 +85,7 @@ inline int on_ranks(int size, const Program& program) {
     const pid_t child = ::fork();
     if (child == 0) {
       ::alarm(40);  // a rank that hangs fails
+      read_settings_again();
       // Rank 0 makes the id, as in millrace: the others are no children of its process.
       if (r == 0) {
         if (ncclGetUniqueId(&meeting.id) != ncclSuccess) std::_Exit(2);
