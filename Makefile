@@ -45,7 +45,7 @@ run: data
 	scripts/run.sh $(RANKS) $(MILLRACE) train -c inputs/fashion-mnist.cfg
 
 test: deps build
-	ctest --test-dir $(BUILD) -LE long -j 2 --output-on-failure
+	ctest --test-dir $(BUILD) -LE long -j 4 --output-on-failure
 
 test-long: build
 	@scripts/deps.sh debootstrap python3-h5py $(shell grep -qx ID=debian /etc/os-release && echo chromium)

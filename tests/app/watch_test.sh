@@ -92,8 +92,8 @@ case_readers() {
   for file in run/checkpoints/step-*.h5; do [[ ! $file > run/checkpoints/step-00000030.h5 ]] || rm "$file"; done
   echo step-00000030.h5 >run/checkpoints/latest
   continue_run 70
-  expect_exit 0 "$python" "$tests/prometheus_test.py" run.prom
-  expect_exit 0 "$python" "$tests/tensorboard_test.py" run
+  expect_exit 0 "$python" "$tests/readers/prometheus_test.py" run.prom
+  expect_exit 0 "$python" "$tests/readers/tensorboard_test.py" run
 }
 
 run_case "$3"

@@ -187,11 +187,11 @@ TEST(Layers, FilesAndFoldersAreSmall) {
     const auto lines = std::count(std::istreambuf_iterator<char>(in), {}, '\n');
     EXPECT_LE(lines, max_lines) << file << " has " << lines << " lines: split it";
   };
-  for (const fs::path& file : source_files()) {
-    ++files[file.parent_path().generic_string()];
-    check_lines(file);
-  }
-  for (const fs::path& file : test_files()) check_lines(file);
+  for (const auto& some : {source_files(), test_files()})
+    for (const fs::path& file : some) {
+      ++files[file.parent_path().generic_string()];
+      check_lines(file);
+    }
   for (const auto& [folder, count] : files)
     EXPECT_LE(count, max_files) << folder << " holds " << count << " files: make sub-folders";
 }

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "simulated_cuda/simulator.hpp"
 namespace millrace::test {
 
 using Seconds = std::chrono::duration<double>;
@@ -85,7 +86,7 @@ inline int on_ranks(int size, const Program& program) {
     const pid_t child = ::fork();
     if (child == 0) {
       ::alarm(40);  // a rank that hangs fails
-      read_settings_again();
+      simulated::read_settings_again();
       // Rank 0 makes the id, as in millrace: the others are no children of its process.
       if (r == 0) {
         if (ncclGetUniqueId(&meeting.id) != ncclSuccess) std::_Exit(2);
