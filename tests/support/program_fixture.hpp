@@ -58,7 +58,8 @@ class ProgramFixture {
   double run(bool first = true, GradReadyHook* sink = nullptr) {
     forward(first);
     program->backward(first, sink);
-    return state.loss_sum * double(state.row_weight) / double(batch_.target.count());
+    // The loss of targets is a mean over the features already.
+    return state.loss_sum * double(state.row_weight) / double(batch_.labels ? batch_.target.count() : 1);
   }
   void forward(bool first = true) {
     state.loss_sum = 0;
@@ -68,7 +69,8 @@ class ProgramFixture {
       backend_.convert(weights_.data(), g.dtype, master.data(), DType::f32, std::int64_t(master.size()));
     program->repack_weights();
     program->forward({x.data(), batch_.x_dtype, g.values[Graph::x].shape},
-                     {y.data(), DType::i32, g.values[Graph::y].shape}, {ids.data(), DType::i64, {g.rows}}, first);
+                     {y.data(), g.values[Graph::y].dtype, g.values[Graph::y].shape}, {ids.data(), DType::i64, {g.rows}},
+                     first);
   }
 
   // In the order of the parameters, which does not depend on the types.
@@ -85,7 +87,7 @@ class ProgramFixture {
   std::vector<float> master, gradient, running, stats;
   StepState state;
   std::vector<std::uint8_t> x;  // bytes of batch.x_dtype
-  std::vector<std::int32_t> y;
+  std::vector<std::int32_t> y;  // targets: the bits of float32
   std::vector<std::int64_t> ids;
 
  private:
