@@ -6,7 +6,8 @@
 schedules.json: learning rates of PyTorch's schedulers, step by step, each with the keys of millrace that give the same
 schedule. tests/train/schedule_parity_test.cpp reads it.
 optimizers.json: weights after some steps of PyTorch's optimizers. tests/model/optimizer_parity_test.cpp reads it.
-networks.json: logits, gradients the first ten losses, and fifty at a lower rate, of networks of the zoo (networks.py).
+networks.json: logits, gradients, the first ten losses, and fifty at a lower rate, of networks of the zoo (networks.py;
+zoo.py has the networks, weights.py their weights).
 tests/model/network_parity_test.cpp reads it.
 """
 import json
@@ -17,6 +18,7 @@ import torch
 from torch.optim import lr_scheduler as schedulers
 
 import networks
+from weights import uniform
 
 
 def rates(make_scheduler, lr, steps):
@@ -103,7 +105,7 @@ def optimizer_cases():
 def optimized(keys, maker):
     """Weights after some of 30 steps. The gradients are a formula of the step and the element."""
     counts = {"matrix": 40, "vector": 8}
-    weights = {name: torch.nn.Parameter(networks.uniform(name, count)) for name, count in counts.items()}
+    weights = {name: torch.nn.Parameter(uniform(name, count)) for name, count in counts.items()}
     decays = {"matrix": keys["weight_decay"], "vector": 0.0}
     optimizer = maker([{"params": [p], "weight_decay": decays[name]} for name, p in weights.items()])
     module = torch.nn.ParameterList(weights.values())
@@ -113,7 +115,7 @@ def optimized(keys, maker):
     after = {}
     for step in range(30):
         for name, p in weights.items():
-            p.grad = networks.uniform(f"{name} {step}", counts[name]) * (1 + step % 3)
+            p.grad = uniform(f"{name} {step}", counts[name]) * (1 + step % 3)
         if keys["clip"] > 0:
             torch.nn.utils.clip_grad_norm_(module.parameters(), keys["clip"])
         optimizer.step()
