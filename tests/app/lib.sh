@@ -51,7 +51,7 @@ complain() {
   for file in out err background; do
     if [ -s $file ] && [ $file -nt .shown ]; then
       echo "--- end of '$file':"
-      tail -n 20 $file
+      tail -n 40 $file
     fi
   done
   touch .shown
@@ -87,6 +87,10 @@ trap finish EXIT
 trap 'exit 1' INT TERM
 folder=$(mktemp -d "${TMPDIR:-/tmp}/millrace-test-XXXXXX")
 cd "$folder"
+# When a run ends, Open MPI 4 removes the folder of all sessions if it finds it empty, even while another run makes its
+# session in it. So each test has a folder of its own.
+mkdir .sessions
+export OMPI_MCA_orte_tmpdir_base=$folder/.sessions
 
 # run_case CASE: calls the function case_CASE.
 run_case() {
