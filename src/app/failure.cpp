@@ -81,13 +81,14 @@ std::string told(bool reports, const Failure& failure) {
   const int code = std::atoi(all.front().c_str());
   alarm_code = code;
   remove_used_shm_folders();
-  // Finalizing MPI may hang if a library left something open, and may crash a thread that is reading through MPI-IO. An
-  // alarm and signal handlers end the process then.
+  // Finalizing MPI may hang if a library left something open, and may crash a thread that hangs in MPI-IO. An alarm and
+  // signal handlers end the process then. A thread that calls MPI afterwards would end it with a code of MPI.
   for (const int signal : {SIGALRM, SIGSEGV, SIGBUS, SIGABRT}) std::signal(signal, [](int) { std::_Exit(alarm_code); });
   ::alarm(2);
   if (failure_world)
     failure_world->barrier();  // rank 0 has printed: mpirun may kill it as soon as another rank has gone
   (void)mpi_call_mutex().try_lock_for(100ms);  // never unlocked
+  io::close_hdf5_for_other_threads();
   failure_world.reset();
   world.reset();
   std::_Exit(code);

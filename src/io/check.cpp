@@ -3,7 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
+#include <mutex>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "io/codec.hpp"
@@ -72,6 +75,12 @@ Hdf5Lock::Hdf5Lock(const char* file, bool parallel)
 Hdf5Lock::~Hdf5Lock() { current_file = outer_; }
 
 const char* current_hdf5_file() { return current_file; }
+
+void close_hdf5_for_other_threads() {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+  while (!room_lock().try_lock() && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
 
 void initialize_hdf5() {
   const Hdf5Lock entry;

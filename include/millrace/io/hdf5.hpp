@@ -23,6 +23,9 @@ void initialize_hdf5();
 // The file that the HDF5 library reads or writes on this thread, or null. For signal handlers: HDF5 is known to crash
 // on damaged files.
 const char* current_hdf5_file();
+// Keeps other threads out of HDF5 until the process ends, for a thread that finalizes MPI. Waits at most 100 ms for a
+// thread that is inside; one that hangs there stays.
+void close_hdf5_for_other_threads();
 
 struct DatasetInfo {
   std::string name;  // absolute path inside the file
