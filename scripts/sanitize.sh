@@ -4,8 +4,8 @@
 # OpenMP. In these tests ranks are threads of one process. The comparisons with PyTorch are left out: they run the same
 # code as other tests.
 # Usage: sanitize.sh address|thread [ROOM...]
-# Without rooms, each of these rooms is tested with one sanitizer at least. `sanitize.sh address model train` takes ten
-# minutes more.
+# A ROOM is a folder of tests. The default for address leaves out model and train, whose build takes ten minutes more:
+# `sanitize.sh address model train`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=${1:?usage: sanitize.sh address|thread [ROOM...]}

@@ -87,8 +87,8 @@ trap finish EXIT
 trap 'exit 1' INT TERM
 folder=$(mktemp -d "${TMPDIR:-/tmp}/millrace-test-XXXXXX")
 cd "$folder"
-# When a run ends, Open MPI 4 removes the folder of all sessions if it finds it empty, even while another run makes its
-# session in it. So each test has a folder of its own.
+# All runs of a user share a folder of MPI sessions, which Open MPI 4 creates and removes as needed. Each test has its own,
+# so that tests which run at the same time cannot disturb each other there.
 mkdir .sessions
 export OMPI_MCA_orte_tmpdir_base=$folder/.sessions
 

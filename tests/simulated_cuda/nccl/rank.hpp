@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "simulated_cuda/simulator.hpp"
+
 namespace millrace::test {
 
 using Seconds = std::chrono::duration<double>;
