@@ -32,6 +32,7 @@ std::optional<CheckpointModel> find_resumed(World& world, const RunConfig& confi
 
 Trainer::Impl::Impl(World& world, const RunConfig& config, Timeline::Clock::time_point begun)
     : timeline(begun),
+      lock(world, config.run.dir),
       found(find_resumed(world, config)),
       s(world, config, Session::Use::train, found && found->record ? &*found->record : nullptr),
       dir(config.run.dir),
@@ -57,7 +58,7 @@ Trainer::Impl::Impl(World& world, const RunConfig& config, Timeline::Clock::time
 }
 
 Exit Trainer::Impl::run_all() {
-  const RunFolderLock lock(s.world, dir);
+  lock.create();
   watchdog::set_folder(dir);
   PrometheusFile::require_own(s.world, s.config.log.prometheus);
   resume();

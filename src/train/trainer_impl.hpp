@@ -28,6 +28,7 @@ namespace millrace {
 
 struct Trainer::Impl {
   Timeline timeline;
+  RunFolderLock lock;                    // held before the checkpoint is looked for
   std::optional<CheckpointModel> found;  // the checkpoint that the run resumes from, before its tensors are read
   Session s;
   std::filesystem::path dir;

@@ -177,9 +177,9 @@ case_must() {
 }
 
 # A second run in the folder of a running one is refused, and does not disturb the first. A Slurm job waits for the end
-# of the other run.
+# of the other run, and finds the checkpoint that the other run wrote last.
 case_twice() {
-  start train 1 run --train.epochs 2000
+  start train 1 run --train.epochs 2000 --train.evaluate off --checkpoint.every none
   wait_for_steps run 3
   expect_exit 2 train 1 run
   expect_line 'in use'
@@ -188,6 +188,7 @@ case_twice() {
   touch run/STOP
   expect_end 75
   wait $! || complain "the job that waited: $(cat waited)"
+  expect_line 'finished already: nothing trained' waited
 }
 
 # Training continues while a disk is full. A last checkpoint that could not be written is an error, and

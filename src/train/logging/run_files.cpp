@@ -105,30 +105,36 @@ bool lock_file(int fd, const std::filesystem::path& dir) {
 
 }  // namespace
 
-RunFolderLock::RunFolderLock(World& world, const std::filesystem::path& dir) {
+RunFolderLock::RunFolderLock(World& world, const std::filesystem::path& dir) : world_(world), dir_(dir) {
+  world.agree(Exit::config, world.rank() == 0 ? lock(0) : "");
+}
+
+std::string RunFolderLock::lock(int flags) {
+  const watchdog::WaitScope waits(watchdog::Wait::file);
+  if (lock_ >= 0) return "";
+  lock_ = ::open((dir_ / "lock").c_str(), O_RDWR | O_CLOEXEC | flags, 0666);
+  if (lock_ < 0 || lock_file(lock_, dir_)) return "";
+  return fmt::format("run.dir: {} is in use by another run. wait for it, or set another run.dir", dir_.string());
+}
+
+void RunFolderLock::create() {
   std::string problem;
-  Exit code = Exit::data;
+  Exit code = Exit::config;
   std::error_code error, ignored;
-  if (world.rank() == 0) {
+  if (world_.rank() == 0) {
     const watchdog::WaitScope waits(watchdog::Wait::file);
-    problem = problem_using(dir);
-    code = problem.empty() ? Exit::data : Exit::config;
-  }
-  if (world.rank() == 0 && problem.empty()) {
-    const watchdog::WaitScope waits(watchdog::Wait::file);
-    std::filesystem::create_directories(dir / "checkpoints", error);
-    if (error) problem = fmt::format("run.dir: cannot create {} ({})", (dir / "checkpoints").string(), error.message());
-    // On a file system without locks, a second run is not detected.
-    lock_ = error ? -1 : ::open((dir / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (lock_ >= 0 && !lock_file(lock_, dir)) {
-      problem = fmt::format("run.dir: {} is in use by another run. wait for it, or set another run.dir", dir.string());
-      code = Exit::config;
+    problem = problem_using(dir_);
+    if (problem.empty()) std::filesystem::create_directories(dir_ / "checkpoints", error);
+    if (error) {
+      problem = fmt::format("run.dir: cannot create {} ({})", (dir_ / "checkpoints").string(), error.message());
+      code = Exit::data;
     }
+    if (problem.empty()) problem = lock(O_CREAT);
   }
-  world.agree(code, problem);
-  if (world.rank() != 0) return;
-  std::filesystem::remove(dir / "STOP", ignored);  // the stop request of the previous launch
-  for (const auto& entry : std::filesystem::directory_iterator(dir / "checkpoints", ignored))
+  world_.agree(code, problem);
+  if (world_.rank() != 0) return;
+  std::filesystem::remove(dir_ / "STOP", ignored);  // the stop request of the previous launch
+  for (const auto& entry : std::filesystem::directory_iterator(dir_ / "checkpoints", ignored))
     if (entry.path().extension() == ".tmp") std::filesystem::remove(entry.path(), ignored);  // a killed writer left it
 }
 

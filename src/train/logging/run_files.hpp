@@ -13,15 +13,24 @@
 
 namespace millrace {
 
-// Creates the folder of a run and locks it against a second run for as long as this object lives. Rank 0 does the work.
-// Error on all ranks when it fails. Collective.
+// Locks the folder of a run against a second run for as long as this object lives. Rank 0 does the work. Both functions
+// are collective, and fail on all ranks.
 class RunFolderLock {
  public:
+  // Locks the folder if it is one of a run. A run must do so before it looks for a checkpoint there: a Slurm job waits
+  // here until the job before it has ended, which may still write one.
   RunFolderLock(World&, const std::filesystem::path&);
   ~RunFolderLock();
   RunFolderLock(const RunFolderLock&) = delete;
+  // Creates the folder if there is none, locks it, and removes what a killed run left.
+  void create();
 
  private:
+  // Locks the file "lock". flags: O_CREAT creates it. On a file system without locks, a second run is not detected.
+  // Returns "", or why the folder cannot be used.
+  std::string lock(int flags);
+  World& world_;
+  const std::filesystem::path dir_;
   int lock_ = -1;
 };
 // Removes what an earlier run left in the folder: checkpoints, summary, traces and events. Otherwise a new run that is
