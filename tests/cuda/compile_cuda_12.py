@@ -55,28 +55,30 @@ def build_flags(words):
 
 
 def commands_of_build():
-    """By file name: compiler and flags. The tests compile some of the files again, in another way."""
-    found = {}
+    """By file name: compiler and flags. Second, by file name: the file that the build compiles, which may include several.
+    The tests compile some of the files again, in another way."""
+    found, compiled = {}, {}
     for command in compile_commands(build):
         file = str(command.source)
         if file.startswith(source + "/src/cuda/") and not command.output.startswith("tests/"):
-            found[os.path.relpath(file, source)] = build_flags(command.words)
-    return found
+            found[file] = build_flags(command.words)
+            compiled[file] = str(command.unity or file)
+    return found, compiled
 
 
 def compile_file(file, command, host_compiler):
     compiler, flags = command
     if file.endswith(".cu"):
         words = [os.path.join(toolkit, "bin", "nvcc"), "-ccbin", host_compiler, *flags, *PTX_ONLY, "-arch=compute_90",
-                 os.path.join(source, file), "-o", os.path.join(os.path.dirname(toolkit), os.path.basename(file) + ".ptx")]
+                 file, "-o", os.path.join(os.path.dirname(toolkit), os.path.basename(file) + ".ptx")]
     else:
-        words = [compiler, *flags, "-fsyntax-only", os.path.join(source, file)]
+        words = [compiler, *flags, "-fsyntax-only", file]
     return subprocess.run(words, cwd=build, capture_output=True, text=True)
 
 
 def main():
     link_other_headers()
-    known = commands_of_build()
+    known, compiled = commands_of_build()
     by_kind = {os.path.splitext(file)[1]: command for file, command in known.items()}
     if ".cu" not in by_kind or ".cpp" not in by_kind:
         sys.exit(f"FAILED: {build} has no CUDA backend")
@@ -90,18 +92,21 @@ def main():
     if done.returncode != 0:
         sys.exit(f"FAILED: a file that includes only the headers of the toolkit\n{done.stderr}")
 
-    files = sorted(os.path.relpath(file, source) for kind in (".cu", ".cpp")
-                   for file in glob.glob(f"{source}/src/cuda/**/*{kind}", recursive=True))
+    files = {}  # by the file that is compiled: its sources
+    for kind in (".cu", ".cpp"):
+        for file in glob.glob(f"{source}/src/cuda/**/*{kind}", recursive=True):
+            files.setdefault(compiled.get(file, file), []).append(file)
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS", 2))) as pool:
         # A file that this build leaves out is compiled with the flags of another one.
-        jobs = [pool.submit(compile_file, file, known.get(file, by_kind[os.path.splitext(file)[1]]), host_compiler)
-                for file in files]
-        for file, job in zip(files, jobs):
+        jobs = {file: pool.submit(compile_file, file, known.get(sources[0], by_kind[os.path.splitext(sources[0])[1]]), host_compiler)
+                for file, sources in sorted(files.items())}
+        for file, job in jobs.items():
             if job.result().returncode != 0:
-                failed += 1
-                print(f"FAILED: {file}\n" + "\n".join(job.result().stderr.splitlines()[:LINES_OF_A_FILE]), flush=True)
-    print(f"{len(files) - failed} of {len(files)} files of src/cuda compile with CUDA 12")
+                failed += len(files[file])
+                print(f"FAILED: {' '.join(files[file])}\n" + "\n".join(job.result().stderr.splitlines()[:LINES_OF_A_FILE]), flush=True)
+    count = sum(map(len, files.values()))
+    print(f"{count - failed} of {count} files of src/cuda compile with CUDA 12")
     sys.exit(1 if failed else 0)
 
 

@@ -12,7 +12,7 @@ Command = collections.namedtuple("Command", "source unity words directory output
 
 def sources_of(file):
     """The source files that a unity file includes."""
-    return [pathlib.Path(name) for name in re.findall(r'^#include "(/.*\.cpp)"$', file.read_text(), re.M)]
+    return [pathlib.Path(name) for name in re.findall(r'^#include "(/.*\.(?:cpp|cu))"$', file.read_text(), re.M)]
 
 
 def compile_commands(build):

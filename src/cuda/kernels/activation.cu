@@ -7,7 +7,7 @@ namespace millrace::cuda {
 namespace {
 
 template <class Kind, class T>
-struct Forward {
+struct Activate {
   T* dst;
   const T* src;
   template <int n>
@@ -20,7 +20,7 @@ struct Forward {
 };
 
 template <class Kind, class T>
-struct Backward {
+struct ActivationGradient {
   T* diff_src;
   const T *diff_dst, *kept;
   template <int n>
@@ -47,7 +47,7 @@ class ActivationOp : public Op {
     dispatch_dtype(dtype_, [&](auto zero) {
       using T = decltype(zero);
       constexpr int n = pack_size<T>;
-      const Forward<Kind, T> body{args.dst.as<T>(), args.src[0].as<T>()};
+      const Activate<Kind, T> body{args.dst.as<T>(), args.src[0].as<T>()};
       vectorized_for_each<n>(context_, count_, aligned(body.dst, n) && aligned(body.src, n), body);
     });
   }
@@ -58,7 +58,7 @@ class ActivationOp : public Op {
       using T = decltype(zero);
       constexpr int n = pack_size<T>;
       const Tensor& kept = backward_reads_src(Kind::kind) ? args.src[0] : args.dst;
-      const Backward<Kind, T> body{args.diff_src[0].as<T>(), args.diff_dst.as<T>(), kept.as<T>()};
+      const ActivationGradient<Kind, T> body{args.diff_src[0].as<T>(), args.diff_dst.as<T>(), kept.as<T>()};
       const bool wide = aligned(body.diff_src, n) && aligned(body.diff_dst, n) && aligned(body.kept, n);
       vectorized_for_each<n>(context_, count_, wide, body);
     });

@@ -31,7 +31,7 @@ struct Convert<T, T> {  // an exact copy, which keeps the bits of NaNs
 };
 
 template <class From>
-struct Add {
+struct AddConverted {
   float* dst;
   const From* src;
   template <int n>
@@ -66,7 +66,7 @@ void accumulate(const LaunchContext& context, float* dst, const void* src, DType
   dispatch_dtype(src_type, [&](auto from) {
     using From = decltype(from);
     constexpr int n = pack_size<float>;
-    const Add<From> body{dst, static_cast<const From*>(src)};
+    const AddConverted<From> body{dst, static_cast<const From*>(src)};
     vectorized_for_each<n>(context, count, aligned(body.dst, n) && aligned(body.src, n), body);
   });
 }

@@ -14,7 +14,7 @@
 namespace millrace::cuda {
 namespace {
 
-constexpr int max_threads = 1024;
+constexpr int layer_norm_threads = 1024;
 
 struct Positions {
   std::int64_t count;
@@ -169,7 +169,7 @@ class LayerNorm : public Op {
       packs_ = wide_ ? spec_.channels() / pack_size<T> : spec_.channels();
     });
     positions_ = {spec_.positions(), int(spec_.channels()), spec_.kind == LayerNormSpec::Kind::layer, spec_.epsilon};
-    threads_ = even_threads(packs_, max_threads);
+    threads_ = even_threads(packs_, layer_norm_threads);
     const std::int64_t resident = std::clamp(2048 / threads_, 1, 16);
     blocks_ = std::min<std::int64_t>(positions_.count, resident * context_.multiprocessors);
   }
@@ -188,7 +188,7 @@ class LayerNorm : public Op {
     float* mean = spec_.mode == Mode::train ? static_cast<float*>(args.saved) : nullptr;
     dispatch([&](auto zero, auto n, auto once) {
       using T = decltype(zero);
-      launch<max_threads, 1>(
+      launch<layer_norm_threads, 1>(
           context_, blocks_, threads_, 0,
           Forward<T, n, once>{positions_, args.dst.as<T>(), args.src[0].as<T>(), args.weight[0].as<float>(),
                               args.weight[1].as<float>(), mean, mean ? mean + positions_.count : nullptr});
@@ -201,7 +201,7 @@ class LayerNorm : public Op {
     float* const of_beta = of_gamma + blocks_ * spec_.channels();
     dispatch([&](auto zero, auto n, auto once) {
       using T = decltype(zero);
-      launch<max_threads, 1>(
+      launch<layer_norm_threads, 1>(
           context_, blocks_, threads_, 0,
           Backward<T, n, once>{positions_, args.diff_src[0].as<T>(), args.src[0].as<T>(), args.diff_dst.as<T>(),
                                args.weight[0].as<float>(), mean, mean + positions_.count,
@@ -221,7 +221,7 @@ class LayerNorm : public Op {
     dispatch_dtype(spec_.dtype, [&](auto zero) {
       using T = decltype(zero);
       const auto with_width = [&](auto n) {
-        packs_ <= max_threads ? body(zero, n, std::true_type{}) : body(zero, n, std::false_type{});
+        packs_ <= layer_norm_threads ? body(zero, n, std::true_type{}) : body(zero, n, std::false_type{});
       };
       wide_ ? with_width(std::integral_constant<int, pack_size<T>>{}) : with_width(std::integral_constant<int, 1>{});
     });
