@@ -188,8 +188,7 @@ void add_model_keys(Keys& k) {
   k.push_back(number_key(MR_FIELD(model.label_smoothing), fraction(),
                          "cross_entropy: part of the target probability that is spread over all classes"));
   k.push_back(numbers_key(MR_FIELD(model.class_weights), at_least(0),
-                          "cross_entropy: weight of each class in the loss, as weight of PyTorch's CrossEntropyLoss. "
-                          "The loss is the mean over samples, which is not divided by their weights"));
+                          "cross_entropy: weight of each class in the loss, as weight of PyTorch's CrossEntropyLoss"));
   k.push_back(number_key(MR_FIELD(model.dice), at_least(0),
                          "cross_entropy with a label at each position: adds so many times the Dice loss of each "
                          "sample, from the softmax probabilities, over all classes"));

@@ -94,6 +94,7 @@ class CrossEntropy : public RowLossOp {
       if (label >= 0) {
         result.loss = std::numeric_limits<double>::quiet_NaN();
         result.counted = 1;
+        result.weight = 1;
       }
       return result;
     }
@@ -116,6 +117,7 @@ class CrossEntropy : public RowLossOp {
     const double own_target = (1 - smoothing) * weight_of(label), targets = own_target + uniform * sum_of_weights_;
     result.loss = targets * std::log(sum) - own_target * (double(own) - double(most)) - uniform * shifted;
     result.counted = 1;
+    result.weight = weight_of(label);
     result.top1 = rank < 1 && !std::isnan(own);
     result.top5 = rank < 5 && !std::isnan(own);
     if (spec_.mode == Mode::infer && args.metrics && spec_.metric_count() > 0) count_prediction(args, row, label, most);

@@ -41,7 +41,8 @@ class Dice {
         classes_(spec.classes()),
         parts_(parts_of_row(spec)),
         rows_(spec.src[0]),
-        weight_(double(spec.dice)),
+        dice_(double(spec.dice)),
+        class_weights_(spec.class_weights),
         sums_(static_cast<Sums*>(workspace)) {}
 
   void sum() const {
@@ -56,10 +57,10 @@ class Dice {
     });
   }
 
-  // The sums of a row become those of its first part. Returns how many positions have a label.
+  // The sums of a row become those of its first part. Returns the weight of the positions that have a label.
   double combine(std::int64_t row) const {
     Sums* sums = sums_ + row * parts_ * classes_;
-    double counted = 0;
+    double weight = 0;
     for (std::int64_t c = 0; c < classes_; ++c) {
       for (std::int64_t part = 1; part < parts_; ++part) {
         const Sums& other = sums[part * classes_ + c];
@@ -67,21 +68,21 @@ class Dice {
         sums[c].probability += other.probability;
         sums[c].labels += other.labels;
       }
-      counted += sums[c].labels;
+      weight += sums[c].labels * (class_weights_.empty() ? 1 : double(class_weights_[std::size_t(c)]));
     }
-    return counted;
+    return weight;
   }
   double loss(std::int64_t row) const {
     double sum = 0;
     for (std::int64_t c = 0; c < classes_; ++c) sum += 1 - top(row, c) / bottom(row, c);
-    return weight_ * sum / double(classes_);
+    return dice_ * sum / double(classes_);
   }
 
-  void add_gradient(const double* counted) const {
+  void add_gradient(const double* weights) const {
     const double step = double(args_.state->loss_scale) * double(args_.state->row_weight);
     const Tensor& diff = args_.diff_src[0];
     each_part([&](std::int64_t row, std::int64_t part) {
-      const double factor = step * weight_ * counted[row] / double(positions_);
+      const double factor = step * dice_ * weights[row] / double(positions_);
       float hit[CrossEntropySpec::max_dice_classes], rest[CrossEntropySpec::max_dice_classes];
       for (std::int64_t c = 0; c < classes_; ++c) {
         hit[c] = float(2 / (bottom(row, c) * double(classes_)));
@@ -133,7 +134,8 @@ class Dice {
 
   const OpArgs& args_;
   std::int64_t positions_, classes_, parts_, rows_;
-  double weight_;
+  double dice_;
+  const std::vector<float>& class_weights_;
   Sums* sums_;
 };
 
@@ -145,14 +147,14 @@ std::size_t dice_bytes(const CrossEntropySpec& spec) {
 }
 
 void add_dice(const CrossEntropySpec& spec, const OpArgs& args, void* workspace) {
-  auto* counted = static_cast<double*>(workspace);
-  const Dice dice(spec, args, counted + spec.src[0]);
+  auto* weights = static_cast<double*>(workspace);
+  const Dice dice(spec, args, weights + spec.src[0]);
   dice.sum();
   for (std::int64_t row = 0; row < spec.src[0]; ++row) {
-    counted[row] = dice.combine(row);
-    args.state->loss_sum += counted[row] * dice.loss(row);
+    weights[row] = dice.combine(row);
+    args.state->loss_sum += weights[row] * dice.loss(row);
   }
-  if (spec.mode == Mode::train && args.diff_src[0]) dice.add_gradient(counted);
+  if (spec.mode == Mode::train && args.diff_src[0]) dice.add_gradient(weights);
 }
 
 }  // namespace millrace::cpu

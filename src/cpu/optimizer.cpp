@@ -113,6 +113,14 @@ MR_TARGET_CLONES void approach(float* __restrict average, const float* __restric
   for (std::int64_t i = 0; i < n; ++i) average[i] += fraction * (w[i] - average[i]);
 }
 
+// What the gradient is multiplied by to become that of the mean over the labels that count. Exactly 1 if all count.
+double mean_factor(const OptimizerSpec& spec, const OptimizerArgs& args) {
+  if (spec.loss_positions == 0) return 1;
+  const double weight = args.loss_weight[0] + (args.loss_weight[1] + args.loss_weight[2]);
+  const double rows = std::nearbyint(1 / double(args.state->row_weight));
+  return weight > 0 ? double(spec.loss_positions) * rows / weight : 1;
+}
+
 class Optimizer : public OptimizerOp {
   using Kind = OptimizerSpec::Kind;
 
@@ -130,7 +138,7 @@ class Optimizer : public OptimizerOp {
   void run(int phase, const OptimizerArgs& args) override {
     double* sums = spec_.shards.empty() ? own_sums_.data() : args.sums;
     if (phase == 0) return sum_squares(args, sums);
-    if (phase == 1 && !decide(*args.state, sums)) return;
+    if (phase == 1 && !decide(args, sums)) return;
     if (!apply_) return;
     if (phase == 1 && spec_.kind == Kind::lamb) return advance_moments(args, sums);
     if (spec_.by_segment()) find_ratios(sums);
@@ -160,10 +168,11 @@ class Optimizer : public OptimizerOp {
     });
   }
 
-  bool decide(StepState& state, const double* sums) {
+  bool decide(const OptimizerArgs& args, const double* sums) {
+    StepState& state = *args.state;
     double sum = 0;
     for (std::int64_t i = 0; i < chunks_.all(); ++i) sum += sums[i];
-    const double norm = std::sqrt(sum) / double(state.loss_scale);
+    const double scale = double(state.loss_scale) / mean_factor(spec_, args), norm = std::sqrt(sum) / scale;
     ++state.attempted;
     state.grad_norm = float(norm);
     state.found_inf = state.force_inf != 0 || !std::isfinite(norm);
@@ -176,7 +185,7 @@ class Optimizer : public OptimizerOp {
       }
       return false;
     }
-    set_rates(state, norm);
+    set_rates(state, norm, scale);
     ++state.applied;
     ++state.clean_steps;
     if (state.scale_on && state.clean_steps >= state.scale_interval) {
@@ -187,11 +196,11 @@ class Optimizer : public OptimizerOp {
     return true;
   }
 
-  void set_rates(const StepState& state, double norm) {
+  void set_rates(const StepState& state, double norm, double scale) {
     const double clip = spec_.clip > 0 ? std::min(1.0, double(spec_.clip) / (norm + 1e-6)) : 1.0;
     const double t = double(state.applied + 1);
     Rates& r = rates_;
-    r.unscale = float(clip / double(state.loss_scale));
+    r.unscale = float(clip / scale);
     r.learning_rate = state.learning_rate;
     r.momentum = spec_.momentum;
     r.beta1 = spec_.beta1;

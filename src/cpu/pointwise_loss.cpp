@@ -119,9 +119,11 @@ class PointwiseLoss : public RowLossOp {
       scale(to, slope, factor, n);
       write_floats(diff, at, n, to);
     }
-    if (spec_.binary()) return result;
-    result.loss /= double(features_);
-    result.counted = 1;
+    if (!spec_.binary()) {
+      result.loss /= double(features_);
+      result.counted = 1;
+    }
+    result.weight = double(result.counted);
     return result;
   }
 

@@ -236,6 +236,7 @@ std::vector<Pass> optimizer_passes(const OptimizerSpec& s) {
     if (s.by_segment()) add("trust ratios", 0);
     add("update", (3 + 2 * moments) * values + weights + average);
   }
+  if (s.loss_positions > 0) add("weight of the loss", 2.0 * sizeof(double));
   if (s.stats_count > 0) add("running statistics", 3.0 * double(s.stats_count) * sizeof(float));
   return out;
 }

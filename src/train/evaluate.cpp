@@ -38,8 +38,10 @@ void Evaluator::forward(const Batch& batch) {
 
 // With run.reproducible = strict, after each micro-batch: moves the sums of the device, which shares the host's memory.
 void Evaluator::add_exactly() {
-  loss_.add(network_.device_state().loss_sum);
-  network_.device_state().loss_sum = 0;
+  StepState& state = network_.device_state();
+  loss_.add(state.loss_sum);
+  loss_weight_.add(state.loss_weight);
+  state.loss_sum = state.loss_weight = 0;
   if (task_of(s_.spec) != Task::regression) return;
   auto* sums = static_cast<double*>(network_.device_metrics());
   for (std::size_t k = 0; k < regression_sums_.size(); ++k) {
@@ -111,11 +113,11 @@ Evaluation Evaluator::run() {
     return share[index++];
   };
   network_.complete_weights();
-  loss_ = {};
+  loss_ = loss_weight_ = {};
   regression_sums_ = {};
   StepState& state = network_.host_state();
   const StepState before = state;
-  state.loss_sum = 0;
+  state.loss_sum = state.loss_weight = 0;
   state.top1 = state.top5 = state.counted = 0;
   state.row_weight = 0;
   network_.write_step(0);
@@ -136,9 +138,11 @@ Evaluation Evaluator::run() {
   network_.copy_state_to_host(0);
   const StepState sums = network_.read_state(0);
   state = before;
-  const std::array<double, 3> loss = s_.strict() ? loss_.parts : std::array{sums.loss_sum, 0.0, 0.0};
-  double totals[7] = {loss[0], double(sums.top1), double(sums.top5), double(sums.counted), double(unread), loss[1],
-                      loss[2]};
+  const std::array<double, 3> loss = s_.strict() ? loss_.parts : std::array{sums.loss_sum, 0.0, 0.0},
+                              weight = s_.strict() ? loss_weight_.parts : std::array{sums.loss_weight, 0.0, 0.0};
+  double totals[] = {loss[0],        double(sums.top1), double(sums.top5), double(sums.counted),
+                     double(unread), loss[1],           loss[2],           weight[0],
+                     weight[1],      weight[2]};
   s_.compute.collective->all_reduce_scalars(totals);
   Evaluation out;
   out.task = task_of(s_.spec);
@@ -147,7 +151,7 @@ Evaluation Evaluator::run() {
   out.rows = std::int64_t(totals[3]);
   out.unread = std::int64_t(totals[4]);
   require_read(s_, out.unread);
-  out.loss = (totals[0] + (totals[5] + totals[6])) / totals[3];
+  out.loss = (totals[0] + (totals[5] + totals[6])) / (totals[7] + (totals[8] + totals[9]));
   out.top1 = totals[1] / totals[3];
   out.top5 = out.task == Task::binary ? std::numeric_limits<double>::quiet_NaN() : totals[2] / totals[3];
   add_metrics(out);

@@ -32,7 +32,7 @@ class Evaluator {
   Network& network_;
   LoaderOptions options_;
   DeviceSlots slots_;
-  ExactDouble loss_;                            // with run.reproducible = strict
+  ExactDouble loss_, loss_weight_;              // with run.reproducible = strict
   std::array<ExactDouble, 4> regression_sums_;  // the same; of PointwiseLossSpec
   // By number of rows and device slot.
   std::map<std::pair<std::int64_t, const DeviceSlots::Slot*>, std::unique_ptr<CapturedStep>> captured_;

@@ -27,6 +27,7 @@ inline Values labels_for(const Shape& src) {
 
 inline void expect_state(const StepState& state, const reference::Loss& loss) {
   EXPECT_NEAR(state.loss_sum, loss.sum, 1e-6 * std::abs(loss.sum) + 1e-6);
+  EXPECT_NEAR(state.loss_weight, loss.weight, 1e-6 * loss.weight);
   EXPECT_EQ(state.top1, loss.top1);
   EXPECT_EQ(state.top5, loss.top5);
   EXPECT_EQ(state.counted, loss.counted);

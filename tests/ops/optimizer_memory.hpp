@@ -33,6 +33,7 @@ struct OptimizerMemory {
         stats(floats(random_values(s.stats_count, 4))),
         weights(std::size_t(s.count)) {
     state.learning_rate = 0.1f;
+    state.row_weight = 0.25f;
   }
   static std::size_t kept(const OptimizerSpec& s) {
     std::int64_t count = s.shards.empty() ? s.count : 0;
@@ -60,13 +61,14 @@ struct OptimizerMemory {
     return o;
   }
   OptimizerArgs args(double* sums = nullptr) const {
-    return {master.data(),  weights.data(), gradient.data(), moment1.data(), moment2.data(),
-            running.data(), stats.data(),   state_.data(),   average.data(), sums};
+    return {master.data(), weights.data(), gradient.data(), moment1.data(), moment2.data(),    running.data(),
+            stats.data(),  state_.data(),  average.data(),  sums,           loss_weight.data()};
   }
   // Runs work of the device on this memory.
   template <class Work>
   void run(const Work& work) const {
-    const auto all = std::tie(master, gradient, moment1, moment2, average, running, stats, weights, state_);
+    const auto all =
+        std::tie(master, gradient, moment1, moment2, average, running, stats, weights, state_, loss_weight);
     std::apply([](const auto&... v) { (v.to_device(), ...); }, all);
     work();
     device().synchronize();
@@ -84,6 +86,7 @@ struct OptimizerMemory {
   DeviceVector<float> master, gradient, moment1, moment2, average, running, stats;
   DeviceVector<std::uint16_t> weights;
   DeviceVector<StepState> state_{std::vector<StepState>(1)};
+  DeviceVector<double> loss_weight{std::vector<double>{10, 2, 0.5}};
   StepState& state = state_[0];
 };
 
@@ -109,6 +112,7 @@ inline const std::vector<OptimizerCase>& optimizer_cases() {
     c[7].spec.nesterov = true;
     c[9].spec.clip = 0.01f;
     c[3].spec.stats_count = 0;
+    for (const std::size_t weighted : {3, 4, 7}) c[weighted].spec.loss_positions = 6;
     for (const std::size_t averaged : {0, 3, 5, 6, 9}) c[averaged].spec.average = 0.125f;
     return c;
   }();

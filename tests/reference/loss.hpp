@@ -9,7 +9,7 @@
 namespace millrace::reference {
 
 struct Loss {
-  double sum = 0;
+  double sum = 0, weight = 0;
   std::uint64_t top1 = 0, top5 = 0, counted = 0;
   std::vector<double> diff;  // gradient of `factor` times the sum
   std::vector<double> metrics;
@@ -28,7 +28,7 @@ inline void add_dice(Loss& loss, const CrossEntropySpec& s, const std::vector<do
   const auto classes = std::size_t(s.classes()), positions = std::size_t(s.positions_of_row());
   for (std::size_t row = 0; row < std::size_t(s.src[0]); ++row) {
     std::vector<double> both(classes, 1e-5), all(classes, 1e-5);
-    double counted = 0, dice = 0;
+    double weights = 0, dice = 0;
     const auto each = [&](auto&& use) {
       for (std::size_t i = row * positions; i < (row + 1) * positions; ++i)
         if (labels[i] >= 0) use(i, std::size_t(labels[i]), softmax(x.data() + i * classes, classes));
@@ -36,10 +36,10 @@ inline void add_dice(Loss& loss, const CrossEntropySpec& s, const std::vector<do
     each([&](std::size_t, std::size_t label, const std::vector<double>& p) {
       for (std::size_t c = 0; c < classes; ++c) all[c] += p[c] + (c == label);
       both[label] += 2 * p[label];
-      ++counted;
+      weights += s.class_weights.empty() ? 1 : double(s.class_weights[label]);
     });
     for (std::size_t c = 0; c < classes; ++c) dice += (1 - both[c] / all[c]) / double(classes);
-    loss.sum += counted * double(s.dice) * dice;
+    loss.sum += weights * double(s.dice) * dice;
     each([&](std::size_t i, std::size_t label, const std::vector<double>& p) {
       std::vector<double> slope;
       double mean = 0;
@@ -48,7 +48,7 @@ inline void add_dice(Loss& loss, const CrossEntropySpec& s, const std::vector<do
         mean += p[c] * slope[c];
       }
       for (std::size_t c = 0; c < classes; ++c)
-        loss.diff[i * classes + c] += factor * counted * double(s.dice) * p[c] * (slope[c] - mean);
+        loss.diff[i * classes + c] += factor * weights * double(s.dice) * p[c] * (slope[c] - mean);
     });
   }
 }
@@ -83,6 +83,7 @@ inline Loss cross_entropy(const CrossEntropySpec& s, const std::vector<double>& 
     loss.top1 += before < 1;
     loss.top5 += before < 5;
     ++loss.counted;
+    loss.weight += weight(label);
     const auto predicted = std::size_t(std::max_element(row, row + classes) - row);
     if (!loss.metrics.empty()) loss.metrics[label * classes + predicted] += 1;
   }
@@ -132,6 +133,7 @@ inline Loss pointwise_loss(const PointwiseLossSpec& s, const std::vector<double>
     for (std::size_t k = 0; !s.binary() && k < 4; ++k) loss.metrics[k] += sums[k];
   }
   if (!s.binary()) loss.counted = std::uint64_t(s.src[0]);
+  loss.weight = double(loss.counted);
   return loss;
 }
 

@@ -85,10 +85,13 @@ class SegmentStep {
 };
 
 inline void optimizer_step(const OptimizerSpec& s, const StepState& step, OptimizerState& o,
-                           const std::vector<double>& gradient, const std::vector<double>& stats) {
+                           const std::vector<double>& gradient, const std::vector<double>& stats,
+                           double loss_weight = 12.5) {
   double squares = 0;
   for (const double g : gradient) squares += g * g;
-  o.grad_norm = std::sqrt(squares) / o.loss_scale;
+  const double mean = s.loss_positions > 0 ? double(s.loss_positions) / double(step.row_weight) / loss_weight : 1;
+  const double unscale = mean / o.loss_scale;
+  o.grad_norm = std::sqrt(squares) * unscale;
   ++o.attempted;
   o.found_inf = !std::isfinite(squares);
   if (o.found_inf) {
@@ -101,7 +104,7 @@ inline void optimizer_step(const OptimizerSpec& s, const StepState& step, Optimi
   for (const auto& segment : s.segments) {
     std::vector<double> unscaled;
     for (std::int64_t i = segment.begin; i < segment.begin + segment.count; ++i)
-      unscaled.push_back(gradient[std::size_t(i)] / o.loss_scale * clip);
+      unscaled.push_back(gradient[std::size_t(i)] * unscale * clip);
     const double rate = double(step.learning_rate) * double(segment.lr_factor);
     SegmentStep(s, rate, o, unscaled).run(std::size_t(segment.begin), segment.weight_decay);
     if (s.average > 0)

@@ -151,8 +151,9 @@ class Device {
   // Copies and fill_zero() are enqueued and return at once. `host` is pinned, or stays alive until synchronize().
   virtual void copy_to_device(Stream, void* device, const void* host, std::size_t bytes) = 0;
   virtual void copy_to_host(Stream, void* host, const void* device, std::size_t bytes) = 0;
-  // A copy of some bytes, a multiple of 4, between device memory and pinned memory. It does not wait for larger copies:
-  // a GPU's copy engine serves one copy after the other, so that a step could wait for a batch or a checkpoint.
+  // A copy of some bytes, a multiple of 4, within or between device memory and pinned memory. It does not wait for
+  // larger copies: a GPU's copy engine serves one copy after the other, so that a step could wait for a batch or a
+  // checkpoint.
   virtual void copy_small(Stream s, void* to, const void* from, std::size_t bytes) {
     copy_to_device(s, to, from, bytes);
   }

@@ -19,7 +19,7 @@ struct StepState {
   std::uint32_t force_inf = 0;  // for tests: handle this step as if its gradients had overflowed
   // Sums over the rows of this rank in the step. The host writes zeros; the loss of every micro-batch adds to them.
   std::uint64_t top1 = 0, top5 = 0, counted = 0;
-  double loss_sum = 0;
+  double loss_sum = 0, loss_weight = 0;  // the mean loss is loss_sum / loss_weight
 
   // Second part, updated by the optimizer. The dynamic loss scale multiplies the gradient of the loss; it is 1 if the
   // precision needs none.

@@ -1,8 +1,9 @@
 // Losses, the last operation of a network. In Mode::train, forward() computes the loss and writes diff_src[0] in the
 // same pass; backward() does nothing. The gradient is that of loss_scale * row_weight * (sum over rows). So the plain
 // sum of the gradients over micro-batches and ranks is the gradient of the mean over the global batch, times the loss
-// scale. The results are added to loss_sum, top1, top5 and counted of the StepState. The order of these sums depends
-// only on the shape, so they are bitwise reproducible.
+// scale. The results are added to loss_sum, loss_weight, top1, top5 and counted of the StepState; loss_weight counts as
+// `counted` does unless something else is said. The order of these sums depends only on the shape, so they are bitwise
+// reproducible.
 //
 // In Mode::infer, if OpArgs::metrics is set, forward() also adds to the values there, from which an evaluation computes
 // its metrics. metric_count() is their number, 8 bytes each; 0: there are none.
@@ -17,8 +18,10 @@ namespace millrace {
 // (N, ...) int32 in [0, classes). A position weighs row_weight / (positions of a row). Positions with a negative label
 // are ignored; loss_sum, top1, top5 and counted count positions. Label smoothing s mixes the one-hot target with the
 // uniform distribution, as in PyTorch: (1 - s) * onehot + s / classes. class_weights, as PyTorch's `weight`, multiply
-// the term of each class in this sum. The sum over positions is not divided by their weights.
-// `dice` times the Dice loss of its row is added to the loss of each position that has a label. The Dice loss is 1
+// the term of each class in this sum; loss_weight is then the sum of the weights of the labels. The gradient is not
+// divided by it: see OptimizerSpec::loss_positions.
+// `dice` times the Dice loss of its row, and times the weight of its label, is added to the loss of each position that
+// has a label. The Dice loss is 1
 // minus the mean, over all classes, of (2 * sum(p * t) + 1e-5) / (sum(p) + sum(t) + 1e-5). The sums are over the
 // positions of the row that have a label; p: probability of the class; t: 1 if the label is the class, otherwise 0.
 // metrics: (classes, classes) uint64. The value at [label][class with the largest logit] counts positions.

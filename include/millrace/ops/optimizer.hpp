@@ -50,9 +50,13 @@ struct OptimizerSpec {
   bool nesterov = false;
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // adamw: decoupled decay, bias correction with t = applied + 1
   float trust_coefficient = 0.001f;                     // lars
-  float average = 0;            // > 0: after each applied step, average <- average + this fraction * (master - average)
-  float clip = 0;               // > 0: the unscaled gradient is multiplied by min(1, clip / (norm + 1e-6))
-  float stats_momentum = 0.1f;  // running <- (1 - m) * running + m * stats
+  float average = 0;  // > 0: after each applied step, average <- average + this fraction * (master - average)
+  // > 0: the gradient is that of row_weight / loss_positions times the sum of the losses; the step uses that of the sum
+  // divided by loss_weight. This is the mean over the labels that count, by their weights. loss_positions: labels of a
+  // row.
+  std::int64_t loss_positions = 0;
+  float clip = 0;                   // > 0: the unscaled gradient is multiplied by min(1, clip / (norm + 1e-6))
+  float stats_momentum = 0.1f;      // running <- (1 - m) * running + m * stats
   DType weight_dtype = DType::f32;  // type of `weights`; f32: weights is null, and the master weights are used
 
   bool by_segment() const { return kind == Kind::lars || kind == Kind::lamb; }
@@ -70,6 +74,8 @@ struct OptimizerArgs {
   StepState* state = nullptr;
   float* average = nullptr;  // with spec.average; has the elements that the moments have
   double* sums = nullptr;    // square_sum_count(spec) values if the spec has shards; null otherwise
+  // With spec.loss_positions: three parts whose sum is that of StepState::loss_weight over all ranks.
+  const double* loss_weight = nullptr;
 };
 
 // A step consists of phases() calls of run(), in order; each only enqueues work. With shards, a phase writes to

@@ -11,7 +11,7 @@
 namespace millrace::cpu {
 
 struct RowLoss {
-  double loss = 0;
+  double loss = 0, weight = 0;
   std::uint32_t counted = 0, top1 = 0, top5 = 0;
   static std::size_t bytes(std::int64_t rows) { return std::size_t(rows) * sizeof(RowLoss); }
 };
@@ -19,6 +19,7 @@ struct RowLoss {
 inline void add_row_losses(StepState& state, const RowLoss* rows, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     state.loss_sum += rows[i].loss;
+    state.loss_weight += rows[i].weight;
     state.counted += rows[i].counted;
     state.top1 += rows[i].top1;
     state.top5 += rows[i].top5;

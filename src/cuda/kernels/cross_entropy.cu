@@ -105,7 +105,7 @@ class CrossEntropy : public Op {
     const auto* const labels = args.src[1].as<std::int32_t>();
     launch(context_, images * shape.parts, dice_threads, dice_threads * (sizeof(DiceSums) + sizeof(Softmax)),
            SumDice<T>{x, labels, sums, shape});
-    launch(context_, images, dice_threads, 0, CombineDice{sums, losses, slopes, shape});
+    launch(context_, images, dice_threads, 0, CombineDice{sums, losses, slopes, weights_.as<float>(), shape});
     if (spec_.mode == Mode::train && args.diff_src[0])
       launch(context_, images * shape.parts, dice_threads, 0,
              AddDiceGradient<T>{x, labels, args.diff_src[0].as<T>(), slopes, args.state, shape});

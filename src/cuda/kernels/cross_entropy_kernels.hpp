@@ -123,6 +123,7 @@ struct CrossEntropyRow {
       result.loss = target.sum * log(sum) - target.own * (double(own) - double(maximum));
       if (smoothing > 0) result.loss -= target.uniform * (total - double(maximum) * args.sum_of_weights);
       result.counted = 1;
+      result.weight = args.weight_of(label);
       result.top1 = rank < 1 && own == own;
       result.top5 = rank < 5 && own == own;
       args.losses[row] = result;
@@ -186,6 +187,7 @@ struct CrossEntropyRow {
     if (label >= 0) {
       result.loss = std::numeric_limits<double>::quiet_NaN();
       result.counted = 1;
+      result.weight = 1;
     }
     args.losses[row] = result;
   }
@@ -208,11 +210,12 @@ struct CrossEntropyOfFewClasses {
     block.sync();
     const std::int64_t begin = block.index() * few_classes_part,
                        end = begin + few_classes_part < positions ? begin + few_classes_part : positions;
-    double loss = 0;
+    double loss = 0, weight = 0;
     int counted = 0, top1 = 0, top5 = 0;
     for (std::int64_t p = begin + block.thread(); p < end; p += block.threads()) {
       const RowLoss one = position(p, counts);
       loss += one.loss;
+      weight += one.weight;
       counted += int(one.counted);
       top1 += one.top1;
       top5 += one.top5;
@@ -223,6 +226,7 @@ struct CrossEntropyOfFewClasses {
         if (counts[i] > 0) atomic_add(args.confusion + i, counts[i]);
     RowLoss result;
     result.loss = block.sum(loss);
+    result.weight = block.sum(weight);
     result.counted = std::uint32_t(block.sum(counted));
     result.top1 = std::uint16_t(block.sum(top1));
     result.top5 = std::uint16_t(block.sum(top5));
@@ -237,6 +241,7 @@ struct CrossEntropyOfFewClasses {
     RowLoss result;
     if (label >= 0) result.loss = std::numeric_limits<double>::quiet_NaN();
     result.counted = label >= 0;
+    result.weight = result.counted;
     return result;
   }
 
@@ -265,6 +270,7 @@ struct CrossEntropyOfFewClasses {
     result.loss = target.sum * log(sum) - target.own * (double(own) - double(maximum));
     if (args.smoothing > 0) result.loss -= target.uniform * total;
     result.counted = 1;
+    result.weight = args.weight_of(label);
     result.top1 = rank < 1 && own == own;
     result.top5 = rank < 5 && own == own;
     if (args.diff) write_gradient(p, label, maximum, sum, target);

@@ -20,7 +20,7 @@ struct DiceSums {  // of one class
 struct DiceShape {
   std::int64_t positions;  // of a row
   int classes, parts;      // parts of a row
-  float weight;            // CrossEntropySpec::dice
+  float dice;              // CrossEntropySpec::dice
   static DiceShape of(const CrossEntropySpec& s) {
     const std::int64_t positions = s.positions_of_row();
     return {positions, int(s.classes()), int((positions + dice_part - 1) / dice_part), s.dice};
@@ -107,6 +107,7 @@ struct CombineDice {
   const DiceSums* parts;
   RowLoss* rows;
   float* slopes;
+  const float* weights;  // by class; null: all are 1
   DiceShape shape;
 
   template <class Block>
@@ -121,16 +122,17 @@ struct CombineDice {
     }
     constexpr double smoothing = double(CrossEntropySpec::dice_smoothing);
     const double top = 2 * sum.both + smoothing, bottom = sum.probability + sum.labels + smoothing;
-    const double loss = block.sum(c < classes ? 1 - top / bottom : 0.0) / classes, counted = block.sum(sum.labels);
+    const double loss = block.sum(c < classes ? 1 - top / bottom : 0.0) / classes;
+    const double weight = block.sum(c < classes && weights ? sum.labels * double(weights[c]) : sum.labels);
     float* const slope = slopes + block.index() * shape.slopes();
     if (c < classes) {
       slope[2 * c] = float(2 / (bottom * classes));
       slope[2 * c + 1] = float(top / (bottom * bottom * classes));
     }
     if (c > 0) return;
-    slope[2 * classes] = float(double(shape.weight) * counted / double(shape.positions));
+    slope[2 * classes] = float(double(shape.dice) * weight / double(shape.positions));
     RowLoss result;
-    result.loss = double(shape.weight) * counted * loss;
+    result.loss = double(shape.dice) * weight * loss;
     rows[block.index()] = result;
   }
 };

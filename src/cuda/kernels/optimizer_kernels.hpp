@@ -62,6 +62,8 @@ struct PrepareStep {
   std::int64_t count;
   StepState* state;
   StepScalars* step_scalars;
+  const double* loss_weight;  // OptimizerArgs::loss_weight
+  double loss_positions;      // OptimizerSpec::loss_positions
   float clip, beta1, beta2;
 
   template <class Block>
@@ -69,11 +71,16 @@ struct PrepareStep {
     double sum = 0;
     for (std::int64_t i = block.thread(); i < count; i += block.threads()) sum += sums[i];
     sum = block.sum(sum);
-    if (block.thread() == 0) decide(*state, sqrt(sum) / double(state->loss_scale));
+    if (block.thread() == 0) decide(*state, sqrt(sum), double(state->loss_scale) / mean_factor());
   }
 
  private:
-  MR_DEVICE_INLINE void decide(StepState& s, double norm) const {
+  MR_DEVICE_INLINE double mean_factor() const {
+    const double weight = loss_positions > 0 ? loss_weight[0] + (loss_weight[1] + loss_weight[2]) : 0;
+    return weight > 0 ? loss_positions * rint(1 / double(state->row_weight)) / weight : 1;
+  }
+  MR_DEVICE_INLINE void decide(StepState& s, double scaled_norm, double scale) const {
+    const double norm = scaled_norm / scale;
     ++s.attempted;
     s.grad_norm = float(norm);
     const bool finite = norm <= std::numeric_limits<double>::max();  // false for a NaN too
@@ -90,7 +97,7 @@ struct PrepareStep {
     }
     const double factor = double(clip) / (norm + 1e-6), t = double(s.applied + 1);
     const double inverse_bias_correction1 = 1 / (1 - pow(double(beta1), t));
-    step_scalars->unscale = float((clip > 0 && factor < 1 ? factor : 1.0) / double(s.loss_scale));
+    step_scalars->unscale = float((clip > 0 && factor < 1 ? factor : 1.0) / scale);
     step_scalars->learning_rate = s.learning_rate;
     step_scalars->inverse_bias_correction1 = float(inverse_bias_correction1);
     step_scalars->step_size = float(double(s.learning_rate) * inverse_bias_correction1);

@@ -97,6 +97,7 @@ struct LossPart {
     RowLoss result;
     result.loss = binary ? sum : sum / double(features);
     result.counted = std::uint32_t(binary ? counted : part == 0);
+    result.weight = result.counted;
     result.top1 = std::uint16_t(right);
     losses[block.index()] = result;
     if (sums) sums[block.index()] = own;

@@ -9,8 +9,8 @@
 namespace millrace::cuda {
 
 struct RowLoss {
-  double loss = 0;
-  std::uint32_t counted = 0;         // what counts in the means: 1 for a row that has a label
+  double loss = 0, weight = 0;
+  std::uint32_t counted = 0;         // what counts in the accuracy: 1 for a row that has a label
   std::uint16_t top1 = 0, top5 = 0;  // of them: the label is the best class, or among the best five
 };
 
@@ -21,21 +21,24 @@ struct AddRowLosses {
 
   template <class Block>
   MR_DEVICE_INLINE void operator()(Block& block) const {
-    double loss = 0;
+    double loss = 0, weight = 0;
     std::uint32_t counted = 0, top1 = 0, top5 = 0;
     for (std::int64_t i = block.thread(); i < count; i += block.threads()) {
       const RowLoss row = rows[i];
       loss += row.loss;
+      weight += row.weight;
       counted += row.counted;
       top1 += row.top1;
       top5 += row.top5;
     }
     loss = block.sum(loss);
+    weight = block.sum(weight);
     counted = block.sum(counted);
     top1 = block.sum(top1);
     top5 = block.sum(top5);
     if (block.thread() != 0) return;
     state->loss_sum += loss;
+    state->loss_weight += weight;
     state->counted += counted;
     state->top1 += top1;
     state->top5 += top5;

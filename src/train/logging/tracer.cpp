@@ -21,7 +21,10 @@ std::string all_reduce_name(const CommSpan& span) {
   if (tag >= 0)
     return fmt::format("bucket {}{}", tag,
                        span.op == CollectiveOp::all_reduce ? std::string() : fmt::format(", {}", name_of(span.op)));
-  return tag == stats_tag ? "statistics" : tag == squares_tag ? "norm" : "other";
+  return tag == stats_tag         ? "statistics"
+         : tag == squares_tag     ? "norm"
+         : tag == loss_weight_tag ? "weight of the loss"
+                                  : "other";
 }
 
 }  // namespace

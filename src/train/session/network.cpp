@@ -23,6 +23,8 @@ std::vector<CompiledGraph> compile_all(Backend& backend, const NetworkSpec& spec
   return out;
 }
 
+constexpr std::size_t loss_weight_bytes = 3 * sizeof(double);
+
 // Elements of the master weights that a rank stores.
 std::size_t master_count(const NetworkPlan& plan) {
   const std::int64_t count = plan.layout.count, whole = plan.buckets.whole(count);
@@ -38,6 +40,7 @@ NetworkMemory memory_of(const NetworkSpec& spec, const NetworkPlan& plan) {
   out.parameters = master_count(plan) * sizeof(float) + bytes_of_16bit(spec.compute) + stats;
   if (training) {
     out.gradients = count * sizeof(float) + bytes_of_16bit(spec.grad_dtype) + stats;
+    if (plan.optimizer.loss_positions > 0) out.gradients += loss_weight_bytes;
     if (plan.buckets.sharded()) out.gradients += std::size_t(square_sum_count(plan.optimizer)) * sizeof(double);
     out.moments = count / std::size_t(plan.buckets.ranks) * sizeof(float) * std::size_t(spec.optimizer.moment_count());
     if (spec.optimizer.average > 0) out.moments += WeightAverage::bytes(plan.buckets, plan.layout.count);
@@ -79,6 +82,7 @@ OptimizerSpec complete_optimizer(const NetworkSpec& spec, const Graph& graph, co
   out.shards = buckets.shards(layout.count);
   out.whole_master = buckets.whole(layout.count);
   out.weight_dtype = spec.compute;
+  if (spec.weighted_loss) out.loss_positions = graph.values[Graph::y].shape.row_count();
   return out;
 }
 
@@ -169,6 +173,7 @@ void Network::prepare_training(const NetworkSpec& spec, const NetworkPlan& plan)
   const auto count = std::size_t(plan.optimizer.count);
   gradient = collective.allocate(count * sizeof(float));
   stats = collective.allocate(std::max(min_buffer_bytes, std::size_t(layout_.stats_count) * sizeof(float)));
+  if (plan.optimizer.loss_positions > 0) loss_weight = collective.allocate(loss_weight_bytes);
   if (spec.grad_dtype != DType::f32) grad_16bit = collective.allocate(count * size_of(spec.grad_dtype));
   optimizer_ = compute_.backend->make_optimizer(plan.optimizer);
   std::size_t moment_elements = count;
@@ -191,7 +196,8 @@ void Network::prepare_training(const NetworkSpec& spec, const NetworkPlan& plan)
                      .stats = static_cast<float*>(stats.data),
                      .state = state_.as<StepState>(),
                      .average = average(),
-                     .sums = static_cast<double*>(squares_.data)};
+                     .sums = static_cast<double*>(squares_.data),
+                     .loss_weight = static_cast<const double*>(loss_weight.data)};
 }
 
 ProgramMemory Network::program_memory() const {
@@ -272,6 +278,11 @@ void Network::restart_averages() {
 
 void Network::clear_statistics() {
   if (stats.data) compute_.device->fill_zero(Stream::compute, stats.data, std::size_t(layout_.stats_count) * 4);
+}
+
+void Network::copy_loss_weight() {
+  const char* from = static_cast<const char*>(state_.data()) + offsetof(StepState, loss_weight);
+  compute_.device->copy_small(Stream::compute, loss_weight.data, from, sizeof(double));
 }
 
 void Network::weights_changed() {

@@ -107,6 +107,12 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
   return m;
 }
 
+// Labels of a signed type may be negative, which means that they do not count.
+bool some_labels_may_not_count(const ShardIndex& data) {
+  if (!data.y.labels || data.synthetic() || data.view.sample == SampleKind::tokens) return false;
+  return data.y.ignore_label >= 0 || (data.y.dtype != DType::u8 && data.y.dtype != DType::u16);
+}
+
 OptimizerSpec::Kind optimizer_kind(OptimizerName name) {
   switch (name) {
     case OptimizerName::sgd:
@@ -153,6 +159,7 @@ NetworkSpec network_spec(const World& world, const RunConfig& c, bool training, 
     for (const std::string& group : c.optim.group) spec.groups.push_back(ParameterGroup::parse(group));
   spec.grad_dtype = world.size() == 1 ? DType::f32 : c.comm.grad_dtype;
   spec.seed = c.run.seed;
+  spec.weighted_loss = !spec.model.class_weights.empty() || some_labels_may_not_count(data);
   spec.buckets.elements = std::int64_t(c.comm.bucket_size / sizeof(float));
   if (training && c.optim.zero) {
     spec.buckets.ranks = world.size();

@@ -29,7 +29,7 @@ void StepRunner::write_step_state(int parity, const EnqueuedStep& step) {
   state.epoch = std::uint64_t(step.epoch);
   state.rng_step = state.attempted = std::uint64_t(step.number - 1);
   state.force_inf = double(step.number) == s_.config.test.force_overflow_at;
-  state.loss_sum = 0;
+  state.loss_sum = state.loss_weight = 0;
   state.top1 = state.top5 = state.counted = 0;
   network_.write_step(parity);
 }

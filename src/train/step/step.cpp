@@ -42,8 +42,9 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
   group_.work.reserve(std::size_t(capture_partition_.largest()));
   if (!s.strict()) return;
   const ParameterLayout& layout = network.layout();
-  exact_ = std::make_unique<ExactSums>(ExactSum(*s.compute.collective, layout.count),
-                                       ExactSum(*s.compute.collective, layout.stats_count), ExactDouble{});
+  exact_ =
+      std::make_unique<ExactSums>(ExactSum(*s.compute.collective, layout.count),
+                                  ExactSum(*s.compute.collective, layout.stats_count), ExactDouble{}, ExactDouble{});
   if (const std::int64_t all = s.batching.train_order->micro_batches(0); all > max_exact_terms)
     fail(Exit::config,
          "run.reproducible: strict sums at most {} micro-batches of a step, but there are {}. raise "
@@ -130,7 +131,7 @@ void StepRunner::run(const Group& g) {
   if (g.begins_step() && exact_) {
     exact_->gradient.clear();
     exact_->statistics.clear();
-    exact_->loss = {};
+    exact_->loss = exact_->loss_weight = {};
   }
   if (g.ends_step()) reducer_.begin_step(timer_.reducer_milestones(g.parity));
   if (g.count == 0) run_without_rows(g);
@@ -165,7 +166,10 @@ void StepRunner::forward_backward(const Group& g, int k) {
   if (all_gather) all_gather->finish();
   if (simulated) simulated->forward();
   timer_.record(g.parity, k, forward_done);
-  if (last && !exact_) all_reduce_statistics();
+  if (last && !exact_) {
+    all_reduce_statistics();
+    all_reduce_loss_weight();
+  }
   work.program->backward(overwrites, gradient_hook);
   if (exact_) add_exactly();
   work.batch.record_consumed();  // on the compute stream: the copy stream may now refill the slot
@@ -182,6 +186,7 @@ void StepRunner::run_without_rows(const Group& g) {
   if (exact_) return;
   network_.clear_statistics();
   all_reduce_statistics();
+  all_reduce_loss_weight();
   reducer_.contribute_zeros();
 }
 
@@ -191,15 +196,28 @@ void StepRunner::all_reduce_statistics() {
     s_.compute.collective->all_reduce_async(network_.stats, 0, count, DType::f32, stats_tag);
 }
 
+void StepRunner::all_reduce_loss_weight() {
+  if (!network_.loss_weight.data) return;
+  const auto& parts = exact_ ? exact_->loss_weight.parts : std::array<double, 3>{};
+  if (exact_)
+    std::copy(parts.begin(), parts.end(), static_cast<double*>(network_.loss_weight.data));
+  else
+    network_.copy_loss_weight();
+  if (s_.world.size() > 1)
+    s_.compute.collective->all_reduce_async(network_.loss_weight, 0, parts.size(), DType::f64, loss_weight_tag);
+}
+
 void StepRunner::add_exactly() {
   StepState& state = network_.device_state();
   exact_->gradient.add(static_cast<const float*>(network_.gradient.data));
   exact_->statistics.add(static_cast<const float*>(network_.stats.data));
   exact_->loss.add(state.loss_sum);
-  state.loss_sum = 0;
+  exact_->loss_weight.add(state.loss_weight);
+  state.loss_sum = state.loss_weight = 0;
 }
 
 void StepRunner::reduce_exactly() {
+  all_reduce_loss_weight();
   if (s_.world.size() > 1) {
     exact_->gradient.all_reduce_async(exact_tag);
     exact_->statistics.all_reduce_async(stats_tag);
@@ -247,7 +265,8 @@ StepResult StepRunner::collect(std::int64_t step, const StepFlags& flags) {
 
 StepResult StepRunner::agree(const StepState& state, const EnqueuedStep& enqueued, const StepFlags& flags) {
   // With exact_ the loss is in three parts, which have the same sum in any order.
-  const std::array<double, 3> loss = exact_ ? exact_->loss.parts : std::array{state.loss_sum, 0.0, 0.0};
+  const std::array<double, 3> loss = exact_ ? exact_->loss.parts : std::array{state.loss_sum, 0.0, 0.0},
+                              weight = exact_ ? exact_->loss_weight.parts : std::array{state.loss_weight, 0.0, 0.0};
   const std::array own{loss[0],
                        double(state.counted),
                        double(flags.stop),
@@ -255,7 +274,10 @@ StepResult StepRunner::agree(const StepState& state, const EnqueuedStep& enqueue
                        double(flags.saving),
                        double(enqueued.unread),
                        loss[1],
-                       loss[2]};
+                       loss[2],
+                       weight[0],
+                       weight[1],
+                       weight[2]};
   const auto norm = equal_bits_contribution(state.found_inf ? ~0u : std::bit_cast<std::uint32_t>(state.grad_norm));
   std::array<double, own.size() + equal_bits_terms> sums;
   std::copy(norm.begin(), norm.end(), std::copy(own.begin(), own.end(), sums.begin()));
@@ -276,7 +298,7 @@ StepResult StepRunner::agree(const StepState& state, const EnqueuedStep& enqueue
   m.step = enqueued.number;
   m.epoch = enqueued.epoch;
   m.samples = enqueued.samples;
-  m.loss = (sums[0] + (sums[6] + sums[7])) / sums[1];
+  m.loss = (sums[0] + (sums[6] + sums[7])) / (sums[8] + (sums[9] + sums[10]));
   m.unread_samples = std::int64_t(sums[5]);
   m.lr = enqueued.learning_rate;
   m.grad_norm = state.grad_norm;

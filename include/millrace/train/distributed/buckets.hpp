@@ -11,7 +11,7 @@
 namespace millrace {
 
 // Tags of the collective operations that are not for a bucket. The tag of a bucket is its number, from 0.
-constexpr int stats_tag = -1, squares_tag = -2, exact_tag = -3;
+constexpr int stats_tag = -1, squares_tag = -2, exact_tag = -3, loss_weight_tag = -4;
 
 struct Bucket {
   std::int64_t begin = 0, end = 0;  // elements

@@ -31,6 +31,8 @@ struct NetworkSpec {
   DType grad_dtype = DType::f32;
   BucketSpec buckets;  // sharded: the state of the optimizer is sharded over the ranks too. plan_network() completes it
   std::uint64_t seed = 1;
+  // Labels may be ignored, or have weights: the gradient is divided by the weight of the labels that count.
+  bool weighted_loss = false;
 };
 
 // The graph of a micro-batch of this many rows, before any rewrite.
@@ -116,12 +118,15 @@ class Network {
   void mark_weights_updated() { ++version_; }
   // Sets this rank's contribution to the batch statistics to zero: for a rank without rows.
   void clear_statistics();
+  // Enqueues a copy of the state's loss_weight to the region of this name, for the all-reduce.
+  void copy_loss_weight();
   // Call it after the master weights that this rank stores were written from outside: updates the 16-bit weights. They
   // are complete after the next all-gather.
   void weights_changed();
 
   // Flat buffers, for the reducer and checkpoints.
   SharedRegion gradient, grad_16bit, stats;
+  SharedRegion loss_weight;  // three doubles, for OptimizerArgs::loss_weight; without memory unless spec.weighted_loss
   // The first whole_master() elements, then only this rank's shards behind them, one after the other.
   float* master() const { return master_data_; }
   std::int64_t whole_master() const { return buckets_.whole(layout_.count); }

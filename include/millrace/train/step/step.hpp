@@ -94,6 +94,7 @@ class StepRunner {
   void forward_backward(const Group&, int micro_batch);
   void run_without_rows(const Group&);
   void all_reduce_statistics();
+  void all_reduce_loss_weight();
   void add_exactly();     // the results of a micro-batch
   void reduce_exactly();  // the results of the step
   void damage_gradient(const EnqueuedStep&);
@@ -112,7 +113,7 @@ class StepRunner {
   // Only with run.reproducible = strict. Each micro-batch then overwrites gradient, statistics and loss.
   struct ExactSums {
     ExactSum gradient, statistics;
-    ExactDouble loss;
+    ExactDouble loss, loss_weight;
   };
   std::unique_ptr<ExactSums> exact_;
   std::array<EnqueuedStep, 2> enqueued_;  // by parity

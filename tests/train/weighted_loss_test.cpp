@@ -1,0 +1,80 @@
+// Losses and gradients where labels have weights, or do not count.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <tuple>
+
+#include "train/linear_run.hpp"
+
+namespace millrace {
+namespace weighted_loss_test {
+
+using test::LinearRun, test::labels_of;
+
+struct WeightedLoss {
+  double loss = 0;
+  std::array<double, 3> bias_gradient{};
+};
+// Of all samples, for three classes, by the weights in the checkpoint.
+WeightedLoss weighted_cross_entropy(const LinearRun& run) {
+  WeightedLoss out;
+  double total = 0;
+  const auto logits = run.predictions();
+  for (std::size_t r = 0; r < logits.size(); ++r) {
+    if (run.y[r] < 0) continue;
+    double sum = 0;
+    for (const double z : logits[r]) sum += std::exp(z);
+    const auto label = std::size_t(run.y[r]);
+    const auto& weights = run.config.model.class_weights;
+    const double weight = weights.empty() ? 1 : weights[label];
+    out.loss += weight * (std::log(sum) - logits[r][label]);
+    for (std::size_t c = 0; c < 3; ++c) out.bias_gradient[c] += weight * (std::exp(logits[r][c]) / sum - (c == label));
+    total += weight;
+  }
+  out.loss /= total;
+  for (double& g : out.bias_gradient) g /= total;
+  return out;
+}
+
+TEST(WeightedLoss, TheLossOfASampleHasTheWeightOfItsClass) {
+  for (const bool strict : {false, true}) {
+    LinearRun run(DType::i32, labels_of(3), Loss::cross_entropy);
+    run.config.model.class_weights = {0.5, 2, 6};
+    if (strict) run.config.run.reproducible = Reproducible::strict;
+    run.train(2);
+    EXPECT_NEAR(run.summary().at("valid_loss"), weighted_cross_entropy(run).loss, 1e-6);
+  }
+}
+
+// The gradient is that of the mean over the labels that count, although micro-batches and ranks have different numbers
+// of them. It is found from two runs of one step, because their weights begin alike.
+TEST(WeightedLoss, TheGradientIsDividedByTheWeightOfTheLabelsThatCount) {
+  for (const std::vector<double>& weights : {std::vector<double>(), std::vector{0.5, 2.0, 6.0}})
+    for (const auto& [ranks, strict, zero] :
+         {std::tuple(1, false, false), {3, false, false}, {3, true, false}, {2, false, true}}) {
+      LinearRun run(DType::i32, labels_of(3), Loss::cross_entropy);
+      run.config.model.class_weights = weights;
+      run.config.train.global_batch = LinearRun::rows;
+      run.config.train.micro_batch = 5;
+      run.config.optim.schedule = LrSchedule::constant;
+      run.config.optim.momentum = 0;
+      run.config.optim.weight_decay = 0;
+      run.config.optim.zero = zero;
+      if (strict) run.config.run.reproducible = Reproducible::strict;
+      std::array<std::vector<float>, 2> biases;
+      for (const std::size_t twice : {1u, 0u}) {
+        run.config.optim.lr = twice ? 2e-3 : 1e-3;
+        run.train(ranks);
+        biases[twice] = test::tensors_of(run.path / "run").at("/parameters/linear1.bias");
+      }
+      const WeightedLoss expected = weighted_cross_entropy(run);  // of weights that differ a little from the first ones
+      EXPECT_NEAR(test::metrics_of(run.path / "run").at(0).at("loss"), expected.loss, 2e-3);
+      for (std::size_t c = 0; c < 3; ++c)
+        EXPECT_NEAR((biases[0][c] - biases[1][c]) / 1e-3f, expected.bias_gradient[c], 2e-3)
+            << "class " << c << ", ranks " << ranks << ", strict " << strict << ", zero " << zero;
+    }
+}
+
+}  // namespace weighted_loss_test
+}  // namespace millrace
