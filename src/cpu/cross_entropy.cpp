@@ -87,17 +87,11 @@ class CrossEntropy : public RowLossOp {
     const Tensor &logits = args.src[0], &diff = args.diff_src[0];
     const std::int64_t base = row * classes_, label = args.src[1].as<std::int32_t>()[row];
     const bool want_diff = spec_.mode == Mode::train && diff;
-    RowLoss result;
-    // A label that is not below the number of classes is an error in the data. It makes the loss NaN.
     if (label < 0 || label >= classes_) {
       if (want_diff) std::fill(element(diff, base), element(diff, base + classes_), std::byte{0});
-      if (label >= 0) {
-        result.loss = std::numeric_limits<double>::quiet_NaN();
-        result.counted = 1;
-        result.weight = 1;
-      }
-      return result;
+      return label < 0 ? RowLoss{} : no_such_class();
     }
+    RowLoss result;
     const float own = *read_floats(logits, base + label, 1, other);
     float most = -infinity;
     std::int64_t rank = 0;
@@ -144,6 +138,14 @@ class CrossEntropy : public RowLossOp {
     return result;
   }
 
+  // A label that is not below the number of classes is an error in the data. It makes the loss NaN.
+  static RowLoss no_such_class() {
+    RowLoss result;
+    result.loss = std::numeric_limits<double>::quiet_NaN();
+    result.weight = 1;
+    result.counted = 1;
+    return result;
+  }
   double weight_of(std::int64_t c) const {
     return spec_.class_weights.empty() ? 1 : double(spec_.class_weights[std::size_t(c)]);
   }

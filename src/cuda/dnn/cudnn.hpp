@@ -14,7 +14,7 @@ struct Options {
   PlanRules rules;
   std::size_t candidates =
       8;  // timed for each graph; more sometimes find a faster plan, but take longer in the first run
-  PlanSelectorOptions choices;
+  PlanSelectorOptions choices = {};
   double copy_bytes_per_second = 0;  // copy_bytes_per_second(); 0: not known
   int compute_capability = 90;       // of the device; 90 for 9.0
 };
