@@ -25,7 +25,7 @@ for room in $rooms; do
   if [ -e "tests/$room/CMakeLists.txt" ]; then targets="$targets test_$room"; fi
 done
 set -x
-cmake -S . -B $build -DMILLRACE_SANITIZE=$kind -DMILLRACE_TEST_TIMEOUT=120
+cmake -S . -B $build -DMILLRACE_SANITIZE=$kind -DMILLRACE_TEST_TIMEOUT=180
 # shellcheck disable=SC2086
 cmake --build $build -j "${JOBS:-$(nproc)}" --target $targets
 ctest --test-dir $build -R "^(${rooms// /|})(\.|$)" -E "parity" -LE "long|mpi" -j 2 --output-on-failure
