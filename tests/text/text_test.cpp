@@ -4,7 +4,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
-#include "millrace/text/text_codec.hpp"
+#include "millrace/text/parallel_encoder.hpp"
 
 namespace millrace {
 namespace text_test {
@@ -53,6 +53,49 @@ TEST(Tokenizer, TokensDoNotDependOnHowTheTextIsCut) {
       encoder.add(std::string_view(text).substr(at, bytes), tokens);
     encoder.finish(tokens);
     EXPECT_EQ(tokens, whole) << bytes << " bytes at a time";
+  }
+}
+
+// Merges across white space, so that a piece that is cut has other tokens.
+Tokenizer of_spaces() {
+  Tokenizer::Vocabulary v;
+  for (int byte = 0; byte < 256; ++byte) v.tokens.emplace_back(1, char(byte));
+  const auto merge = [&](std::int32_t left, std::int32_t right) {
+    v.merges.emplace_back(left, right);
+    v.tokens.push_back(v.tokens[std::size_t(left)] + v.tokens[std::size_t(right)]);
+    return std::int32_t(v.tokens.size()) - 1;
+  };
+  const std::int32_t no_break = merge(0xC2, 0xA0);
+  for (const std::int32_t left : {no_break, std::int32_t(' '), std::int32_t('\n')})
+    for (const std::int32_t right : {no_break, std::int32_t(' '), std::int32_t('\n'), std::int32_t('w')})
+      merge(left, right);
+  v.special.push_back(std::int32_t(v.tokens.size()));
+  v.tokens.push_back("<|endoftext|>");
+  return Tokenizer(v);
+}
+
+// Also at other spaces than ASCII, invalid bytes, contractions and special tokens, and with text that cannot be cut.
+TEST(Tokenizer, TokensDoNotDependOnTheNumberOfThreads) {
+  const char* const parts[] = {" ",  "\n",           "  ",       "\u00A0", "\u3000",        "word", "don't",
+                               "42", "\u6c34\u3002", "\xE6\xB0", "\xFF",   "<|endoftext|>", "?!"};
+  std::uint32_t random = 1;
+  const Tokenizer spaces = of_spaces();
+  for (int round = 0; round < 40; ++round) {
+    std::string text;
+    for (int i = 0; i < 300; ++i)
+      text += parts[((random = random * 1664525 + 1013904223) >> 16) % (round < 20 ? 13 : 4 + std::size_t(round) % 9)];
+    const Tokenizer& tokenizer = round % 2 ? small() : spaces;
+    const Tokens whole = encode(tokenizer, text);
+    for (const std::size_t bytes : {5, 100, 100000})
+      for (const std::size_t kept : {50, 100000}) {
+        ParallelEncoder encoder(tokenizer, 3, kept);
+        Tokens tokens;
+        for (std::size_t at = 0; at < text.size(); at += bytes)
+          encoder.add(std::string_view(text).substr(at, bytes), tokens);
+        encoder.finish(tokens);
+        ASSERT_EQ(tokens, whole) << "round " << round << ", " << bytes << " bytes at a time, at most " << kept
+                                 << " kept";
+      }
   }
 }
 

@@ -2,10 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "data/pack/pack_common.hpp"
 #include "millrace/base/clock.hpp"
@@ -14,12 +16,12 @@
 #include "millrace/base/log.hpp"
 #include "millrace/base/message_of.hpp"
 #include "millrace/base/units.hpp"
-#include "millrace/text/text_codec.hpp"
+#include "millrace/text/parallel_encoder.hpp"
 
 namespace millrace {
 namespace {
 
-constexpr std::size_t block_bytes = 4u << 20;
+constexpr std::size_t block_bytes = 4u << 20, max_threads = 32;  // a block is for one thread
 
 // A file of tokens of 1, 2 or 4 bytes, little-endian as this machine.
 class TokenFile {
@@ -50,11 +52,12 @@ class TokenFile {
 };
 
 // Returns the bytes of the text.
-std::int64_t encode_file(const std::string& path, TextEncoder& encoder, TokenFile& out, std::int64_t& tokens_written) {
+std::int64_t encode_file(const std::string& path, ParallelEncoder& encoder, std::size_t threads, TokenFile& out,
+                         std::int64_t& tokens_written) {
   require_regular_file(path);
   std::ifstream in(path, std::ios::binary);
   if (!in) fail(Exit::data, "cannot open {} ({})", path, std::strerror(errno));
-  std::string block(block_bytes, ' ');
+  std::string block(block_bytes * threads, ' ');
   std::vector<std::int32_t> tokens;
   std::int64_t bytes = 0;
   const std::int64_t replaced = encoder.replaced();
@@ -107,12 +110,13 @@ void TokenizedText::remove_files() const noexcept {
 
 void TokenizedText::write(const Tokenizer& tokenizer, const std::vector<std::string>& texts, bool join) const {
   const double began = steady_seconds();
-  TextEncoder encoder(tokenizer);
+  const std::size_t threads = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, max_threads);
+  ParallelEncoder encoder(tokenizer, threads);
   std::int64_t bytes = 0, tokens = 0;
   std::unique_ptr<TokenFile> out;
   for (std::size_t i = 0; i < texts.size(); ++i) {
     if (!join || i == 0) out = std::make_unique<TokenFile>(files_[i], token_bytes_);
-    bytes += encode_file(texts[i], encoder, *out, tokens);
+    bytes += encode_file(texts[i], encoder, threads, *out, tokens);
     if (join) {
       out->write({*tokenizer.end_of_text()});
       ++tokens;
