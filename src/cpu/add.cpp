@@ -29,7 +29,8 @@ class Add : public Op {
 
   void backward(const OpArgs& args) override {
     for (int i = 0; i < 2; ++i)
-      if (args.diff_src[i]) parallel_copy(args.diff_src[i], args.diff_dst);
+      if (args.diff_src[i] && args.diff_src[i].data != args.diff_dst.data)
+        parallel_copy(args.diff_src[i], args.diff_dst);
   }
 
  private:

@@ -1,8 +1,11 @@
 // Where a value has several readers, its gradient is the sum of what they compute. The first reader that runs backward
 // writes it. A later one adds to it while its own result is still in registers, if its operation can; otherwise it
-// writes to scratch memory, and a pass of its own adds that. All of this is decided here.
+// writes to scratch memory, and a pass of its own adds that. The gradient of a sum is that of its summands, so they
+// share its memory where they can: along a residual network all blocks add to the same tensor. All of this is decided
+// here.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <map>
 
 #include "millrace/base/error.hpp"
@@ -43,6 +46,28 @@ void accumulate(Spec& spec) {
   if (auto* linear = std::get_if<LinearSpec>(&spec)) linear->accumulates_diff_src = true;
 }
 
+// Decides which sources of an addition share the memory of their gradient with the result. stores: of the addition i.
+// Of two sources, the one that was computed later is read first in the backward pass. It may share too if nothing adds
+// to the memory before that, and if no other reader adds to its own gradient, which the other source would see.
+void share(const Graph& graph, std::size_t i, GradientStores& stores) {
+  const Node& node = graph.nodes[i];
+  const auto can = [&](std::size_t s) {
+    const int producer = graph.producer(node.src[s]);
+    return stores[s] == GradientStore::write && producer >= 0 &&
+           !std::holds_alternative<ReshapeSpec>(graph.nodes[std::size_t(producer)].spec);
+  };
+  if (!can(0) && !can(1)) return;
+  const std::size_t last = !can(1) || (can(0) && graph.producer(node.src[0]) < graph.producer(node.src[1])) ? 0 : 1;
+  const std::size_t first = 1 - last;
+  stores[last] = GradientStore::shared;
+  if (!can(first) || graph.single_consumer(node.src[first]) < 0) return;
+  const int producer = graph.producer(node.src[first]);
+  if (std::holds_alternative<AddSpec>(graph.nodes[std::size_t(producer)].spec)) return;  // its sources may be added to
+  for (int reader = producer + 1; reader < int(i); ++reader)
+    if (std::ranges::count(graph.nodes[std::size_t(reader)].src, node.src[last]) > 0) return;
+  stores[first] = GradientStore::shared;
+}
+
 }  // namespace
 
 std::vector<GradientStores> gradient_stores(const Graph& graph) {
@@ -60,6 +85,7 @@ std::vector<GradientStores> gradient_stores(const Graph& graph) {
       MR_CHECK(written[v] || !accumulates(node.spec), "{} adds to a gradient that nothing wrote", node.name);
       written[v] = true;
     }
+    if (std::holds_alternative<AddSpec>(node.spec)) share(graph, i, out[i]);
   }
   return out;
 }

@@ -44,6 +44,7 @@ class Planner {
     out_.extra_region.assign(values, -1);
     out_.saved_region.assign(std::size_t(n_), -1);
     find_uses();
+    find_shared_gradients();
     for (std::size_t v = 3; v < values; ++v) plan_value(int(v));
     std::size_t workspace = 0;
     for (int i = 0; i < n_; ++i) workspace = std::max(workspace, plan_node(i));
@@ -111,6 +112,20 @@ class Planner {
     return number;
   }
 
+  // Values that share the memory of their gradient are a group. It has the number of one of them.
+  int group(int v) const {
+    while (group_[std::size_t(v)] != v) v = group_[std::size_t(v)];
+    return v;
+  }
+  void find_shared_gradients() {
+    for (std::size_t v = 0; v < graph_.values.size(); ++v) group_.push_back(int(v));
+    for (std::size_t i = 0; i < graph_.nodes.size(); ++i)
+      for (std::size_t s = 0; s < graph_.nodes[i].src.size(); ++s)
+        if (out_.gradient_stores[i][s] == GradientStore::shared)
+          group_[std::size_t(group(graph_.nodes[i].dst))] = group(graph_.nodes[i].src[s]);
+    group_region_.assign(graph_.values.size(), -1);
+  }
+
   void plan_value(int v) {
     const int producer = graph_.producer(v);
     if (producer < 0) return plan_shared(v);
@@ -133,8 +148,11 @@ class Planner {
         is_loss(graph_.nodes[std::size_t(last_user)]) ? last_user : schedule_.backward_time[std::size_t(last_user)];
     const Lifetime use{first, schedule_.backward_time[std::size_t(producer)]};
     // The gradient of a value with one reader is what that reader writes.
-    const int shared = whole < 0 || graph_.single_consumer(whole) < 0 ? -1 : out_.diff_region[std::size_t(whole)];
-    out_.diff_region[std::size_t(v)] = shared >= 0 ? use_also(shared, use) : add(value.name + ".diff", bytes, use);
+    int& of_group = group_region_[std::size_t(group(v))];
+    if (of_group < 0 && whole >= 0 && graph_.single_consumer(whole) >= 0)
+      of_group = out_.diff_region[std::size_t(whole)];
+    of_group = of_group >= 0 ? use_also(of_group, use) : add(value.name + ".diff", bytes, use);
+    out_.diff_region[std::size_t(v)] = of_group;
     if (out_.gradient_adders[std::size_t(v)])
       out_.extra_region[std::size_t(v)] = add(value.name + ".diff2", bytes, use);
   }
@@ -185,7 +203,8 @@ class Planner {
   const Graph& graph_;
   const BackwardSchedule& schedule_;
   int n_;
-  std::vector<Uses> value_uses_;  // by value
+  std::vector<Uses> value_uses_;           // by value
+  std::vector<int> group_, group_region_;  // by value: another one of its group, or itself; the region of a gradient
 };
 
 bool overlap(const Region& a, const Region& b) {
@@ -234,9 +253,14 @@ Cost CompiledGraph::cost() const {
     sum.flops += c.flops;
     sum.bytes += c.bytes;
   };
-  for (const Node& node : graph.nodes) {
-    add(forward_cost(node.spec));
-    if (graph.mode == Mode::train) add(backward_cost(node.spec));
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Spec& spec = graph.nodes[i].spec;
+    add(forward_cost(spec));
+    Cost backward = backward_cost(spec);
+    const auto has = [&](GradientStore kind) { return std::ranges::count(gradient_stores[i], kind) > 0; };
+    if (has(GradientStore::shared))  // an addition, which copies its gradient only to a source that does not share it
+      backward.bytes *= has(GradientStore::write) || has(GradientStore::add_pass) ? 2.0 / 3 : 0.0;
+    if (graph.mode == Mode::train) add(backward);
   }
   for (const BackwardStep& step : schedule.steps)
     if (step.work == NodeWork::recompute) add(forward_cost(graph.nodes[std::size_t(step.node)].spec));

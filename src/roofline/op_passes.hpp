@@ -13,6 +13,7 @@ class OpPasses {
   Phase phase = Phase::forward;
   const bool first;  // weight gradients are written, not added to
   const batch_norm::OnChipMemory on_chip;
+  GradientStores stores = {};  // of the backward pass
 
   void add(PassKind kind, double bytes, int launches = 1) {
     out_.push_back({kind, phase, node_.name, bytes, 0, DType::f32, launches});
@@ -27,7 +28,8 @@ class OpPasses {
     return out;
   }
   bool wants_gradient(std::size_t src) const {
-    return src < node_.src.size() && graph_.values[std::size_t(node_.src[src])].needs_grad;
+    return src < node_.src.size() && stores[src] != GradientStore::shared &&
+           graph_.values[std::size_t(node_.src[src])].needs_grad;
   }
   bool source_has_other_readers() const { return graph_.single_consumer(node_.src[0]) < 0; }
 

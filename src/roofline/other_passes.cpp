@@ -50,7 +50,7 @@ void backward_passes(const ActivationSpec& s, OpPasses& out) {
 }
 
 void forward_passes(const AddSpec& s, OpPasses& out) { out.add(PassKind::add, 3 * tensor_bytes(s.src, s.dtype)); }
-void backward_passes(const AddSpec& s, OpPasses& out) {  // one kernel copies to both sources
+void backward_passes(const AddSpec& s, OpPasses& out) {  // one kernel copies to the sources that do not share it
   const int copies = int(out.wants_gradient(0)) + int(out.wants_gradient(1));
   if (copies > 0) out.add(PassKind::add, (1 + copies) * tensor_bytes(s.src, s.dtype));
 }

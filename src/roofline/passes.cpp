@@ -71,6 +71,7 @@ class Walk {
     const Node& node = graph_.nodes[index];
     OpPasses of(graph_, node, first_, on_chip_, out_);
     of.phase = Phase::backward;
+    of.stores = stores_[index];
     std::visit([&](const auto& spec) { backward_passes(spec, of); }, node.spec);
     for (std::size_t s = 0; s < node.src.size(); ++s) {
       if (stores_[index][s] != GradientStore::add_pass) continue;

@@ -1,5 +1,8 @@
 // Gradients of values with several readers: which reader writes, which ones add, and what is left for separate passes.
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "support/forwarding_backend.hpp"
 #include "support/program_fixture.hpp"
@@ -113,6 +116,75 @@ TEST(AccumulateGradients, GivesTheBitsOfSeparatePasses) {
         EXPECT_EQ(accumulated.gradient, separate.gradient);
       }
     }
+}
+
+// Random networks of convolutions and sums. apart: the sources of each sum are copied first, so that no gradient of
+// another operation shares memory with that of a sum.
+std::vector<std::string> random_sums(std::uint32_t seed, bool apart) {
+  std::vector<std::string> lines{"conv 8 3 pad=1 as=v0"};
+  std::vector<int> readers{0};
+  const auto next = [&](std::size_t below) { return ((seed = seed * 1664525 + 1013904223) >> 16) % below; };
+  const auto sum = [&](std::size_t a, std::size_t b) {
+    const std::size_t n = readers.size();
+    ++readers[a];
+    ++readers[b];
+    readers.push_back(0);
+    if (!apart) return lines.push_back(fmt::format("add v{} from=v{} as=v{}", b, a, n));
+    lines.push_back(fmt::format("slice 0 8 from=v{} as=a{}", a, n));
+    lines.push_back(fmt::format("slice 0 8 from=v{} as=b{}", b, n));
+    lines.push_back(fmt::format("add b{0} from=a{0} as=v{0}", n));
+  };
+  for (int i = 0; i < 12; ++i) {
+    const std::size_t a = next(readers.size()), b = next(readers.size());
+    if (next(2) == 0 && a != b) {
+      sum(a, b);
+    } else {
+      ++readers[a];
+      lines.push_back(fmt::format("conv 8 1 from=v{} as=v{}", a, readers.size()));
+      readers.push_back(0);
+    }
+  }
+  std::size_t last = readers.size() - 1;
+  for (std::size_t v = 0; v < last; ++v)
+    if (readers[v] == 0) {
+      sum(last, v);
+      last = readers.size() - 1;
+    }
+  lines.insert(lines.end(), {"globalpool", "linear outputs"});
+  return lines;
+}
+
+TEST(AccumulateGradients, SumsThatShareTheirGradientGiveTheSameBits) {
+  const CpuContext cpu;
+  Backend& backend = *cpu.compute.backend;
+  int shared = 0, copied = 0;
+  for (std::uint32_t seed = 1; seed <= 60; ++seed) {
+    ProgramFixture together(backend.device(), backend, text(random_sums(seed, false)), 3, {5, 4, 3}, 0);
+    ProgramFixture apart(backend.device(), backend, text(random_sums(seed, true)), 3, {5, 4, 3}, 0);
+    ASSERT_EQ(together.run(), apart.run());
+    ASSERT_EQ(together.gradient_by_parameter(), apart.gradient_by_parameter())
+        << fmt::format("{}", fmt::join(random_sums(seed, false), "\n"));
+    const auto stores = gradient_stores(together.program->graph());
+    shared += count_stores(stores, GradientStore::shared);
+    for (std::size_t i = 0; i < stores.size(); ++i)
+      if (std::holds_alternative<AddSpec>(together.program->graph().nodes[i].spec))
+        copied += int(std::ranges::count(stores[i], GradientStore::write));
+  }
+  EXPECT_GT(shared, 300);
+  EXPECT_GT(copied, 20);
+}
+
+// Along a residual network one tensor is the gradient of all blocks: an addition has nothing to do.
+TEST(AccumulateGradients, ResidualBlocksShareOneGradient) {
+  const CpuContext cpu;
+  Backend& backend = *cpu.compute.backend;
+  const ModelSpec chain = text({"conv 8 3 pad=1 as=a", "relu", "conv 8 3 pad=1", "add a as=b", "relu", "conv 8 3 pad=1",
+                                "add b as=c", "relu", "conv 8 3 pad=1", "add c", "globalpool", "linear outputs"});
+  const CompiledGraph graph = compiled(backend, chain, 0);
+  EXPECT_EQ(count_stores(graph.gradient_stores, GradientStore::shared), 6);
+  int gradients = 0;
+  for (const Region& region : graph.plan.regions) gradients += region.name.ends_with(".diff");
+  EXPECT_EQ(gradients, 1 + 3 + 2);  // of the blocks; of the convolutions' sources; of globalpool and the last layer
 }
 
 TEST(AccumulateGradients, SavesThePassesInTheCostAndTheirScratchMemory) {

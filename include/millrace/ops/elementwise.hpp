@@ -16,7 +16,8 @@ struct ActivationSpec {
   bool keeps_dst() const { return !keeps_src(); }
 };
 
-// dst = src[0] + src[1]. Both gradients equal diff_dst; each is written only if it is requested.
+// dst = src[0] + src[1]. Both gradients equal diff_dst; each is written only if it is requested, and not if its memory
+// is that of diff_dst.
 struct AddSpec {
   Shape src;
   DType dtype = DType::f32;

@@ -1,4 +1,4 @@
-// dst = src[0] + src[1]; both gradients are copies of diff_dst.
+// dst = src[0] + src[1]. The gradients are copies of diff_dst, unless they share its memory.
 #include "cuda/block/dispatch_dtype.hpp"
 #include "cuda/block/vectorized_loop.hpp"
 #include "cuda/kernels/kernels.hpp"
@@ -53,7 +53,9 @@ class Add : public Op {
   void backward(const OpArgs& args) override {
     dispatch_dtype(dtype_, [&](auto zero) {
       using T = decltype(zero);
-      const auto target = [&](const Tensor& diff) { return diff ? diff.as<T>() : nullptr; };
+      const auto target = [&](const Tensor& diff) {
+        return diff && diff.data != args.diff_dst.data ? diff.as<T>() : nullptr;
+      };
       T *const a = target(args.diff_src[0]), *const b = target(args.diff_src[1]);
       const T* const src = args.diff_dst.as<T>();
       if (!a && !b) return;
