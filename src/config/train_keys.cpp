@@ -132,24 +132,39 @@ void add_update_rule(Keys& k) {
   k.push_back(number_key(MR_FIELD(optim.momentum), fraction(), "sgd, lars: momentum coefficient"));
   k.push_back(switch_key(MR_FIELD(optim.nesterov), "sgd, lars: Nesterov momentum"));
   k.push_back(number_key(MR_FIELD(optim.weight_decay), at_least(0),
-                         "weight decay; not applied to biases and normalisation layers. lars and lamb adapt the step "
+                         "weight decay; not applied to biases and normalisation layers. adamw and muon decouple it "
+                         "from the gradient. lars and lamb adapt the step "
                          "only of the parameters that decay"));
   k.push_back(
       strings_key(MR_FIELD(optim.group), Key::Many::lines, "PATTERN key=value...",
                   "what differs for the parameters whose name matches a shell pattern; can be given several "
                   "times. lr=: factor on the learning rate; weight_decay=: in place of optim.weight_decay, also "
-                  "for biases and norms; freeze=on: the parameter is not changed at all, and its gradient "
+                  "for biases and norms; muon=off: with optim.name = muon, the parameter is updated as by adamw; "
+                  "freeze=on: the parameter is not changed at all, and its gradient "
                   "counts neither for optim.clip nor as an overflow (norms still track running statistics). If "
                   "several patterns match, the last that gives a property counts. Names are as in checkpoints"));
   refuse_invalid_groups(k.back());
-  k.push_back(number_key(MR_FIELD(optim.beta1), fraction(), "adamw, lamb: decay rate of the first moment"));
-  k.push_back(number_key(MR_FIELD(optim.beta2), fraction(), "adamw, lamb: decay rate of the second moment"));
-  k.push_back(number_key(MR_FIELD(optim.epsilon), above(0),
-                         "adamw, lamb: added to the square root of the second moment; lars: added to the divisor of "
-                         "the trust ratio"));
+  k.push_back(number_key(MR_FIELD(optim.beta1), fraction(),
+                         "adamw, lamb, and muon where it works like adamw: decay rate of the first moment"));
+  k.push_back(number_key(MR_FIELD(optim.beta2), fraction(), "the same: decay rate of the second moment"));
+  k.push_back(
+      number_key(MR_FIELD(optim.epsilon), above(0),
+                 "adamw, lamb, muon: added to the square root of the second moment; lars: added to the divisor of "
+                 "the trust ratio"));
   k.push_back(number_key(MR_FIELD(optim.trust_coefficient), above(0),
                          "lars: trust coefficient, the size of a step relative to the norm of the weight matrix, "
                          "before the learning rate"));
+  k.push_back(number_key(MR_FIELD(optim.muon_momentum), fraction(), "muon: momentum coefficient of the matrices"));
+  k.push_back(switch_key(MR_FIELD(optim.muon_nesterov), "muon: Nesterov momentum of the matrices"));
+  using MuonScale = OptimizerSpec::MuonScale;
+  k.push_back(choice_key(MR_FIELD(optim.muon_scale),
+                         Choices<MuonScale>{{"match_rms_adamw", MuonScale::match_rms_adamw},
+                                            {"original", MuonScale::original},
+                                            {"spectral_unclamped", MuonScale::spectral_unclamped}},
+                         "muon: factor on the learning rate of a matrix of R outputs and C inputs. match_rms_adamw: "
+                         "0.2 sqrt(max(R, C)), so that the steps are as large as those of adamw and optim.lr suits "
+                         "both; original: sqrt(max(1, R / C)); spectral_unclamped: sqrt(R / C)"));
+  k.push_back(number_key(MR_FIELD(optim.muon_steps), between(1, 99), "muon: Newton-Schulz steps of a matrix"));
 }
 
 }  // namespace
@@ -243,10 +258,13 @@ void add_optim_keys(Keys& k) {
                          Choices<OptimizerName>{{"sgd", OptimizerName::sgd},
                                                 {"adamw", OptimizerName::adamw},
                                                 {"lars", OptimizerName::lars},
-                                                {"lamb", OptimizerName::lamb}},
-                         "optimizer. adamw and lamb keep two moments, which takes 4 bytes more for each parameter than "
-                         "sgd and lars. lars and lamb are variants of SGD and Adam for large batches: the step of a "
-                         "weight matrix is proportional to its norm"));
+                                                {"lamb", OptimizerName::lamb},
+                                                {"muon", OptimizerName::muon}},
+                         "optimizer. adamw, lamb and muon keep two moments, which takes 4 bytes more for each "
+                         "parameter than sgd and lars. lars and lamb are variants of SGD and Adam for large batches: "
+                         "the step of a weight matrix is proportional to its norm. muon updates the weights of linear "
+                         "layers and convolutions by nearly orthogonal matrices (Jordan et al. 2024), and all other "
+                         "parameters like adamw"));
   add_learning_rate(k);
   add_update_rule(k);
   k.push_back(number_key(MR_FIELD(optim.ema), fraction(),

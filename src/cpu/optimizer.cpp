@@ -5,9 +5,9 @@
 
 #include "cpu/common/ops.hpp"
 #include "cpu/common/tile.hpp"
+#include "cpu/muon.hpp"
 
 namespace millrace::cpu {
-namespace {
 
 // Eight partial sums for every instruction set, so that the result does not depend on the processor.
 MR_TARGET_CLONES double sum_of_squares(const float* g, std::int64_t n) {
@@ -19,12 +19,14 @@ MR_TARGET_CLONES double sum_of_squares(const float* g, std::int64_t n) {
   return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
+namespace {
+
 // The scalars of a step, equal for all elements of a segment.
 struct Rates {
   float unscale;  // 1 / loss scale, times the factor of gradient clipping
   float learning_rate, decay;
   float momentum;  // sgd, lars
-  // adamw, lamb: mean = 1 / (1 - beta1^t), step_size = mean * learning_rate, root = 1 / sqrt(1 - beta2^t)
+  // adamw, lamb, muon: mean = 1 / (1 - beta1^t), step_size = mean * learning_rate, root = 1 / sqrt(1 - beta2^t)
   float beta1, beta2, mean, step_size, root, epsilon;
 };
 
@@ -131,6 +133,7 @@ class Optimizer : public OptimizerOp {
         own_sums_(spec.shards.empty() ? std::size_t(square_sum_count(spec)) : 0) {
     dispatch_dtype(spec_.weight_dtype, [](auto) {});
     if (spec_.by_segment()) ratios_.resize(spec_.segments.size());
+    if (spec_.kind == Kind::muon) muon_ = std::make_unique<Muon>(spec_, chunks_);
   }
 
   int phases() const override { return spec_.kind == Kind::lamb ? 3 : 2; }
@@ -249,8 +252,9 @@ class Optimizer : public OptimizerOp {
   }
 
   void update(const OptimizerArgs& args) const {
+    if (muon_) muon_->update(args, rates_.unscale, rates_.learning_rate);
     for_chunks([&](const OptimizerChunk& p) {
-      update(args, p);
+      if (spec_.segments[std::size_t(p.segment)].rows == 0) update(args, p);
       if (spec_.average > 0) approach(args.average + p.moments, args.master + p.master, p.count, spec_.average);
       if (spec_.weight_dtype == DType::f32) return;
       from_float(static_cast<std::byte*>(args.weights) + std::size_t(p.begin) * size_of(spec_.weight_dtype),
@@ -265,7 +269,7 @@ class Optimizer : public OptimizerOp {
     float* w = args.master + p.master;
     const float* g = args.gradient + p.begin;
     float* m = args.moment1 + p.moments;
-    if (spec_.kind == adamw) return adamw_step(w, m, args.moment2 + p.moments, g, p.count, r);
+    if (spec_.kind == adamw || spec_.kind == muon) return adamw_step(w, m, args.moment2 + p.moments, g, p.count, r);
     const float ratio = spec_.by_segment() ? ratios_[std::size_t(p.segment)] : 1.0f;
     if (spec_.kind == lamb) return lamb_weights(w, m, args.moment2 + p.moments, p.count, r, ratio);
     if (spec_.kind == lars) {
@@ -283,6 +287,7 @@ class Optimizer : public OptimizerOp {
   OptimizerSpec spec_;
   OptimizerChunks chunks_;
   std::vector<double> own_sums_;  // sums of squares if there are no shards; otherwise the caller owns them
+  std::unique_ptr<Muon> muon_;    // muon
   std::vector<float> ratios_;     // trust ratio of each segment; lars, lamb
   Rates rates_{};                 // of this step
   bool apply_ = false;            // this step has no overflow, so it is applied

@@ -7,6 +7,7 @@
 #include "cuda/dnn/cublas.hpp"
 #include "cuda/dnn/cudnn.hpp"
 #include "cuda/dnn/linear.hpp"
+#include "cuda/dnn/newton_schulz.hpp"
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/plans/device_timing.hpp"
 
@@ -62,7 +63,9 @@ class CudaBackend : public Backend {
   Device& device() override { return device_; }
   std::unique_ptr<Op> make(const Spec& spec) override { return std::visit(Make{{context_, device_}, *this}, spec); }
   std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& spec) override {
-    return cuda::make_optimizer(spec, context_, device_);
+    return cuda::make_optimizer(spec, context_, device_, [&](std::int64_t rows, std::int64_t columns, int steps) {
+      return make_newton_schulz(rows, columns, steps, context_, *cublas_);
+    });
   }
   void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
     cuda::convert(context_, dst, dst_type, src, src_type, count);

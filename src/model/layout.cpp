@@ -70,6 +70,19 @@ std::vector<ParameterRule> default_rules(const Graph& graph, float weight_decay)
   return rules;
 }
 
+void add_matrices(const Graph& graph, std::vector<ParameterRule>& rules) {
+  std::vector<bool> embedding(rules.size());
+  for (const Node& node : graph.nodes)
+    if (std::holds_alternative<EmbeddingSpec>(node.spec) || std::holds_alternative<PositionEmbeddingSpec>(node.spec))
+      for (const int p : node.weight) embedding[std::size_t(p)] = true;
+  for (std::size_t p = 0; p < rules.size(); ++p) {
+    const Parameter& parameter = graph.parameters[p];
+    if (!parameter.matrix || embedding[p]) continue;
+    rules[p].rows = parameter.shape[0];
+    rules[p].columns = parameter.shape.row_count();
+  }
+}
+
 std::vector<OptimizerSegment> ParameterLayout::segments(const std::vector<ParameterRule>& rules,
                                                         const OptimizerSpec& optimizer) const {
   std::vector<std::size_t> order(parameters.size());
@@ -80,12 +93,13 @@ std::vector<OptimizerSegment> ParameterLayout::segments(const std::vector<Parame
   for (const std::size_t p : order) {
     const ParameterRule& rule = rules[p];
     const auto& slot = parameters[p];
-    const bool apart = optimizer.by_segment() && rule.weight_decay != 0;
+    const bool apart = rule.rows > 0 || (optimizer.by_segment() && rule.weight_decay != 0);
     if (!rule.frozen) {
       if (previous && *previous == rule && !apart)
         out.back().count = slot.end - out.back().begin;
       else
-        out.push_back({slot.begin, slot.end - slot.begin, rule.weight_decay, rule.lr_factor});
+        out.push_back({slot.begin, rule.rows > 0 ? slot.count : slot.end - slot.begin, rule.weight_decay,
+                       rule.lr_factor, rule.rows, rule.columns});
     }
     previous = rule.frozen ? nullptr : &rule;
   }

@@ -1,6 +1,7 @@
 #include "millrace/ops/optimizer.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "millrace/base/error.hpp"
 
@@ -14,6 +15,9 @@ void check(const OptimizerSpec& spec) {
       fail(Exit::internal,
            "optimizer: segment [{}, +{}) overlaps another, does not begin at a multiple of 4, or ends beyond {}",
            s.begin, s.count, spec.count);
+    if (s.rows > 0 && (s.rows * s.columns != s.count || !spec.shards.empty()))
+      fail(Exit::internal, "optimizer: a segment of {} elements is not a matrix of {} x {}, or it is sharded", s.count,
+           s.rows, s.columns);
     end = s.begin + s.count;
   }
   end = 0;
@@ -54,6 +58,30 @@ OptimizerChunks split_into_chunks(const OptimizerSpec& spec) {
     }
   }
   out.first.push_back(number);
+  return out;
+}
+
+float muon_factor(OptimizerSpec::MuonScale scale, const OptimizerSegment& s) {
+  const double rows = double(s.rows), columns = double(s.columns);
+  switch (scale) {
+    case OptimizerSpec::MuonScale::match_rms_adamw:
+      break;
+    case OptimizerSpec::MuonScale::original:
+      return float(std::sqrt(std::max(1.0, rows / columns)));
+    case OptimizerSpec::MuonScale::spectral_unclamped:
+      return float(std::sqrt(rows / columns));
+  }
+  return float(0.2 * std::sqrt(std::max(rows, columns)));
+}
+
+NewtonSchulz::Workspace NewtonSchulz::workspace(const OptimizerSpec& spec) {
+  constexpr std::int64_t alignment = 64;
+  Workspace out;
+  for (const OptimizerSegment& s : spec.segments) {
+    const std::int64_t side = std::min(s.rows, s.columns);
+    out.matrix = std::max(out.matrix, (s.rows * s.columns + alignment - 1) / alignment * alignment);
+    out.gram = std::max(out.gram, (side * side + alignment - 1) / alignment * alignment);
+  }
   return out;
 }
 

@@ -211,11 +211,38 @@ void forward_passes(const PointwiseLossSpec& s, OpPasses& out) {
   out.add(PassKind::loss, 2 * tensor_bytes(s.src, s.dtype) + tensor_bytes(s.src, s.targets), 2);
 }
 
-// src/cuda/kernels/optimizer.cu: the squares of the gradient, the decision, and the update of all elements.
+// The passes of muon over its matrices: momentum, norm, matrix products, and the update of the weights.
+static void add_muon_passes(const OptimizerSpec& s, double bytes_of_copies, std::vector<Pass>& out) {
+  const auto add = [&](const char* node, double bytes, double flops, int launches) {
+    out.push_back({PassKind::optimizer, Phase::update, node, bytes, flops, DType::f32, launches});
+  };
+  double values = 0, bytes = 0, flops = 0, copies = 0;
+  int matrices = 0;
+  for (const OptimizerSegment& segment : s.segments) {
+    if (segment.rows == 0) continue;
+    const double elements = double(segment.count) * sizeof(float);
+    const double side = double(std::min(segment.rows, segment.columns)), steps = s.newton_schulz_steps;
+    const double gram = side * side * sizeof(float);
+    bytes += steps * (3 * elements + 4 * gram);
+    flops += steps * (4 * side * double(segment.count) + 2 * side * side * side);
+    values += elements;
+    copies += bytes_of_copies * double(segment.count);
+    ++matrices;
+  }
+  if (matrices == 0) return;
+  add("momentum of matrices", 4 * values, 0, matrices);
+  add("norms of matrices", 2 * values, 0, matrices);
+  add("Newton-Schulz steps", bytes, flops, 3 * s.newton_schulz_steps * matrices);
+  add("update of matrices", 3 * values + copies, 0, matrices);
+}
+
+// src/cuda/kernels/optimizer/optimizer.cu: the squares of the gradient, the decision, and the update of all elements.
 std::vector<Pass> optimizer_passes(const OptimizerSpec& s) {
   using Kind = OptimizerSpec::Kind;
   double count = 0;
+  double in_matrices = 0;
   for (const OptimizerChunk& chunk : split_into_chunks(s).owned) count += double(chunk.count);
+  for (const OptimizerSegment& segment : s.segments) in_matrices += double(segment.rows * segment.columns);
   const double values = count * sizeof(float);
   const double weights = s.weight_dtype == DType::f32 ? 0 : count * double(size_of(s.weight_dtype));
   std::vector<Pass> out;
@@ -234,7 +261,11 @@ std::vector<Pass> optimizer_passes(const OptimizerSpec& s) {
     add("update", (2 + moments) * values + weights + average);  // reads master and moments, writes the master
   } else {
     if (s.by_segment()) add("trust ratios", 0);
-    add("update", (3 + 2 * moments) * values + weights + average);
+    // Of an element.
+    const double copies = (weights > 0 ? double(size_of(s.weight_dtype)) : 0) + (average > 0 ? 2 * sizeof(float) : 0);
+    add_muon_passes(s, copies, out);
+    const double others = count - in_matrices;
+    add("update", others * ((3.0 + 2 * moments) * sizeof(float) + copies));
   }
   if (s.loss_positions > 0) add("weight of the loss", 2.0 * sizeof(double));
   if (s.stats_count > 0) add("running statistics", 3.0 * double(s.stats_count) * sizeof(float));

@@ -74,7 +74,7 @@ std::string describe_plan(World& world, const RunConfig& config) {
   describe_network(out, graph, plan.train.front());
   out << "  " << graph.parameter_count() << " parameters; " << format_count(graph.forward_flops())
       << "FLOP forward, about " << format_count(3 * graph.forward_flops()) << "FLOP forward and backward\n"
-      << describe_groups(graph, s.spec.groups) << "\nmemory per rank:\n";
+      << describe_muon(graph, plan.optimizer) << describe_groups(graph, s.spec.groups) << "\nmemory per rank:\n";
   const NetworkMemory& m = plan.needs;
   for (const auto& [what, bytes] : {std::pair<const char*, std::size_t>{"parameters", m.parameters},
                                     {"gradients", m.gradients},

@@ -69,6 +69,25 @@ std::string changed_keys(const std::string& then, const std::string& now, bool (
   return out;
 }
 
+// The moments of matrices are not those of another optimizer.
+void require_same_matrices(const Keys& then, const Keys& now) {
+  const auto value = [](const Keys& keys, const char* key) {
+    const auto it = keys.find(key);
+    return it == keys.end() ? std::string() : it->second;
+  };
+  const std::string before = value(then, "optim.name"), after = value(now, "optim.name");
+  if (before != after && (before == "muon" || after == "muon"))
+    fail(Exit::config,
+         "optim.name: the checkpoint is from {}, and its moments are of no use for {}. restore the key, or set run.dir "
+         "to a new folder",
+         before, after);
+  const std::string groups = value(then, "optim.group") + value(now, "optim.group");
+  if (value(then, "optim.group") != value(now, "optim.group") && groups.find("muon=") != groups.npos)
+    fail(Exit::config,
+         "optim.group: it was another one when the checkpoint was written, and muon= cannot change. restore the key, "
+         "or set run.dir to a new folder");
+}
+
 }  // namespace
 
 void require_same_function(const CheckpointModel& model, const RunConfig& config) {
@@ -107,6 +126,7 @@ void resume_from(const RunState& run, Session& s) {
            run.step_in_epoch, run.epoch);
     s.batching.epochs.origin = {run.step, run.epoch, run.samples};
   }
+  require_same_matrices(keys_of(run.config), keys_of(s.config.text));
   const auto was = then.find("reproducible");
   const bool strict = s.strict() && was != then.end() && was->second == "strict";
   for (const auto& [key, value] : s.provenance())

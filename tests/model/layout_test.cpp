@@ -118,5 +118,40 @@ TEST(Layout, LarsGivesEachMatrixItsOwnSegment) {
   for (std::size_t p = 0; p < segments.size(); ++p) EXPECT_EQ(segments[p].begin, layout.parameters[p].begin);
 }
 
+TEST(Layout, MuonGivesEachMatrixItsOwnSegment) {
+  ModelSpec spec;
+  spec.name = "gpt2";
+  spec.tokens = true;
+  spec.outputs = 96;
+  ModelBatch batch;
+  batch.rows = 2;
+  batch.sample = {24};
+  batch.x_dtype = DType::u16;
+  batch.target = {24};
+  const Graph g = build_model(spec, batch, DType::bf16, Mode::train);
+  auto rules = default_rules(g, 0.5f);
+  add_matrices(g, rules);
+  const ParameterLayout layout(g);
+  OptimizerSpec optimizer;
+  optimizer.kind = OptimizerSpec::Kind::muon;
+  const auto segments = layout.segments(rules, optimizer);
+  std::size_t matrices = 0;
+  for (std::size_t p = 0; p < rules.size(); ++p) {
+    const Parameter& parameter = g.parameters[p];
+    // The table of the embedding is the weight of the last layer, too.
+    const bool expected = parameter.matrix && parameter.name != "wte.weight" && parameter.name != "wpe.weight";
+    EXPECT_EQ(rules[p].rows > 0, expected) << parameter.name;
+    if (!expected) continue;
+    ++matrices;
+    const auto found = std::ranges::find(segments, layout.parameters[p].begin, &OptimizerSegment::begin);
+    ASSERT_NE(found, segments.end()) << parameter.name;
+    EXPECT_EQ(found->rows, parameter.shape[0]) << parameter.name;
+    EXPECT_EQ(found->rows * found->columns, parameter.shape.count()) << parameter.name;
+    EXPECT_EQ(found->count, parameter.shape.count()) << parameter.name;
+  }
+  EXPECT_EQ(matrices, 4u * 4);  // four blocks
+  EXPECT_EQ(std::ranges::count_if(segments, [](const auto& s) { return s.rows > 0; }), 16);
+}
+
 }  // namespace layout_test
 }  // namespace millrace

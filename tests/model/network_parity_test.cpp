@@ -7,6 +7,7 @@
 #include <set>
 
 #include "support/forwarding_backend.hpp"
+#include "support/muon_keys.hpp"
 #include "support/program_fixture.hpp"
 #include "support/recorded.hpp"
 
@@ -126,6 +127,30 @@ void descend(ProgramFixture& f, double learning_rate) {
   for (std::size_t i = 0; i < f.master.size(); ++i) f.master[i] -= rate * f.gradient[i];
 }
 
+// Ten steps with Muon for the matrices and AdamW for all other parameters.
+void expect_muon_losses(ProgramFixture& f, Backend& backend, const json& c) {
+  const Graph& graph = f.program->graph();
+  auto rules = default_rules(graph, c["muon"]["weight_decay"]);
+  add_matrices(graph, rules);
+  OptimizerSpec spec = muon_spec(c["muon"]);
+  spec.count = f.layout->count;
+  spec.segments = f.layout->segments(rules, spec);
+  const auto optimizer = backend.make_optimizer(spec);
+  std::vector<float> moment1(f.master.size()), moment2(f.master.size());
+  OptimizerArgs args;
+  args.master = f.master.data();
+  args.gradient = f.gradient.data();
+  args.moment1 = moment1.data();
+  args.moment2 = moment2.data();
+  args.state = &f.state;
+  f.state.learning_rate = c["muon"]["lr"];
+  for (std::size_t step = 0; step < 10; ++step) {
+    const double expected = c["muon_losses"][step];
+    EXPECT_NEAR(f.run(), expected, 1e-4 * expected) << "loss " << step;
+    optimizer->step(args);
+  }
+}
+
 // The band is 0.5 % of the first loss.
 void expect_fifty_losses(ProgramFixture& f, const json& c) {
   const json& losses = c["slow_losses"];
@@ -175,6 +200,17 @@ TEST_F(NetworkParity, LogitsGradientsAndTenLossesAreThoseOfPyTorch) {
       descend(f, c["rate"]);
     }
   }
+}
+
+TEST_F(NetworkParity, TenLossesWithMuonAreThoseOfPyTorch) {
+  int count = 0;
+  for (const json& c : cases_) {
+    if (!c.contains("muon_losses")) continue;
+    SCOPED_TRACE(title(c));
+    expect_muon_losses(*start(c, DType::f32), *cpu_.compute.backend, c);
+    ++count;
+  }
+  EXPECT_EQ(count, 4);  // linear layers, tied to an embedding and not, and convolutions, also of one channel each
 }
 
 TEST_F(NetworkParity, FiftyLossesInBf16StayNearThoseOfPyTorch) { expect_fifty_losses_in_bf16(false, 8); }

@@ -2,6 +2,7 @@
 import torch
 import torch.nn.functional as F
 
+import muon
 from weights import Weights, channels_first, channels_last, integers, uniform
 from zoo import convnext, cosmoflow, gpt2, hyperspectral, llama, mlp, resnet, unet, vit
 
@@ -58,6 +59,7 @@ CASES = [
 ]
 
 
+MUON = {gpt2, llama, resnet, convnext}  # of resnet, one with few layers
 SLOWER = {gpt2: 50, llama: 50, vit: 5, convnext: 5, resnet: 20, unet: 3, hyperspectral: 2}
 
 
@@ -87,14 +89,19 @@ def digest(name, values):
 
 
 def trained(network, name, sizes, rows, sample, outputs, rate, steps):
-    """For each step of SGD: the weights before it, the logits, the loss and the gradients."""
+    """For each step: the weights before it, the logits, the loss and the gradients. SGD, or Muon with a rate of None."""
     w = Weights()
+    descend = None
     x, y = batch(network, name, rows, sample, outputs)
     for _ in range(steps):
         logits = network(w, x, outputs, **sizes)
         loss = loss_of(network, logits, y)
         gradients = torch.autograd.grad(loss, list(w.leaves.values()))
         yield w, logits, float(loss.detach()), gradients
+        if rate is None:
+            descend = descend or muon.optimizer_of(w.leaves, muon.KEYS)
+            descend(gradients)
+            continue
         with torch.no_grad():
             for leaf, gradient in zip(w.leaves.values(), gradients):
                 leaf -= rate * gradient
@@ -116,6 +123,9 @@ def record(network, sizes, rows, sample, outputs, rate):
         return out
     slow = rate / SLOWER.get(network, 1)
     out["slow_rate"] = slow
+    if network in MUON:
+        out["muon"] = muon.KEYS
+        out["muon_losses"] = [loss for _, _, loss, _ in trained(network, name, sizes, rows, sample, outputs, None, 10)]
     out["slow_losses"] = [loss for _, _, loss, _ in trained(network, name, sizes, rows, sample, outputs, slow, 50)]
     return out
 

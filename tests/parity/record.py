@@ -17,6 +17,7 @@ import sys
 import torch
 from torch.optim import lr_scheduler as schedulers
 
+import muon
 import networks
 from weights import uniform
 
@@ -100,12 +101,18 @@ def optimizer_cases():
         keys = {"name": "adamw", "lr": 0.01, "beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": 0.1,
                 "clip": clip, "ema": 0.9}
         yield keys, lambda groups, k=keys: torch.optim.AdamW(groups, k["lr"], (k["beta1"], k["beta2"]), k["epsilon"])
+    for shape, scale, nesterov, clip in (([4, 10], "match_rms_adamw", True, 0.0), ([10, 4], "original", True, 0.5),
+                                         ([8, 5], "spectral_unclamped", False, 0.0)):
+        keys = muon.KEYS | {"muon_scale": scale, "muon_nesterov": nesterov, "clip": clip, "shape": shape, "ema": 0.9}
+        yield keys, lambda groups, k=keys: muon.MuonAndAdamW(groups, k)
 
 
 def optimized(keys, maker):
     """Weights after some of 30 steps. The gradients are a formula of the step and the element."""
     counts = {"matrix": 40, "vector": 8}
     weights = {name: torch.nn.Parameter(uniform(name, count)) for name, count in counts.items()}
+    if "shape" in keys:
+        weights["matrix"] = torch.nn.Parameter(weights["matrix"].detach().reshape(keys["shape"]))
     decays = {"matrix": keys["weight_decay"], "vector": 0.0}
     optimizer = maker([{"params": [p], "weight_decay": decays[name]} for name, p in weights.items()])
     module = torch.nn.ParameterList(weights.values())
@@ -115,14 +122,14 @@ def optimized(keys, maker):
     after = {}
     for step in range(30):
         for name, p in weights.items():
-            p.grad = uniform(f"{name} {step}", counts[name]) * (1 + step % 3)
+            p.grad = (uniform(f"{name} {step}", counts[name]) * (1 + step % 3)).reshape(p.shape)
         if keys["clip"] > 0:
             torch.nn.utils.clip_grad_norm_(module.parameters(), keys["clip"])
         optimizer.step()
         averaged.update_parameters(module)
         if step in (0, 9, 29):
-            after[step + 1] = [v for p in weights.values() for v in p.tolist()]
-    averages = [v for p in averaged.module.parameters() for v in p.tolist()]
+            after[step + 1] = [v for p in weights.values() for v in p.flatten().tolist()]
+    averages = [v for p in averaged.module.parameters() for v in p.flatten().tolist()]
     return {"optim": keys, "weights": after} | ({"averages": averages} if "ema" in keys else {})
 
 

@@ -1,11 +1,12 @@
-// The optimizers in double: SGD and AdamW as defined by PyTorch, LARS and LAMB as defined by their papers. Includes
-// unscaling, clipping, skipped steps and the dynamic loss scale.
+// The optimizers in double: SGD, AdamW and Muon as defined by PyTorch, LARS and LAMB as defined by their papers.
+// Includes unscaling, clipping, skipped steps and the dynamic loss scale.
 #pragma once
 #include <cmath>
 #include <utility>
 #include <vector>
 
 #include "millrace/ops/optimizer.hpp"
+#include "reference/newton_schulz.hpp"
 
 namespace millrace::reference {
 
@@ -22,13 +23,16 @@ class SegmentStep {
   SegmentStep(const OptimizerSpec& spec, double learning_rate, OptimizerState& state, std::vector<double> unscaled)
       : spec_(spec), lr_(learning_rate), state_(state), gradient_(std::move(unscaled)) {}
 
-  void run(std::size_t begin, double decay) {
-    const bool adam = spec_.kind == Kind::adamw || spec_.kind == Kind::lamb;
+  void run(const OptimizerSegment& segment) {
+    const std::size_t begin = std::size_t(segment.begin);
+    const double decay = segment.weight_decay;
+    if (spec_.kind == Kind::muon && segment.rows > 0) return run_muon(segment);
+    const bool adam = spec_.by_adam();
     const std::vector<double> direction = adam ? adam_direction(begin, decay) : gradient_;
     const double ratio = trust_ratio(begin, decay, direction);
     for (std::size_t i = 0; i < gradient_.size(); ++i) {
       double& w = state_.master[begin + i];
-      if (spec_.kind == Kind::adamw)
+      if (adam && spec_.kind != Kind::lamb)
         w = w * (1 - lr_ * decay) - lr_ * direction[i];
       else if (spec_.kind == Kind::lamb)
         w -= lr_ * ratio * direction[i];
@@ -39,6 +43,25 @@ class SegmentStep {
 
  private:
   using Kind = OptimizerSpec::Kind;
+
+  void run_muon(const OptimizerSegment& s) {
+    using enum OptimizerSpec::MuonScale;
+    const double mu = spec_.momentum, rows = double(s.rows), columns = double(s.columns);
+    std::vector<double> update;
+    for (std::size_t i = 0; i < gradient_.size(); ++i) {
+      double& v = state_.moment1[std::size_t(s.begin) + i];
+      v = mu * v + (1 - mu) * gradient_[i];
+      update.push_back(spec_.nesterov ? mu * v + (1 - mu) * gradient_[i] : v);
+    }
+    update = newton_schulz(update, std::size_t(s.rows), std::size_t(s.columns), spec_.newton_schulz_steps);
+    const double factor = spec_.muon_scale == original          ? std::sqrt(std::max(1.0, rows / columns))
+                          : spec_.muon_scale == match_rms_adamw ? 0.2 * std::sqrt(std::max(rows, columns))
+                                                                : std::sqrt(rows / columns);
+    for (std::size_t i = 0; i < update.size(); ++i) {
+      double& w = state_.master[std::size_t(s.begin) + i];
+      w = w * (1 - lr_ * double(s.weight_decay)) - lr_ * factor * update[i];
+    }
+  }
 
   // Adam's update before the learning rate; LAMB adds the decay to it.
   std::vector<double> adam_direction(std::size_t begin, double decay) {
@@ -106,7 +129,7 @@ inline void optimizer_step(const OptimizerSpec& s, const StepState& step, Optimi
     for (std::int64_t i = segment.begin; i < segment.begin + segment.count; ++i)
       unscaled.push_back(gradient[std::size_t(i)] * unscale * clip);
     const double rate = double(step.learning_rate) * double(segment.lr_factor);
-    SegmentStep(s, rate, o, unscaled).run(std::size_t(segment.begin), segment.weight_decay);
+    SegmentStep(s, rate, o, unscaled).run(segment);
     if (s.average > 0)
       for (std::int64_t i = segment.begin; i < segment.begin + segment.count; ++i) {
         double& average = o.average[std::size_t(i)];

@@ -261,11 +261,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
   const Layout of_a = layout_of(a_layout), of_b = layout_of(b_layout), of_out = layout_of(out_layout);
   const auto spec = spec_of(d, of_a, of_b, of_out);
   if (!spec) return CUBLAS_STATUS_INVALID_VALUE;
-  if (*static_cast<const float*>(alpha) != 1 || c != out) violation(call, stream, "alpha or C are not simulated");
   check_algorithm(stream, *algorithm, *spec, workspace, workspace_bytes);
   const std::uint64_t needed = algorithm->data[workspace_field], alignments = algorithm->data[alignment_field];
   cuda::MatmulArgs args{.a = a, .b = b, .d = out};
+  args.alpha = *static_cast<const float*>(alpha);
   args.beta = *static_cast<const float*>(beta);
+  args.c = c;
+  if (args.alpha != 1 && spec->epilogue != Epilogue::none)
+    violation(call, stream, "alpha with an epilogue is not simulated");
+  if (args.beta != 0) check_pointer(stream, "C", c, of_out.bytes(), alignments >> 32 & 0xffff);
   check_pointer(stream, "A", a, of_a.bytes(), alignments & 0xffff);
   check_pointer(stream, "B", b, of_b.bytes(), alignments >> 16 & 0xffff);
   check_pointer(stream, "D", out, of_out.bytes(), alignments >> 32 & 0xffff);

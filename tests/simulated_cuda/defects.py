@@ -36,7 +36,7 @@ DEFECTS = {
                                            "captures", r"a kernel cannot reach pageable memory"),
     "counters are not zero before the first kernel": ("src/cuda/runtime/device.cpp", "cudaMemsetAsync(memory, 0, padded,", "cudaMemsetAsync(memory, 1, padded,",
                                                       "resnet", r"FAILED"),
-    "the host reads memory of the device": ("src/cuda/kernels/optimizer.cu", "PrepareStep{sums, all_, args.state,",
+    "the host reads memory of the device": ("src/cuda/kernels/optimizer/optimizer.cu", "PrepareStep{sums, all_, args.state,",
                                         "PrepareStep{sums, all_, new StepState(*args.state),", "results", r"the host: touches"),
 }
 

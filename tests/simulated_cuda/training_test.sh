@@ -34,6 +34,15 @@ case_results() {
   expect_exit 0 train 2 groups_two "${groups[@]}"
   expect_exit 0 train 2 groups_zero "${groups[@]}" --optim.zero 1
   expect_bits groups_zero groups_two
+  # Muon: products of cuBLAS inside the optimizer.
+  local muon=(--optim.name muon --optim.lr 0.01)
+  expect_exit 0 train 1 muon_cpu --run.device cpu "${muon[@]}"
+  expect_exit 0 train 1 muon "${muon[@]}"
+  expect_close muon muon_cpu 1e-4
+  expect_exit 0 train 1 muon_eager "${muon[@]}" --cuda.graph off
+  expect_bits muon_eager muon
+  expect_exit 0 train 2 muon_two "${muon[@]}"
+  expect_close muon_two muon_cpu 1e-4
   # The first loss scale overflows, so that steps are skipped.
   expect_exit 0 train 1 fp16 --run.precision fp16 --train.steps 16 --optim.loss_scale 1e9
   expect_line '"skipped":true' fp16/metrics.jsonl

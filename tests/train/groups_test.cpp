@@ -144,16 +144,17 @@ TEST(Groups, TextIsParsedOrRefusedWithTheReason) {
   EXPECT_FALSE(g.freeze.has_value());
   EXPECT_TRUE(g.matches("layer1.0.conv1.weight"));
   EXPECT_FALSE(g.matches("layer1.0.conv1.bias"));
+  EXPECT_EQ(ParameterGroup::parse("lm_head.* muon=off").muon, false);
   EXPECT_TRUE(ParameterGroup::parse("[ab]? freeze=on").matches("b1"));
   const auto refusal = [](const std::string& text) {
     return test::message_of([&] { ParameterGroup::parse(text); }, Exit::config);
   };
-  EXPECT_EQ(refusal("fc.*"), "'fc.*' changes nothing. add lr=, weight_decay= or freeze=on");
+  EXPECT_EQ(refusal("fc.*"), "'fc.*' changes nothing. add lr=, weight_decay=, muon=off or freeze=on");
   EXPECT_EQ(refusal("lr=1 fc.*"),
-            "'lr=1 fc.*': write one pattern of parameter names, then lr=, weight_decay= or freeze=");
+            "'lr=1 fc.*': write one pattern of parameter names, then lr=, weight_decay=, muon= or freeze=");
   EXPECT_EQ(refusal("fc conv lr=1"),
-            "'fc conv lr=1': write one pattern of parameter names, then lr=, weight_decay= or freeze=");
-  EXPECT_EQ(refusal("fc rate=1"), "'fc rate=1': rate=1: unknown property. use lr=, weight_decay= or freeze=");
+            "'fc conv lr=1': write one pattern of parameter names, then lr=, weight_decay=, muon= or freeze=");
+  EXPECT_EQ(refusal("fc rate=1"), "'fc rate=1': rate=1: unknown property. use lr=, weight_decay=, muon= or freeze=");
   EXPECT_EQ(refusal("fc lr=-1"), "'fc lr=-1': lr=-1: '-1' is out of range (must be at least 0)");
   EXPECT_EQ(refusal("fc freeze=yes"), "'fc freeze=yes': freeze=yes: 'yes' is not one of on|off");
   EXPECT_EQ(refusal("fc lr=2 freeze=on"),

@@ -10,6 +10,7 @@ struct ParameterGroup {
   // What is not given stays as it is.
   std::optional<double> lr;            // factor on the learning rate
   std::optional<double> weight_decay;  // in place of optim.weight_decay, also for biases and norms
+  std::optional<bool> muon;            // false: optim.name = muon updates the parameter like adamw
   std::optional<bool> freeze;          // the optimizer does not change the parameter
 
   bool matches(const std::string& name) const;

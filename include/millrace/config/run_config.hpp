@@ -23,7 +23,7 @@ enum class ModelName { mlp, resnet, gpt2, llama, vit, convnext, unet, cosmoflow,
 enum class Upsampling { linear, transposed };
 enum class ResNetStem { automatic, cifar, pool, imagenet };
 enum class Loss { automatic, cross_entropy, mse, mae, smooth_l1, binary_cross_entropy };
-enum class OptimizerName { sgd, adamw, lars, lamb };
+enum class OptimizerName { sgd, adamw, lars, lamb, muon };
 enum class LrSchedule { constant, step, cosine, linear, polynomial, wsd, one_cycle, plateau };
 enum class DecayShape { linear, cosine, sqrt };
 // setup: equal bits on the same ranks and threads. strict: on any number of ranks and threads.
@@ -159,7 +159,11 @@ struct OptimOptions {
   double weight_decay = 1e-4;      // not applied to biases and normalisation layers
   std::vector<std::string> group;  // PATTERN key=value ... (ParameterGroup)
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double trust_coefficient = 0.001;    // lars
+  double trust_coefficient = 0.001;  // lars
+  double muon_momentum = 0.95;
+  bool muon_nesterov = true;
+  OptimizerSpec::MuonScale muon_scale = OptimizerSpec::MuonScale::match_rms_adamw;
+  int muon_steps = 5;
   double ema = 0;                      // > 0: decay of the exponential moving average of the weights
   int zero = 0;                        // ZeRO stage; 1: each rank keeps the moments of its part of the parameters only
   double clip = 0;                     // > 0: clip gradients to this global norm

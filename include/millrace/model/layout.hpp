@@ -14,12 +14,16 @@ namespace millrace {
 // How the optimizer treats one parameter.
 struct ParameterRule {
   float weight_decay = 0;
-  float lr_factor = 1;  // on the learning rate
-  bool frozen = false;  // the optimizer does not change it
+  float lr_factor = 1;                 // on the learning rate
+  bool frozen = false;                 // the optimizer does not change it
+  std::int64_t rows = 0, columns = 0;  // of the matrix that muon updates; 0: it does not update it
   bool operator==(const ParameterRule&) const = default;
 };
 // One rule for each parameter: only matrices decay.
 std::vector<ParameterRule> default_rules(const Graph&, float weight_decay);
+// Makes rules for muon of these: it updates the weights of linear layers and convolutions, also transposed ones. The
+// first axis has the rows, all others are the columns. Weights that an embedding uses, too, are none of them.
+void add_matrices(const Graph&, std::vector<ParameterRule>&);
 
 struct ParameterLayout {
   static constexpr std::int64_t padding = 64;  // elements
@@ -33,7 +37,7 @@ struct ParameterLayout {
 
   explicit ParameterLayout(const Graph&);
   // Adjacent parameters with the same rule share a segment, unless the optimizer treats each decaying parameter
-  // separately (LARS and LAMB). Frozen parameters are in no segment.
+  // separately (LARS and LAMB), or as a matrix (Muon). Frozen parameters are in no segment.
   std::vector<OptimizerSegment> segments(const std::vector<ParameterRule>&, const OptimizerSpec& = {}) const;
   // Sets the initial values of master (float32, `count` elements) and running (`stats_count`). Element i of parameter p
   // depends only on the seed, the name of p, and i.

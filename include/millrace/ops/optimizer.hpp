@@ -18,6 +18,9 @@ struct OptimizerSegment {
   std::int64_t begin = 0, count = 0;
   float weight_decay = 0;
   float lr_factor = 1;  // on StepState::learning_rate
+  // muon: the segment is one row-major matrix of rows * columns == count elements. 0: it is none, and adamw updates it.
+  std::int64_t rows = 0, columns = 0;
+  bool operator==(const OptimizerSegment&) const = default;
 };
 
 // ZeRO stage 1 (Rajbhandari et al. 2020): elements that only this rank updates, and whose moments only it stores.
@@ -36,7 +39,11 @@ struct OptimizerSpec {
   //                           ratio = trust_coefficient * |w| / (|g| + wd * |w| + epsilon)
   //   lamb (You et al. 2020): u = m' / (sqrt(v') + epsilon) + wd * w, with Adam's corrected moments m' and v';
   //                           w <- w - rate * ratio * u; ratio = |w| / |u|
-  enum class Kind { sgd, adamw, lars, lamb };
+  // muon (Jordan et al. 2024) updates the matrices among the segments like torch.optim.Muon, and the others like adamw:
+  //   v <- momentum * v + (1 - momentum) * g; u = nesterov ? momentum * v + (1 - momentum) * g : v
+  //   w <- w * (1 - rate * wd) - rate * muon_factor() * O; O: u after newton_schulz_steps, nearly orthogonal
+  enum class Kind { sgd, adamw, lars, lamb, muon };
+  enum class MuonScale { match_rms_adamw, original, spectral_unclamped };  // see muon_factor()
   Kind kind = Kind::sgd;
   std::int64_t count = 0;  // elements of master, weights, gradient and moments, including padding (which stays zero)
   std::int64_t stats_count = 0;  // elements of running and stats
@@ -46,10 +53,12 @@ struct OptimizerSpec {
   // With shards: the master holds the elements [0, whole_master), then, like the moments, only those of the shards
   // behind. No shard crosses whole_master.
   std::int64_t whole_master = std::numeric_limits<std::int64_t>::max();
-  float momentum = 0.9f;  // sgd and lars; as in PyTorch, v = momentum * v + g, and v = g in the first step
+  float momentum = 0.9f;  // sgd, lars, muon; sgd as in PyTorch: v = momentum * v + g, and v = g in the first step
   bool nesterov = false;
   float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;  // adamw: decoupled decay, bias correction with t = applied + 1
   float trust_coefficient = 0.001f;                     // lars
+  int newton_schulz_steps = 5;                          // muon
+  MuonScale muon_scale = MuonScale::match_rms_adamw;
   float average = 0;  // > 0: after each applied step, average <- average + this fraction * (master - average)
   // > 0: the gradient is that of row_weight / loss_positions times the sum of the losses; the step uses that of the sum
   // divided by loss_weight. This is the mean over the labels that count, by their weights. loss_positions: labels of a
@@ -60,7 +69,9 @@ struct OptimizerSpec {
   DType weight_dtype = DType::f32;  // type of `weights`; f32: weights is null, and the master weights are used
 
   bool by_segment() const { return kind == Kind::lars || kind == Kind::lamb; }
-  int moment_count() const { return kind == Kind::adamw || kind == Kind::lamb ? 2 : momentum != 0 ? 1 : 0; }
+  // muon keeps no second moment of matrices; it stays zero.
+  int moment_count() const { return by_adam() ? 2 : momentum != 0 ? 1 : 0; }
+  bool by_adam() const { return kind == Kind::adamw || kind == Kind::lamb || kind == Kind::muon; }
 };
 
 struct OptimizerArgs {
@@ -107,6 +118,25 @@ struct OptimizerChunks {
 // Throws Error(internal) if segments or shards overlap, end beyond count, or are not aligned: segments begin at a
 // multiple of 4, shards at a multiple of chunk_size; or if a shard crosses whole_master.
 OptimizerChunks split_into_chunks(const OptimizerSpec&);
+// muon: the factor on the learning rate of a matrix. match_rms_adamw (Liu et al. 2025): 0.2 * sqrt(max(rows, columns)),
+// so that the root mean square of a step is about that of adamw. original: sqrt(max(1, rows / columns)).
+// spectral_unclamped: sqrt(rows / columns).
+float muon_factor(OptimizerSpec::MuonScale, const OptimizerSegment&);
+
+// A step of Newton and Schulz replaces a matrix X, whose Frobenius norm is at most 1, by a X + (b A + c A A) X, where
+// A = X X^T. It moves all singular values towards 1. If X has more rows than columns, the products are those of X^T.
+struct NewtonSchulz {
+  static constexpr float a = 3.4445f, b = -4.7750f, c = 2.0315f;
+  static constexpr float min_norm = 1e-7f;  // a matrix is divided by its norm, but by no smaller value
+  // Elements of float32 that the steps of the largest matrix need: X twice, A and b A + c A A. Each begins at a
+  // multiple of 64.
+  struct Workspace {
+    std::int64_t matrix = 0, gram = 0;
+    std::int64_t count() const { return 2 * (matrix + gram); }
+  };
+  static Workspace workspace(const OptimizerSpec&);  // all zero without matrices
+};
+
 // Number of values in OptimizerArgs::sums: one for each chunk of all shards, two for lars and lamb.
 std::int64_t square_sum_count(const OptimizerSpec&);
 

@@ -133,8 +133,9 @@ Rule shard_the_optimizer() {
           .from = [](const BottleneckMetrics&) { return std::string("0"); },
           .to =
               [](const BottleneckMetrics& e) {
-                const bool applies = e.config.machine.ranks > 1 && !e.config.training.zero && optimizer_share(e) > 0.1;
-                return applies ? Values{"1"} : Values{};
+                const auto& training = e.config.training;
+                const bool possible = e.config.machine.ranks > 1 && !training.zero && training.can_shard;
+                return possible && optimizer_share(e) > 0.1 ? Values{"1"} : Values{};
               },
           .evidence =
               [](const BottleneckMetrics& e) {

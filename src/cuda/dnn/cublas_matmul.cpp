@@ -83,10 +83,9 @@ std::string CublasMatmul::name() const {
 }
 
 cublasStatus_t CublasMatmul::enqueue(StreamHandle stream, const MatmulAlgorithm& algorithm, const MatmulArgs& x) {
-  const float one = 1;
   set_pointers(x.bias, x.aux);
-  return cublasLtMatmul(handle_, descriptor_.get(), &one, x.a, a_.get(), x.b, b_.get(), &x.beta, x.d, d_.get(), x.d,
-                        d_.get(), &algorithm.algorithm, x.workspace, algorithm.workspace, stream);
+  return cublasLtMatmul(handle_, descriptor_.get(), &x.alpha, x.a, a_.get(), x.b, b_.get(), &x.beta, x.c ? x.c : x.d,
+                        d_.get(), x.d, d_.get(), &algorithm.algorithm, x.workspace, algorithm.workspace, stream);
 }
 
 std::vector<MatmulAlgorithm> CublasMatmul::candidates(std::size_t workspace_limit) {

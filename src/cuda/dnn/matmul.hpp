@@ -1,7 +1,7 @@
 // Matrix multiplications, prepared once and run many times, and the interface of the library that provides them. This
 // header needs no headers of CUDA, so that operations made of matrix multiplications can be tested on the host.
 //
-//   D = epilogue(op(A) op(B)) + beta D      D: m x n, op(A): m x k, op(B): k x n
+//   D = alpha epilogue(op(A) op(B)) + beta C      C and D: m x n, op(A): m x k, op(B): k x n
 //
 // All matrices are dense and column-major, as cuBLAS needs them. A row-major array (r, c) is a column-major c x r
 // matrix.
@@ -59,7 +59,9 @@ struct MatmulArgs {
   void* d = nullptr;
   void *bias = nullptr, *aux = nullptr;  // null if the epilogue does not use them
   void* workspace = nullptr;
-  float beta = 0;  // 0: D is not read
+  float alpha = 1;          // other values without an epilogue only
+  float beta = 0;           // 0: C is not read
+  const void* c = nullptr;  // null: C is D
 };
 
 class Matmul {

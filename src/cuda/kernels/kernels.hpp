@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cuda/block/block.hpp"
+#include "cuda/kernels/orthogonalizer.hpp"
 #include "millrace/ops/backend.hpp"
 
 namespace millrace::cuda {
@@ -34,7 +35,9 @@ std::unique_ptr<Op> make_slice(const SliceSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_upsample(const UpsampleSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_move_labels(const MoveLabelsSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_attention(const AttentionSpec&, const LaunchContext&);
-std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&, const LaunchContext&, Device&);
+// The function makes the matrix products of muon.
+std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&, const LaunchContext&, Device&,
+                                            const MakeOrthogonalizer&);
 // A visitor of Spec that makes these operations. Backends derive their visitor from it and add the other Specs.
 struct MakeKernelOp {
   LaunchContext context;

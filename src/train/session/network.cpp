@@ -43,6 +43,7 @@ NetworkMemory memory_of(const NetworkSpec& spec, const NetworkPlan& plan) {
     if (plan.optimizer.loss_positions > 0) out.gradients += loss_weight_bytes;
     if (plan.buckets.sharded()) out.gradients += std::size_t(square_sum_count(plan.optimizer)) * sizeof(double);
     out.moments = count / std::size_t(plan.buckets.ranks) * sizeof(float) * std::size_t(spec.optimizer.moment_count());
+    out.moments += std::size_t(NewtonSchulz::workspace(plan.optimizer).count()) * sizeof(float);
     if (spec.optimizer.average > 0) out.moments += WeightAverage::bytes(plan.buckets, plan.layout.count);
   }
   for (const auto* graphs : {&plan.train, &plan.eval})
@@ -78,7 +79,7 @@ OptimizerSpec complete_optimizer(const NetworkSpec& spec, const Graph& graph, co
   OptimizerSpec out = spec.optimizer;
   out.count = buckets.padded(layout.count);
   out.stats_count = layout.stats_count;
-  out.segments = layout.segments(parameter_rules(graph, spec.weight_decay, spec.groups), out);
+  out.segments = layout.segments(parameter_rules(graph, out.kind, spec.weight_decay, spec.groups), out);
   out.shards = buckets.shards(layout.count);
   out.whole_master = buckets.whole(layout.count);
   out.weight_dtype = spec.compute;

@@ -123,6 +123,8 @@ OptimizerSpec::Kind optimizer_kind(OptimizerName name) {
       return OptimizerSpec::Kind::lars;
     case OptimizerName::lamb:
       return OptimizerSpec::Kind::lamb;
+    case OptimizerName::muon:
+      return OptimizerSpec::Kind::muon;
   }
   return OptimizerSpec::Kind::sgd;
 }
@@ -130,8 +132,11 @@ OptimizerSpec::Kind optimizer_kind(OptimizerName name) {
 OptimizerSpec optimizer_spec(const OptimOptions& o) {
   OptimizerSpec s;
   s.kind = optimizer_kind(o.name);
-  s.momentum = float(o.momentum);
-  s.nesterov = o.nesterov;
+  const bool muon = o.name == OptimizerName::muon;
+  s.momentum = float(muon ? o.muon_momentum : o.momentum);
+  s.nesterov = muon ? o.muon_nesterov : o.nesterov;
+  s.muon_scale = o.muon_scale;
+  s.newton_schulz_steps = o.muon_steps;
   s.trust_coefficient = float(o.trust_coefficient);
   s.beta1 = float(o.beta1);
   s.beta2 = float(o.beta2);

@@ -21,16 +21,25 @@ std::string some_names(const Graph& graph) {
 
 }  // namespace
 
-std::vector<ParameterRule> parameter_rules(const Graph& graph, float weight_decay,
+std::vector<ParameterRule> parameter_rules(const Graph& graph, OptimizerSpec::Kind optimizer, float weight_decay,
                                            const std::vector<ParameterGroup>& groups) {
   std::vector<ParameterRule> rules = default_rules(graph, weight_decay);
+  const bool muon = optimizer == OptimizerSpec::Kind::muon;
+  if (muon) add_matrices(graph, rules);
+  const std::vector<ParameterRule> defaults = rules;
   for (const ParameterGroup& group : groups) {
     bool used = false;
+    if (group.muon && !muon)
+      fail(Exit::config, "optim.group: {} has muon=, but optim.name is not muon. remove muon=", group.pattern);
     for (std::size_t p = 0; p < rules.size(); ++p) {
       if (!group.matches(graph.parameters[p].name)) continue;
       used = true;
       if (group.lr) rules[p].lr_factor = float(*group.lr);
       if (group.weight_decay) rules[p].weight_decay = float(*group.weight_decay);
+      if (group.muon) {
+        rules[p].rows = *group.muon ? defaults[p].rows : 0;
+        rules[p].columns = *group.muon ? defaults[p].columns : 0;
+      }
       if (group.freeze) rules[p].frozen = *group.freeze;
     }
     if (!used)
@@ -55,6 +64,19 @@ std::string describe_groups(const Graph& graph, const std::vector<ParameterGroup
                        graph.parameters.size(), elements, group.freeze.value_or(false) ? ", frozen" : "");
   }
   return out;
+}
+
+std::string describe_muon(const Graph& graph, const OptimizerSpec& optimizer) {
+  if (optimizer.kind != OptimizerSpec::Kind::muon) return "";
+  std::int64_t matrices = 0, elements = 0;
+  for (const OptimizerSegment& s : optimizer.segments) {
+    matrices += s.rows > 0 ? 1 : 0;
+    elements += s.rows * s.columns;
+  }
+  return fmt::format(
+      "  optim.name: muon updates {} of {} parameters, matrices with {} elements. the others that train are updated as "
+      "by adamw\n",
+      matrices, graph.parameters.size(), elements);
 }
 
 }  // namespace millrace

@@ -2,7 +2,9 @@
 // CPU backend here.
 #pragma once
 #include "cpu/backend.hpp"
+#include "cuda/dnn/newton_schulz.hpp"
 #include "cuda/kernels/kernels.hpp"
+#include "support/host/cublas.hpp"
 
 namespace millrace::test {
 
@@ -18,7 +20,9 @@ class HostKernelsBackend : public Backend {
   Device& device() override { return device_; }
   std::unique_ptr<Op> make(const Spec& spec) override { return std::visit(Make{{context_, device_}, *this}, spec); }
   std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& spec) override {
-    return cuda::make_optimizer(spec, context_, device_);
+    return cuda::make_optimizer(spec, context_, device_, [&](std::int64_t rows, std::int64_t columns, int steps) {
+      return make_newton_schulz(rows, columns, steps, context_, cublas_);
+    });
   }
   void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
     cuda::convert(context_, dst, dst_type, src, src_type, count);
@@ -48,6 +52,7 @@ class HostKernelsBackend : public Backend {
   };
   Device& device_;
   std::unique_ptr<Backend> cpu_;
+  HostCublas cublas_;
   cuda::LaunchContext context_;
   std::vector<unsigned> counters_;  // zero
 };

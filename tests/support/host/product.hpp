@@ -46,8 +46,8 @@ class HostProduct {
       for (std::size_t l = 0; l < k; ++l)
         for (std::size_t i = 0; i < m; ++i) column[i] += double(a[l * m + i]) * double(b[l]);
       for (std::int64_t i = 0; i < s_.m; ++i) {
-        float value = float(column[std::size_t(i)]);
-        if (x_.beta != 0) value += x_.beta * read_as(s_.output, x_.d, i + j * s_.m);
+        float value = x_.alpha * float(column[std::size_t(i)]);
+        if (x_.beta != 0) value += x_.beta * read_as(s_.output, x_.c ? x_.c : x_.d, i + j * s_.m);
         value = after(value, i, j);
         sums[std::size_t(i)] += value;
         write_as(s_.output, x_.d, i + j * s_.m, value);

@@ -43,7 +43,8 @@ OptimizerSpec complete_optimizer(const NetworkSpec&, const Graph&, const Paramet
 
 // Bytes by purpose, before anything is allocated.
 struct NetworkMemory {
-  std::size_t parameters = 0, gradients = 0, moments = 0, arena = 0, packed_weights = 0;
+  std::size_t parameters = 0, gradients = 0, arena = 0, packed_weights = 0;
+  std::size_t moments = 0;  // with averages of the weights, and what muon needs for its products
   std::size_t metrics = 0;  // of an evaluation
   std::size_t loaders = 0;  // device slots of the loaders; only Session::plan() sets it
   // What this rank copies for a checkpoint. It is host memory, so it is 0 on a device with its own memory; only

@@ -185,6 +185,7 @@ struct Update {
   const StepScalars* step_scalars;
   const float* trust_ratio;  // one for each segment; null: all are 1
   const float* gradient;
+  std::int64_t gradient_begin;                  // gradient[0] belongs to this element of the flat buffers
   float *master, *moment1, *moment2, *average;  // average: null if there is none
   float average_fraction;                       // OptimizerSpec::average
   W* weights;
@@ -202,7 +203,7 @@ struct Update {
       const std::int64_t at = chunk.begin + i, kept = chunk.moments + i, weight = chunk.master + i;
       float w[pack], g[pack] = {}, m[pack] = {}, v[pack] = {};
       load(w, master + weight);
-      if constexpr (Rule::takes_gradient) load(g, gradient + at);
+      if constexpr (Rule::takes_gradient) load(g, gradient + (at - gradient_begin));
       if constexpr (Rule::moments > 0) load(m, moment1 + kept);
       if constexpr (Rule::moments > 1) load(v, moment2 + kept);
       for (int k = 0; k < pack; ++k) rule(d, chunk.weight_decay, ratio, g[k], w[k], m[k], v[k]);
