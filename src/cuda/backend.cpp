@@ -7,7 +7,6 @@
 #include "cuda/dnn/cublas.hpp"
 #include "cuda/dnn/cudnn.hpp"
 #include "cuda/dnn/linear.hpp"
-#include "cuda/dnn/newton_schulz.hpp"
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/plans/device_timing.hpp"
 

@@ -269,26 +269,6 @@ TEST(Passes, OptimizersReadAndWriteTheirMoments) {
   EXPECT_EQ(bytes(), 4 + 16 + 8 + 12 + 4);
 }
 
-TEST(Passes, MuonMultipliesMatrices) {
-  OptimizerSpec spec;
-  spec.kind = OptimizerSpec::Kind::muon;
-  spec.count = 4096 + 256;
-  spec.segments = {{0, 4096, 0, 1, 32, 128}, {4096, 256}};
-  spec.weight_dtype = DType::bf16;
-  double bytes = 0, flops = 0;
-  int launches = 0;
-  for (const Pass& pass : optimizer_passes(spec)) {
-    bytes += pass.bytes;
-    flops += pass.flops;
-    launches += pass.launches;
-  }
-  const double gram = 32 * 32 * 4.0, x = 4096 * 4.0;
-  // Momentum: gradient, moment, moment, update. Norm. Five steps. Result, weight, weight. As AdamW.
-  EXPECT_EQ(bytes, 4 * 4352 + 4 * x + 2 * x + 5 * (3 * x + 4 * gram) + 3 * x + 2 * 4096 + (16 + 12 + 2) * 256);
-  EXPECT_EQ(flops, 5 * (2 * 2.0 * 32 * 32 * 128 + 2.0 * 32 * 32 * 32));
-  EXPECT_EQ(launches, 1 + 1 + 1 + 1 + 15 + 1 + 1);
-}
-
 TEST(Passes, DropoutPoolsAndActivationsKeepWhatTheirGradientsNeed) {
   const Graph graph = layers({"conv 8 3 pad=same", "tanh", "maxpool 2", "dropout 0.5", "globalpool", "linear outputs"},
                              {4, 4, 8}, DType::f16, 2, 10);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "cuda/block/block.hpp"
+#include "cuda/kernels/orthogonalizer.hpp"
 #include "millrace/base/types.hpp"
 
 namespace millrace::cuda {
@@ -81,6 +82,10 @@ class Cublas {
   std::unique_ptr<Matmul> make(const MatmulSpec&);              // Error(config) instead of null
   virtual double copy_bytes_per_second() const = 0;             // of the device's memory; 0: not known
 };
+
+// The Newton-Schulz steps of muon, in float32; with TF32 if the Cublas uses it. In newton_schulz.cpp.
+std::unique_ptr<Orthogonalizer> make_newton_schulz(std::int64_t rows, std::int64_t columns, int steps,
+                                                   const LaunchContext&, Cublas&);
 
 std::string str(const MatmulSpec&);  // "768 x 4096 x 3072 bf16 -> f32, A transposed"
 

@@ -1,11 +1,10 @@
 // cuBLAS treats matrices as column-major, so the row-major matrix (rows, columns) is X^T, of columns x rows. A is
 // symmetric. With at most as many rows as columns, A = X X^T, and X^T becomes a X^T + X^T (b A + c A A). With more
 // rows, A = X^T X, and X^T becomes a X^T + (b A + c A A) X^T.
-#include "cuda/dnn/newton_schulz.hpp"
-
 #include <algorithm>
 #include <utility>
 
+#include "cuda/dnn/matmul.hpp"
 #include "millrace/ops/optimizer.hpp"
 
 namespace millrace::cuda {

@@ -2,7 +2,7 @@
 // CPU backend here.
 #pragma once
 #include "cpu/backend.hpp"
-#include "cuda/dnn/newton_schulz.hpp"
+#include "cuda/dnn/matmul.hpp"
 #include "cuda/kernels/kernels.hpp"
 #include "support/host/cublas.hpp"
 
