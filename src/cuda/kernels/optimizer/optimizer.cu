@@ -54,10 +54,9 @@ class Optimizer : public OptimizerOp {
       return;
     }
     if (phase == 1)
-      launch<1024, 1>(
-          context_, 1, 1024, 0,
-          PrepareStep{sums, all_, args.state, step_scalars_.as<StepScalars>(), args.loss_weight,
-                      double(spec_.loss_positions), spec_.clip, spec_.beta1, spec_.beta2});
+      launch<1024, 1>(context_, 1, 1024, 0,
+                      PrepareStep{sums, all_, args.state, step_scalars_.as<StepScalars>(), args.loss_weight,
+                                  double(spec_.loss_positions), spec_.clip, spec_.beta1, spec_.beta2});
     if (phase == 1 && lamb) {
       zero_sums_of_other_ranks(sums);
       launch(context_, owned_, chunk_threads, 0,
