@@ -251,6 +251,13 @@ void add_train_keys(Keys& k) {
   k.push_back(number_key(MR_FIELD(train.patience), at_least(0),
                          "above 0: end the run, with exit code 0, when so many evaluations in a row have not improved "
                          "the metric of checkpoint.best. A resumed run continues the count"));
+  k.push_back(number_key(MR_FIELD(train.mixup), at_least(0),
+                         "above 0: mix each sample with the next one of its micro-batch, and their losses, in shares "
+                         "drawn from the distribution Beta(mixup, mixup). For cross_entropy with one label a sample"));
+  k.push_back(number_key(MR_FIELD(train.cutmix), at_least(0),
+                         "above 0: replace a box of each image by that of the next image of its micro-batch, and mix "
+                         "their losses by the areas. The area is drawn from Beta(cutmix, cutmix). With train.mixup, "
+                         "one of them is chosen at random for each micro-batch"));
 }
 
 void add_optim_keys(Keys& k) {

@@ -89,6 +89,7 @@ struct Make {
   std::unique_ptr<Op> operator()(const SliceSpec& s) const { return cpu::make_slice(s); }
   std::unique_ptr<Op> operator()(const UpsampleSpec& s) const { return cpu::make_upsample(s); }
   std::unique_ptr<Op> operator()(const MoveLabelsSpec& s) const { return cpu::make_move_labels(s); }
+  std::unique_ptr<Op> operator()(const MixSpec& s) const { return cpu::make_mix(s); }
 };
 
 class CpuBackend : public Backend {

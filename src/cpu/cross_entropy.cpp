@@ -59,6 +59,9 @@ class CrossEntropy : public RowLossOp {
     spec_.check();
     for (const float w : spec_.class_weights) sum_of_weights_ += double(w);
     if (spec_.class_weights.empty()) sum_of_weights_ = double(classes_);
+    if (!spec_.mix) return;
+    mix_table_ = mix_table(*spec_.mix);
+    mixer_ = Mixer(*spec_.mix, mix_table_.data());
   }
   MemoryRequirements memory_requirements() const override {
     MemoryRequirements needs = RowLossOp::memory_requirements();
@@ -85,9 +88,11 @@ class CrossEntropy : public RowLossOp {
   RowLoss forward_row(const OpArgs& args, std::int64_t row) const {
     Tile tile, other;
     const Tensor &logits = args.src[0], &diff = args.diff_src[0];
-    const std::int64_t base = row * classes_, label = args.src[1].as<std::int32_t>()[row];
+    const std::int64_t base = row * classes_;
+    const RowLabels labels = labels_of(args, row);
+    const std::int64_t label = labels.label;
     const bool want_diff = spec_.mode == Mode::train && diff;
-    if (label < 0 || label >= classes_) {
+    if (label < 0 || label >= classes_ || labels.other >= classes_) {
       if (want_diff) std::fill(element(diff, base), element(diff, base + classes_), std::byte{0});
       return label < 0 ? RowLoss{} : no_such_class();
     }
@@ -107,35 +112,74 @@ class CrossEntropy : public RowLossOp {
       sum += total(other, n);
       if (spec_.label_smoothing > 0) shifted += shifted_total(x, most, at, n);
     });
-    const double smoothing = spec_.label_smoothing, uniform = smoothing / double(classes_);
-    const double own_target = (1 - smoothing) * weight_of(label), targets = own_target + uniform * sum_of_weights_;
-    result.loss = targets * std::log(sum) - own_target * (double(own) - double(most)) - uniform * shifted;
+    const Target target = target_of(labels);
+    result.loss = target.sum * std::log(sum) - target.own * (double(own) - double(most)) - target.uniform * shifted;
+    if (labels.other >= 0)
+      result.loss -= target.second * (double(*read_floats(logits, base + labels.other, 1, tile)) - double(most));
     result.counted = 1;
-    result.weight = weight_of(label);
+    result.weight = target.weight;
     result.top1 = rank < 1 && !std::isnan(own);
     result.top5 = rank < 5 && !std::isnan(own);
     if (spec_.mode == Mode::infer && args.metrics && spec_.metric_count() > 0) count_prediction(args, row, label, most);
-    if (!want_diff) return result;
+    if (want_diff) write_gradient(args, base, labels, target, {most, sum}, other);
+    return result;
+  }
 
+  // The label of a row, or of its larger share if it is mixed; then `other` is the other label.
+  struct RowLabels {
+    std::int64_t label, other = -1;
+    double share = 1;
+  };
+  RowLabels labels_of(const OpArgs& args, std::int64_t row) const {
+    const auto* labels = args.src[1].as<std::int32_t>();
+    if (!spec_.mix) return {labels[row]};
+    const RowMix mix = mixer_.of_row(args.state, args.src[2].as<std::int64_t>(), labels, row);
+    if (mix.partner < 0) return {labels[row]};
+    if (mix.share < 0.5f) return {labels[mix.partner], labels[row], 1 - double(mix.share)};
+    return {labels[row], labels[mix.partner], double(mix.share)};
+  }
+
+  // The target of the label is `own` more, and that of the other label `second` more, than `uniform` times the weight
+  // of the class.
+  struct Target {
+    double own, second, uniform, sum;
+    double weight;  // of the labels
+  };
+  Target target_of(const RowLabels& labels) const {
+    const double smoothing = spec_.label_smoothing, uniform = smoothing / double(classes_),
+                 own = labels.share * weight_of(labels.label),
+                 second = labels.other < 0 ? 0 : (1 - labels.share) * weight_of(labels.other);
+    return {(1 - smoothing) * own, (1 - smoothing) * second, uniform,
+            (1 - smoothing) * (own + second) + uniform * sum_of_weights_, own + second};
+  }
+
+  struct Exponentials {  // of a row: the largest logit, and the sum of exp(logit - most)
+    float most;
+    double sum;
+  };
+  // e: scratch memory; if all classes fit into it, it holds their exponentials.
+  void write_gradient(const OpArgs& args, std::int64_t base, const RowLabels& labels, const Target& target,
+                      const Exponentials& of_row, Tile& e) const {
     const double scale =
         double(args.state->loss_scale) * double(args.state->row_weight) / double(spec_.positions_of_row());
+    const float factor = float(scale * target.sum / of_row.sum), uniform_shift = float(scale * target.uniform);
+    Tile tile;
     tiles([&](std::int64_t at, std::int64_t n) {
-      const float* x = read_floats(logits, base + at, n, tile);
-      if (classes_ > tile_count) exponentials(other, x, most, n);  // otherwise `other` still holds them
-      float* to = float_target(diff, base + at, tile);
-      const float uniform_shift = float(scale * uniform);
-      if (spec_.class_weights.empty() || smoothing == 0)
-        scale_shift(to, other, float(scale * targets / sum), uniform_shift, n);
+      const float* x = read_floats(args.src[0], base + at, n, tile);
+      if (classes_ > tile_count) exponentials(e, x, of_row.most, n);
+      float* to = float_target(args.diff_src[0], base + at, tile);
+      if (spec_.class_weights.empty() || spec_.label_smoothing == 0)
+        scale_shift(to, e, factor, uniform_shift, n);
       else
-        for (std::int64_t i = 0; i < n; ++i)
-          to[i] = other.v[i] * float(scale * targets / sum) - uniform_shift * float(weight_of(at + i));
-      if (label >= at && label < at + n) {
-        const double probability = double(other.v[label - at]) / sum;
-        to[label - at] = float(scale * (probability * targets - uniform * weight_of(label) - own_target));
-      }
-      write_floats(diff, base + at, n, to);
+        for (std::int64_t i = 0; i < n; ++i) to[i] = e.v[i] * factor - uniform_shift * float(weight_of(at + i));
+      for (const std::int64_t c : {labels.label, labels.other})
+        if (c >= at && c < at + n) {
+          const double probability = double(e.v[c - at]) / of_row.sum,
+                       more = (c == labels.label ? target.own : 0) + (c == labels.other ? target.second : 0);
+          to[c - at] = float(scale * (probability * target.sum - target.uniform * weight_of(c) - more));
+        }
+      write_floats(args.diff_src[0], base + at, n, to);
     });
-    return result;
   }
 
   // A label that is not below the number of classes is an error in the data. It makes the loss NaN.
@@ -172,6 +216,8 @@ class CrossEntropy : public RowLossOp {
   CrossEntropySpec spec_;
   std::int64_t classes_;
   double sum_of_weights_ = 0;
+  std::vector<float> mix_table_;
+  Mixer mixer_;
 };
 
 }  // namespace

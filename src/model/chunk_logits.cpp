@@ -27,7 +27,7 @@ std::optional<std::int64_t> chunk_rows(const LinearSpec& linear, const CrossEntr
 Graph chunk_logits(Graph graph) {
   Node& last = graph.nodes.back();
   const auto* loss = std::get_if<CrossEntropySpec>(&last.spec);
-  if (!loss || graph.logits_memory <= 0 || graph.single_consumer(last.src[0]) < 0) return graph;
+  if (!loss || loss->mix || graph.logits_memory <= 0 || graph.single_consumer(last.src[0]) < 0) return graph;
   if (loss->src.count() * std::int64_t(size_of(loss->dtype)) <= graph.logits_memory) return graph;
   const int before = graph.producer(last.src[0]);
   const Node layer = graph.nodes[std::size_t(before)];

@@ -61,6 +61,7 @@ std::string text_of(const AttentionSpec& s) {
   return fmt::format("heads={} key_heads={}{}", s.heads, s.key_heads, s.causal ? " causal" : "");
 }
 std::string text_of(const MoveLabelsSpec&) { return ""; }
+std::string text_of(const MixSpec&) { return ""; }
 std::string text_of(const CrossEntropySpec&) { return ""; }
 std::string text_of(const PointwiseLossSpec&) { return ""; }
 std::string text_of(const LinearCrossEntropySpec&) { return ""; }  // a rewrite makes it
@@ -99,7 +100,8 @@ std::vector<std::string> describe_function(const Graph& graph) {
   for (const Value& v : graph.values) names.push_back(v.name);
   std::vector<std::string> out;
   for (const Node& node : graph.nodes) {
-    if (std::holds_alternative<DropoutSpec>(node.spec) || std::holds_alternative<MoveLabelsSpec>(node.spec)) {
+    if (std::holds_alternative<DropoutSpec>(node.spec) || std::holds_alternative<MoveLabelsSpec>(node.spec) ||
+        std::holds_alternative<MixSpec>(node.spec)) {
       names[std::size_t(node.dst)] = names[std::size_t(node.src[0])];
       continue;
     }

@@ -193,7 +193,10 @@ void GraphBuilder::loss(CrossEntropySpec spec, int logits) {
   spec.src = shape(logits);
   spec.dtype = graph_.dtype;
   spec.mode = graph_.mode;
-  graph_.nodes.push_back({"loss", std::move(spec), {logits, labels_}, -1, {}, -1});
+  spec.mix = mix_;
+  std::vector<int> src{logits, labels_};
+  if (mix_) src.push_back(Graph::ids);
+  graph_.nodes.push_back({"loss", std::move(spec), std::move(src), -1, {}, -1});
 }
 
 void GraphBuilder::loss(PointwiseLossSpec spec, int prediction) {

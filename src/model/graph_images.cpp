@@ -35,6 +35,13 @@ int GraphBuilder::scale_by(const std::string& name, int src, int factors) {
   return node(name, spec, {src, factors}, spec.dst());
 }
 
+int GraphBuilder::mix(int src, const MixOptions& options) {
+  if (!options.on() || graph_.mode != Mode::train) return src;
+  mix_ = MixSpec{shape(src), options, graph_.dtype, graph_.mode};
+  mix_->check();
+  return node("mix", *mix_, {src, Graph::ids, labels_}, mix_->dst());
+}
+
 int GraphBuilder::reshape(const std::string& name, int src, const Shape& to) {
   if (to[0] != shape(src)[0] || to.count() != shape(src).count())
     fail(Exit::config, "model: layer '{}' gives {} the shape {}, which has another number of values", name,

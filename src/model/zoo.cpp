@@ -61,7 +61,7 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
   if (spec.name == "unet" && (spec.pointwise_loss || y.rank == 1))
     fail(Exit::config, "model.name: unet needs a label at each position, stored as maps of integers. data.y holds {}",
          spec.pointwise_loss ? "floating-point targets" : "one label a row");
-  const int input = spec.tokens ? Graph::x : builder.input(spec.input);
+  const int input = spec.tokens ? Graph::x : builder.mix(builder.input(spec.input), spec.mix);
   int out = -1;
   if (spec.name == "mlp")
     out = build_mlp(builder, input, spec);

@@ -56,6 +56,9 @@ void CrossEntropySpec::check() const {
          "cross-entropy: input {} does not suit the Dice loss, which needs rows x positions x classes and at most {} "
          "classes. set model.dice = 0",
          src.str(), max_dice_classes);
+  if (mix && (src.rank != 2 || dice > 0))
+    fail(Exit::config,
+         "cross-entropy: input {} does not suit mixed labels, which need one label a row and no Dice loss", src.str());
 }
 
 void PointwiseLossSpec::check() const {
@@ -103,6 +106,7 @@ struct Name {
   const char* operator()(const ScaleBySpec&) const { return "scale_by"; }
   const char* operator()(const ReshapeSpec&) const { return "reshape"; }
   const char* operator()(const MoveLabelsSpec&) const { return "move_labels"; }
+  const char* operator()(const MixSpec&) const { return "mix"; }
   const char* operator()(const LayerNormSpec& s) const {
     return s.kind == LayerNormSpec::Kind::rms ? "rms_norm" : "layer_norm";
   }
@@ -156,6 +160,7 @@ struct Forward {
     return {0, size_of_tensor(s.src, s.raw) + size_of_tensor(s.dst(), s.dtype)};
   }
   Cost operator()(const AddSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
+  Cost operator()(const MixSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
   Cost operator()(const CrossEntropySpec& s) const {
     return {0, (s.dice > 0 ? 6 : 2) * size_of_tensor(s.src, s.dtype)};
   }
@@ -196,6 +201,7 @@ struct Backward {
   }
   Cost operator()(const InputSpec&) const { return {}; }
   Cost operator()(const MoveLabelsSpec&) const { return {}; }
+  Cost operator()(const MixSpec&) const { return {}; }
   Cost operator()(const CrossEntropySpec&) const { return {}; }  // done by forward
   Cost operator()(const PointwiseLossSpec&) const { return {}; }
   Cost operator()(const EmbeddingSpec& s) const {

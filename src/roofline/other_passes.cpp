@@ -34,6 +34,10 @@ void forward_passes(const MoveLabelsSpec& s, OpPasses& out) {
   out.add(PassKind::input, 2 * tensor_bytes(s.dst(), s.dtype));
 }
 
+void forward_passes(const MixSpec& s, OpPasses& out) {  // each row is read twice
+  out.add(PassKind::input, 3 * tensor_bytes(s.src, s.dtype));
+}
+
 void forward_passes(const PoolSpec& s, OpPasses& out) {
   out.add(PassKind::pool, tensor_bytes(s.src, s.dtype) + tensor_bytes(s.dst(), s.dtype) + position_bytes(s));
 }

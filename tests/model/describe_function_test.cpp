@@ -63,6 +63,8 @@ TEST(DescribeFunction, LeavesOutWhatOnlyTrainingUses) {
   other.seed = 5;
   other.input.flip = true;
   EXPECT_EQ(lines(other), reference);
+  other.mix = {0.2f, 1};
+  EXPECT_EQ(lines(other, 9, DType::f32, Mode::train), reference);
   other.layers.erase(other.layers.begin() + 3);
   EXPECT_EQ(lines(other), reference);
 }

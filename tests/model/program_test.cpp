@@ -212,15 +212,20 @@ TEST(CompileGraph, ImagesArePaddedWithTheZeroChannelsThatTheBackendRequests) {
   compile_graph(backend, build_model(small_resnet(), {5, {12, 10, 3}, DType::u8, {}, true}, DType::f32, Mode::train),
                 0);
   EXPECT_EQ(backend.asked, 0);
-  Bench usual(small_resnet(), 5, {12, 10, 3}, 1);
-  ProgramFixture wide(backend.device(), backend, small_resnet(), 5, {12, 10, 3}, 1);
-  EXPECT_EQ(backend.asked, 5);
-  const Graph& graph = wide.program->graph();
-  EXPECT_EQ(graph.values[std::size_t(graph.nodes[0].dst)].shape, (Shape{5, 12, 10, 8}));
-  for (const bool first : {true, false}) {
-    EXPECT_EQ(wide.run(first), usual.run(first));
-    EXPECT_EQ(wide.gradient, usual.gradient);
-    EXPECT_EQ(wide.stats, usual.stats);
+  for (const MixOptions& mix : {MixOptions{}, MixOptions{0.5f, 0}, MixOptions{0, 1}}) {
+    ModelSpec spec = small_resnet();
+    spec.mix = mix;
+    Bench usual(spec, 5, {12, 10, 3}, 1);
+    ProgramFixture wide(backend.device(), backend, spec, 5, {12, 10, 3}, 1);
+    EXPECT_EQ(backend.asked, 5);
+    const Graph& graph = wide.program->graph();
+    EXPECT_EQ(graph.values[std::size_t(graph.nodes[0].dst)].shape, (Shape{5, 12, 10, 8}));
+    EXPECT_EQ(std::holds_alternative<MixSpec>(graph.nodes[1].spec), mix.on());
+    for (const bool first : {true, false}) {
+      EXPECT_EQ(wide.run(first), usual.run(first));
+      EXPECT_EQ(wide.gradient, usual.gradient);
+      EXPECT_EQ(wide.stats, usual.stats);
+    }
   }
 }
 

@@ -77,6 +77,7 @@ case_levels() {
 case_modes() {
   expect_passes 1 1 accumulated --train.micro_batch 16 --optim.name lamb --cuda.breadcrumbs on
   expect_passes 3 1 normalised --train.micro_batch 24
+  expect_passes 1 1 mixed --train.mixup 0.2 --train.cutmix 1
   expect_passes 1 1 uneven --train.micro_batch 24 --optim.name lars
   expect_passes 1 2 ranks --comm.grad_dtype bf16 --optim.name adamw
   expect_passes 1 2 zero --optim.zero 1 --comm.grad_dtype bf16 --comm.bucket_size 64k

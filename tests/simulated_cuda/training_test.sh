@@ -96,6 +96,14 @@ case_networks() {
   expect_lines 1 'ended at step 6 of 8: the validation loss has not improved for 2 evaluations'
   expect_exit 0 train 1 fp16 "${few[@]}" "${on_gpu[@]}"
   expect_close fp16 one 0.05
+  # Mixed samples: their shares follow from the epoch in the state of the step, also in graphs.
+  local mix=(--run.precision fp32 --train.mixup 0.2 --train.cutmix 1)
+  expect_exit 0 train 1 blended_cpu "${few[@]}" "${mix[@]}" --run.device cpu
+  expect_exit 0 train 1 blended "${few[@]}" "${mix[@]}" "${on_gpu[@]}"
+  expect_close blended blended_cpu 1e-5
+  expect_equal "the validation of blended" "$(top1 blended_cpu)" "$(top1 blended)"
+  expect_exit 0 train 1 blended_eager "${few[@]}" "${mix[@]}" "${on_gpu[@]}" --cuda.graph off
+  expect_bits blended_eager blended
   # A norm that the convolution behind it applies, captured and launched one by one.
   sed -i 's/^layers = relu as=trunk$/&\nlayers = conv 8 3x3 pad=same\nlayers = batchnorm\nlayers = relu/' net.cfg
   expect_exit 0 train 1 stored "${few[@]}" "${on_gpu[@]}" --model.fusion 2

@@ -27,6 +27,8 @@ enum class RngPurpose : std::uint32_t {
   random_resized_crop = 10,
   blocks = 11,
   windows = 12,
+  mix = 13,
+  mix_kind = 14,
   subvolume = 16,
   generate = 24
 };

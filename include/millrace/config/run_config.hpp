@@ -137,6 +137,7 @@ struct TrainOptions {
   Recompute recompute = Recompute::off;
   std::uint64_t logits_memory = 256u << 20;  // bytes; 0: no limit
   std::int64_t patience = 0;                 // > 0: evaluations without improvement after which the run ends
+  double mixup = 0, cutmix = 0;              // alpha of the Beta distribution; 0: off
 };
 
 struct OptimOptions {

@@ -3,6 +3,7 @@
 // tested anywhere. The nodes are in an order in which they can run.
 #pragma once
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,8 @@ class GraphBuilder {
   // The labels of the batch: at each position of the samples, moved as `input` moves these, if it does. The loss
   // compares with them from then on.
   int move_labels(InputSpec input);
+  // Mixes the rows of `src` with each other; the loss then mixes their labels. Only in Mode::train; otherwise `src`.
+  int mix(int src, const MixOptions&);
   // Looks up the samples of the batch, which are tokens below `vocabulary`. The table is initialised by U(-1, 1).
   int embedding(const std::string& name, std::int64_t vocabulary, std::int64_t width);
   int conv(const std::string& name, int src, std::int64_t out_channels, const Window&, bool bias,
@@ -150,6 +153,7 @@ class GraphBuilder {
   Graph graph_;
   std::uint32_t dropouts_ = 0;
   int labels_ = Graph::y;
+  std::optional<MixSpec> mix_;
 };
 
 // How the backward pass stores the gradient that a node computes for one of its sources. The nodes run backward in

@@ -29,6 +29,7 @@ struct ModelSpec {
   float dice = 0;                    // cross-entropy: weight of the Dice loss
   bool tokens = false;               // the samples are tokens below `outputs`, so the network begins with an embedding
   std::int64_t outputs = 10;         // number of classes, or of features of a target
+  MixOptions mix;                    // one label a row only
   InputSpec input;                   // GraphBuilder sets its src, raw, dtype and mode
   std::uint64_t seed = 1;
 };

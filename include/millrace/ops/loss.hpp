@@ -8,8 +8,10 @@
 // In Mode::infer, if OpArgs::metrics is set, forward() also adds to the values there, from which an evaluation computes
 // its metrics. metric_count() is their number, 8 bytes each; 0: there are none.
 #pragma once
+#include <optional>
 #include <vector>
 
+#include "millrace/ops/mix.hpp"
 #include "millrace/ops/op.hpp"
 
 namespace millrace {
@@ -24,7 +26,10 @@ namespace millrace {
 // has a label. The Dice loss is 1
 // minus the mean, over all classes, of (2 * sum(p * t) + 1e-5) / (sum(p) + sum(t) + 1e-5). The sums are over the
 // positions of the row that have a label; p: probability of the class; t: 1 if the label is the class, otherwise 0.
-// metrics: (classes, classes) uint64. The value at [label][class with the largest logit] counts positions.
+// mix: the target of a row is that of its own label times RowMix::share, plus that of the partner's label times the
+// rest; loss_weight mixes their weights alike. top1 and top5 compare with the label of the larger share. src[2]: sample
+// ids, (N) int64. metrics: (classes, classes) uint64. The value at [label][class with the largest logit] counts
+// positions.
 struct CrossEntropySpec {
   Shape src;
   float label_smoothing = 0;
@@ -32,6 +37,7 @@ struct CrossEntropySpec {
   Mode mode = Mode::train;
   std::vector<float> class_weights = {};  // empty: all are 1
   float dice = 0;
+  std::optional<MixSpec> mix = {};  // Mode::train, logits (N, classes), without dice
 
   static constexpr float dice_smoothing = 1e-5f;
   static constexpr std::int64_t max_dice_classes = 256;

@@ -28,10 +28,16 @@ class CrossEntropy : public Op {
     spec_.check();
     for (const float w : spec_.class_weights) sum_of_weights_ += double(w);
     if (spec_.class_weights.empty()) sum_of_weights_ = double(classes_);
-    if (const std::size_t bytes = spec_.class_weights.size() * sizeof(float)) {
-      weights_ = Buffer(device, MemoryKind::device, bytes);
-      device.copy_to_device(Stream::compute, weights_.data(), spec_.class_weights.data(), bytes);
-    }
+    const auto upload = [&](const std::vector<float>& values) {
+      Buffer out(device, MemoryKind::device, values.size() * sizeof(float));
+      device.copy_to_device(Stream::compute, out.data(), values.data(), values.size() * sizeof(float));
+      return out;
+    };
+    if (!spec_.class_weights.empty()) weights_ = upload(spec_.class_weights);
+    if (!spec_.mix) return;
+    const std::vector<float> table = mix_table(*spec_.mix);
+    mix_table_ = upload(table);
+    device.synchronize();  // the copy reads `table`
   }
   MemoryRequirements memory_requirements() const override {
     const auto losses = std::size_t(losses_), rows = std::size_t(spec_.src[0]);
@@ -66,6 +72,7 @@ class CrossEntropy : public Op {
   template <class T>
   CrossEntropyArgs<T> kernel_args(const OpArgs& args) const {
     const bool train = spec_.mode == Mode::train;
+    auto* const metrics = train ? nullptr : static_cast<std::uint64_t*>(args.metrics);
     return {.logits = args.src[0].as<T>(),
             .labels = args.src[1].as<std::int32_t>(),
             .diff = train ? args.diff_src[0].as<T>() : nullptr,
@@ -76,7 +83,9 @@ class CrossEntropy : public Op {
             .positions_of_row = double(spec_.positions_of_row()),
             .weights = weights_.as<float>(),
             .sum_of_weights = sum_of_weights_,
-            .confusion = train || spec_.metric_count() == 0 ? nullptr : static_cast<std::uint64_t*>(args.metrics)};
+            .confusion = spec_.metric_count() > 0 ? metrics : nullptr,
+            .ids = spec_.mix ? args.src[2].as<std::int64_t>() : nullptr,
+            .mixer = spec_.mix ? Mixer(*spec_.mix, mix_table_.as<float>()) : Mixer()};
   }
   template <class T>
   void few_classes(const OpArgs& args) const {
@@ -115,7 +124,7 @@ class CrossEntropy : public Op {
   LaunchContext context_;
   std::int64_t positions_, classes_, losses_;  // of all rows; losses: of blocks
   double sum_of_weights_ = 0;
-  Buffer weights_;  // by class, in device memory
+  Buffer weights_, mix_table_;  // in device memory; weights_: by class
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "cuda/block/half.hpp"
-#include "cuda/kernels/row_loss.hpp"
+#include "cuda/kernels/cross_entropy_target.hpp"
 
 namespace millrace::cuda {
 
@@ -39,37 +39,6 @@ struct RowParts {
   }
 };
 
-template <class T>
-struct CrossEntropyArgs {
-  const T* logits;
-  const std::int32_t* labels;
-  T* diff;          // null: no gradient is needed; else as aligned as the logits
-  RowLoss* losses;  // by block
-  const StepState* state;
-  int classes;
-  float smoothing;
-  double positions_of_row;  // each weighs row_weight / positions_of_row
-  const float* weights;     // by class; null: all are 1
-  double sum_of_weights;
-  std::uint64_t* confusion;  // (classes, classes): counts of label and prediction; null: not requested
-
-  MR_DEVICE_INLINE double weight_of(int c) const { return weights ? double(weights[c]) : 1; }
-  MR_DEVICE_INLINE double gradient_scale() const {
-    return double(state->loss_scale) * double(state->row_weight) / positions_of_row;
-  }
-};
-
-// What the logits are compared with: `own` more for the label than `uniform` times the weight of each class.
-struct CrossEntropyTarget {
-  double own, uniform, sum;
-
-  template <class T>
-  MR_DEVICE_INLINE CrossEntropyTarget(const CrossEntropyArgs<T>& args, int label)
-      : own((1 - double(args.smoothing)) * args.weight_of(label)),
-        uniform(double(args.smoothing) / double(args.classes)),
-        sum(own + uniform * args.sum_of_weights) {}
-};
-
 template <class T, int n>
 struct CrossEntropyRow {
   CrossEntropyArgs<T> args;
@@ -80,12 +49,13 @@ struct CrossEntropyRow {
     const int classes = args.classes;
     const float smoothing = args.smoothing;
     const std::int64_t row = block.index(), base = row * classes;
-    const int label = args.labels[row];
+    const RowLabels labels(args, row);
+    const int label = labels.label;
     const T* const x = args.logits + base;
     const RowParts<n> parts(x, classes);
     float* const cache = block.template shared<float>();  // each thread reads only elements that it wrote itself
 
-    if (label < 0 || label >= classes) return skip_row(block, parts, row, label);
+    if (!labels.valid(classes)) return skip_row(block, parts, row, label);
 
     const float own = widen(x[label]);
     float maximum = -std::numeric_limits<float>::infinity();
@@ -118,17 +88,18 @@ struct CrossEntropyRow {
     sum = block.sum(sum);
     if (smoothing > 0) total = block.sum(total);
     if (block.thread() == 0) {
-      const CrossEntropyTarget target(args, label);
+      const CrossEntropyTarget target(args, labels);
       RowLoss result;
       result.loss = target.sum * log(sum) - target.own * (double(own) - double(maximum));
+      if (labels.other >= 0) result.loss -= target.second * (double(widen(x[labels.other])) - double(maximum));
       if (smoothing > 0) result.loss -= target.uniform * (total - double(maximum) * args.sum_of_weights);
       result.counted = 1;
-      result.weight = args.weight_of(label);
+      result.weight = target.weight;
       result.top1 = rank < 1 && own == own;
       result.top5 = rank < 5 && own == own;
       args.losses[row] = result;
     }
-    if (args.diff) write_gradient(block, parts, base, label, maximum, sum);
+    if (args.diff) write_gradient(block, parts, base, labels, maximum, sum);
   }
 
  private:
@@ -149,9 +120,9 @@ struct CrossEntropyRow {
   }
 
   template <class Block>
-  MR_DEVICE_INLINE void write_gradient(Block& block, const RowParts<n>& parts, std::int64_t base, int label,
-                                       float maximum, double sum) const {
-    const CrossEntropyTarget target(args, label);
+  MR_DEVICE_INLINE void write_gradient(Block& block, const RowParts<n>& parts, std::int64_t base,
+                                       const RowLabels& labels, float maximum, double sum) const {
+    const CrossEntropyTarget target(args, labels);
     const double scale = args.gradient_scale();
     const float factor = float(scale * target.sum / sum), shift = float(scale * target.uniform);
     const T* const x = args.logits + base;
@@ -163,9 +134,11 @@ struct CrossEntropyRow {
       for (int k = 0; k < size.value; ++k) {
         const float e = cached ? cache[kept + k * step] : expf(v[k] - maximum);
         const bool weighted = args.weights && args.smoothing > 0;
-        v[k] = first + k == label
-                   ? float(scale * (double(e) * target.sum / sum - target.uniform * args.weight_of(label) - target.own))
-                   : e * factor - (weighted ? shift * args.weights[first + k] : shift);
+        const int c = first + k;
+        v[k] = c == labels.label || c == labels.other
+                   ? float(scale *
+                           (double(e) * target.sum / sum - target.uniform * args.weight_of(c) - target.of(labels, c)))
+                   : e * factor - (weighted ? shift * args.weights[c] : shift);
       }
       store(out + first, v);
     });
@@ -246,8 +219,9 @@ struct CrossEntropyOfFewClasses {
   }
 
   MR_DEVICE_INLINE RowLoss position(std::int64_t p, std::uint64_t* counts) const {
-    const int label = args.labels[p], classes = args.classes;
-    if (label < 0 || label >= classes) return skip(p, label);
+    const RowLabels labels(args, p);
+    const int label = labels.label, classes = args.classes;
+    if (!labels.valid(classes)) return skip(p, label);
     const T* const x = args.logits + p * classes;
     const float own = widen(x[label]);
     float maximum = -std::numeric_limits<float>::infinity();
@@ -265,24 +239,25 @@ struct CrossEntropyOfFewClasses {
       sum += double(expf(v - maximum));
       if (args.smoothing > 0) total += args.weight_of(c) * (double(v) - double(maximum));
     }
-    const CrossEntropyTarget target(args, label);
+    const CrossEntropyTarget target(args, labels);
     RowLoss result;
     result.loss = target.sum * log(sum) - target.own * (double(own) - double(maximum));
+    if (labels.other >= 0) result.loss -= target.second * (double(widen(x[labels.other])) - double(maximum));
     if (args.smoothing > 0) result.loss -= target.uniform * total;
     result.counted = 1;
-    result.weight = args.weight_of(label);
+    result.weight = target.weight;
     result.top1 = rank < 1 && own == own;
     result.top5 = rank < 5 && own == own;
-    if (args.diff) write_gradient(p, label, maximum, sum, target);
+    if (args.diff) write_gradient(p, labels, maximum, sum, target);
     return result;
   }
 
-  MR_DEVICE_INLINE void write_gradient(std::int64_t p, int label, float maximum, double sum,
+  MR_DEVICE_INLINE void write_gradient(std::int64_t p, const RowLabels& labels, float maximum, double sum,
                                        const CrossEntropyTarget& target) const {
     const double scale = args.gradient_scale(), factor = scale * target.sum / sum;
     for (int c = 0; c < args.classes; ++c) {
       const double e = double(expf(widen(args.logits[p * args.classes + c]) - maximum));
-      const double compared = target.uniform * args.weight_of(c) + (c == label ? target.own : 0);
+      const double compared = target.uniform * args.weight_of(c) + target.of(labels, c);
       const float v[1] = {float(e * factor - scale * compared)};
       store(args.diff + p * args.classes + c, v);
     }

@@ -34,6 +34,7 @@ std::unique_ptr<Op> make_concat(const ConcatSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_slice(const SliceSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_upsample(const UpsampleSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_move_labels(const MoveLabelsSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_mix(const MixSpec&, const LaunchContext&, Device&);
 std::unique_ptr<Op> make_attention(const AttentionSpec&, const LaunchContext&);
 // The function makes the matrix products of muon.
 std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&, const LaunchContext&, Device&,
@@ -68,6 +69,7 @@ struct MakeKernelOp {
   std::unique_ptr<Op> operator()(const SliceSpec& s) const { return make_slice(s, context); }
   std::unique_ptr<Op> operator()(const UpsampleSpec& s) const { return make_upsample(s, context); }
   std::unique_ptr<Op> operator()(const MoveLabelsSpec& s) const { return make_move_labels(s, context); }
+  std::unique_ptr<Op> operator()(const MixSpec& s) const { return make_mix(s, context, device); }
   std::unique_ptr<Op> operator()(const AttentionSpec& s) const { return make_attention(s, context); }
 };
 

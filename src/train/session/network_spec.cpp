@@ -1,5 +1,7 @@
 #include "train/session/network_spec.hpp"
 
+#include <fmt/core.h>
+
 #include <numeric>
 #include <optional>
 
@@ -56,6 +58,24 @@ std::vector<float> class_weights(const ModelOptions& c, const ShardIndex& data) 
   return {weights.begin(), weights.end()};
 }
 
+MixOptions mix_options(const RunConfig& c, const ShardIndex& data, std::int64_t micro_batch) {
+  const MixOptions out{float(c.train.mixup), float(c.train.cutmix), c.run.seed};
+  if (!out.on()) return out;
+  const char* key = out.mixup > 0 ? "mixup" : "cutmix";
+  const auto refuse = [](bool refused, const char* name, const std::string& why) {
+    if (refused) fail(Exit::config, "train.{}: {}. set train.{} = 0", name, why, name);
+  };
+  refuse(data.view.sample == SampleKind::tokens, key, "tokens cannot be mixed");
+  refuse(pointwise_loss(c.model.loss, data.y.labels).has_value(), key,
+         "only classes can be mixed, with model.loss = cross_entropy");
+  refuse(data.y.target.rank > 0, key, fmt::format("label maps of {} cannot be mixed", data.y.target.str()));
+  refuse(out.cutmix > 0 && data.sample.rank < 2, "cutmix",
+         fmt::format("samples of {} have no box to exchange, which needs images", data.sample.str()));
+  if (micro_batch < 2)
+    fail(Exit::config, "train.{}: a micro-batch of one sample holds none to mix it with. raise train.micro_batch", key);
+  return out;
+}
+
 void require_matching_loss(const ModelOptions& c, const ShardIndex& data) {
   const auto pointwise = pointwise_loss(c.loss, data.y.labels);
   if (!pointwise && !data.y.labels)
@@ -75,7 +95,8 @@ void require_matching_loss(const ModelOptions& c, const ShardIndex& data) {
          "data.sample = tokens");
 }
 
-ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
+// micro_batch: in training.
+ModelSpec model_spec(const RunConfig& c, const ShardIndex& data, std::optional<std::int64_t> micro_batch) {
   require_matching_loss(c.model, data);
   ModelSpec m;
   m.name = value_text(c, "model.name");
@@ -101,6 +122,7 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data) {
   m.beta = float(c.model.beta);
   m.class_weights = class_weights(c.model, data);
   m.dice = float(c.model.dice);
+  if (micro_batch) m.mix = mix_options(c, data, *micro_batch);
   m.tokens = data.view.sample == SampleKind::tokens;
   m.outputs = m.pointwise_loss ? data.y.target.count() : data.classes.count;
   m.input = input_spec(c.data, data, c.run.seed);
@@ -152,7 +174,7 @@ NetworkSpec network_spec(const World& world, const RunConfig& c, bool training, 
                          const Batching& batching) {
   const ShardIndex& data = sets.reference();
   NetworkSpec spec;
-  spec.model = model_spec(c, data);
+  spec.model = model_spec(c, data, training ? std::optional(batching.micro_batch) : std::nullopt);
   spec.batch = {0, data.sample, data.x.dtype, data.y.target, data.y.labels};
   spec.compute = dtype_of(c.run.precision);
   spec.fusion = c.model.fusion;
