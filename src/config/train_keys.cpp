@@ -167,6 +167,19 @@ void add_update_rule(Keys& k) {
   k.push_back(number_key(MR_FIELD(optim.muon_steps), between(1, 99), "muon: Newton-Schulz steps of a matrix"));
 }
 
+Key class_weights_key() {
+  Key key = strings_key(MR_FIELD(model.class_weights), Key::Many::words, "numbers or balanced",
+                        "cross_entropy: weight of each class in the loss, as weight of PyTorch's CrossEntropyLoss. "
+                        "balanced: labels / (classes x labels of the class), counted in data.train at the start");
+  key.set = [store = key.set](RunConfig& c, const std::vector<std::string>& words) {
+    const bool balanced = words.size() == 1 && words[0] == balanced_class_weights;
+    for (const std::string& word : words)
+      if (!balanced) at_least(0).check(parse_number<double>(word), word);
+    store(c, words);
+  };
+  return key;
+}
+
 }  // namespace
 
 void add_model_keys(Keys& k) {
@@ -202,8 +215,7 @@ void add_model_keys(Keys& k) {
                          "smooth_l1: differences below it are small, as beta of PyTorch's SmoothL1Loss"));
   k.push_back(number_key(MR_FIELD(model.label_smoothing), fraction(),
                          "cross_entropy: part of the target probability that is spread over all classes"));
-  k.push_back(numbers_key(MR_FIELD(model.class_weights), at_least(0),
-                          "cross_entropy: weight of each class in the loss, as weight of PyTorch's CrossEntropyLoss"));
+  k.push_back(class_weights_key());
   k.push_back(number_key(MR_FIELD(model.dice), at_least(0),
                          "cross_entropy with a label at each position: adds so many times the Dice loss of each "
                          "sample, from the softmax probabilities, over all classes"));

@@ -14,7 +14,7 @@ nvcc, source, names = sys.argv[1], sys.argv[2], sys.argv[3:]
 # By file, a pattern for the name of a kernel: accesses of 16 bytes that it must have at least (loads, stores).
 # Where elements of 16 bits become float32 or the reverse, one of the two accesses has 8 bytes.
 WIDE = {
-    "activation": {r"VectorizedLoopILi8ENS.*Forward": (1, 1), r"VectorizedLoopILi8ENS.*Backward": (2, 1)},
+    "activation": {r"VectorizedLoopILi8ENS.*8Activate": (1, 1), r"VectorizedLoopILi8ENS.*ActivationGradient": (2, 1)},
     "add": {"AddElements": (2, 1), "CopyTwice": (1, 2)},
     "attention/attention": {r"Forward.*f16ELi8": (3, 0), r"QueryGradients.*f16ELi8": (5, 0), r"KeyGradients.*f16ELi8": (6, 0)},
     "batch_norm": {"Normalise[IN]": (1, 1), "8Gradient[IN]": (1, 1), "ResidentForward": (1, 1), "ResidentBackward": (2, 1)},

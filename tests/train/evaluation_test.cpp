@@ -17,13 +17,7 @@ namespace millrace {
 namespace evaluation_test {
 
 using nlohmann::json;
-using test::LinearRun, test::labels_of;
-
-std::vector<float> targets(std::int64_t outputs) {
-  std::vector<float> out;
-  for (int i = 0; i < LinearRun::rows * outputs; ++i) out.push_back(float(i * 13 % 7) / 3);
-  return out;
-}
+using test::labels_of, test::LinearRun, test::targets;
 
 TEST(Evaluation, CountsEachClassOnAnyNumberOfRanks) {
   for (const int ranks : {1, 2}) {
@@ -123,7 +117,7 @@ TEST(Evaluation, RefusesKeysThatDoNotSuitTheData) {
       refusal(regression),
       "checkpoint.best: an evaluation of these data and this loss has no mean_iou. use one of loss, mae, rmse, r2");
   regression.config.checkpoint.best = BestMetric::loss;
-  regression.config.model.class_weights = {1, 2};
+  regression.config.model.class_weights = {"1", "2"};
   EXPECT_EQ(refusal(regression), "model.class_weights: the loss is mae, not cross_entropy. remove the key");
   LinearRun classes(DType::i32, labels_of(4), Loss::binary_cross_entropy);
   EXPECT_EQ(refusal(classes),
@@ -132,7 +126,7 @@ TEST(Evaluation, RefusesKeysThatDoNotSuitTheData) {
   classes.config.model.loss = Loss::mae;
   EXPECT_EQ(refusal(classes), "model.loss: mae needs float targets, but data.y holds class labels. set it to auto");
   classes.config.model.loss = Loss::automatic;
-  classes.config.model.class_weights = {1, 2};
+  classes.config.model.class_weights = {"1", "2"};
   EXPECT_EQ(refusal(classes), "model.class_weights: 2 weights with the sum 3 for 4 classes. give one for each class");
   classes.config.model.class_weights = {};
   classes.config.model.dice = 1;

@@ -61,4 +61,10 @@ inline std::vector<std::int32_t> labels_of(std::int64_t classes) {
   return labels;
 }
 
+inline std::vector<float> targets(std::int64_t outputs) {
+  std::vector<float> out;
+  for (int i = 0; i < LinearRun::rows * outputs; ++i) out.push_back(float(i * 13 % 7) / 3);
+  return out;
+}
+
 }  // namespace millrace::test

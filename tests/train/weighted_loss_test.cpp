@@ -27,7 +27,7 @@ WeightedLoss weighted_cross_entropy(const LinearRun& run) {
     for (const double z : logits[r]) sum += std::exp(z);
     const auto label = std::size_t(run.y[r]);
     const auto& weights = run.config.model.class_weights;
-    const double weight = weights.empty() ? 1 : weights[label];
+    const double weight = weights.empty() ? 1 : std::stod(weights[label]);
     out.loss += weight * (std::log(sum) - logits[r][label]);
     for (std::size_t c = 0; c < 3; ++c) out.bias_gradient[c] += weight * (std::exp(logits[r][c]) / sum - (c == label));
     total += weight;
@@ -40,7 +40,7 @@ WeightedLoss weighted_cross_entropy(const LinearRun& run) {
 TEST(WeightedLoss, TheLossOfASampleHasTheWeightOfItsClass) {
   for (const bool strict : {false, true}) {
     LinearRun run(DType::i32, labels_of(3), Loss::cross_entropy);
-    run.config.model.class_weights = {0.5, 2, 6};
+    run.config.model.class_weights = {"0.5", "2", "6"};
     if (strict) run.config.run.reproducible = Reproducible::strict;
     run.train(2);
     EXPECT_NEAR(run.summary().at("valid_loss"), weighted_cross_entropy(run).loss, 1e-6);
@@ -50,7 +50,7 @@ TEST(WeightedLoss, TheLossOfASampleHasTheWeightOfItsClass) {
 // The gradient is that of the mean over the labels that count, although micro-batches and ranks have different numbers
 // of them. It is found from two runs of one step, because their weights begin alike.
 TEST(WeightedLoss, TheGradientIsDividedByTheWeightOfTheLabelsThatCount) {
-  for (const std::vector<double>& weights : {std::vector<double>(), std::vector{0.5, 2.0, 6.0}})
+  for (const std::vector<std::string>& weights : {std::vector<std::string>(), {"0.5", "2", "6"}})
     for (const auto& [ranks, strict, zero] :
          {std::tuple(1, false, false), {3, false, false}, {3, true, false}, {2, false, true}}) {
       LinearRun run(DType::i32, labels_of(3), Loss::cross_entropy);

@@ -103,6 +103,8 @@ struct AugmentOptions {
 
 struct DataConfig : DataFiles, ValueOptions, SampleOptions, ReadOptions, ShuffleOptions, AugmentOptions {};
 
+inline constexpr const char* balanced_class_weights = "balanced";  // by the labels of the training data
+
 struct ModelOptions {
   ModelName name = ModelName::mlp;
   std::int64_t depth = 20;                  // resnet: 6n+2 (CIFAR style), or 18, 34, 50, 101 (ImageNet style)
@@ -120,10 +122,11 @@ struct ModelOptions {
   std::vector<std::string> layers;  // layers: one line for each layer, in order
   Loss loss = Loss::automatic;      // automatic: by the labels
   double label_smoothing = 0;
-  std::vector<double> class_weights;  // cross_entropy: empty, or one for each class
-  double dice = 0;                    // cross_entropy: weight of the Dice loss of each row
-  double beta = 1;                    // smooth_l1
-  int fusion = -1;                    // fusion level; -1: the default of the backend
+  // cross_entropy: one number for each class, or balanced_class_weights; empty: all are 1
+  std::vector<std::string> class_weights;
+  double dice = 0;  // cross_entropy: weight of the Dice loss of each row
+  double beta = 1;  // smooth_l1
+  int fusion = -1;  // fusion level; -1: the default of the backend
 };
 
 struct TrainOptions {

@@ -124,6 +124,7 @@ std::string to_json(const ModelRecord& r) {
                         {"target", r.target.extents()},
                         {"classes", r.classes.count},
                         {"class_names", r.classes.names},
+                        {"label_counts", r.classes.label_counts},
                         {"values", to_json(r.values)},
                         {"tokenizer", r.tokenizer}});
 }
@@ -141,6 +142,7 @@ ModelRecord model_record_from_json(const std::string& text) {
   r.labels = j.at("labels");
   r.target = shape_from(j.at("target"));
   r.classes = {j.at("classes"), j.at("class_names").get<std::vector<std::string>>()};
+  if (j.contains("label_counts")) j.at("label_counts").get_to(r.classes.label_counts);  // absent: an older millrace
   r.values = values_from(j.at("values"));
   r.tokenizer = j.value("tokenizer", "");  // absent: written before there were tokenizers
   return r;

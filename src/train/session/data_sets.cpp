@@ -175,6 +175,9 @@ DataSets index_data_sets(World& world, const RunConfig& config, bool training, c
     sets.train.decode.seed = config.run.seed;
   }
   require_known_labels(sets);
+  if (config.model.class_weights == std::vector<std::string>{balanced_class_weights} && sets.has_train &&
+      sets.train.y.labels && c.sample != SampleKind::tokens)
+    sets.train.classes.label_counts = count_labels(world, sets.train);
   return sets;
 }
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "millrace/base/error.hpp"
-#include "millrace/config/keys.hpp"
+#include "millrace/config/key_types.hpp"
 #include "millrace/train/session/make_compute.hpp"
 #include "train/session/input_options.hpp"
 
@@ -48,14 +48,39 @@ void require_binary_labels(const ShardIndex& data) {
          data.classes.count - 1);
 }
 
+// labels / (classes * labels of the class), as scikit-learn's "balanced".
+std::vector<float> balanced_weights(const ShardIndex& data) {
+  const auto& counts = data.classes.label_counts;
+  if (data.view.sample == SampleKind::tokens)
+    fail(Exit::config, "model.class_weights: balanced is not for tokens, which are their own labels. remove the key");
+  if (counts.empty())
+    fail(Exit::config,
+         "model.class_weights: balanced needs the labels of data.train, or a checkpoint that was trained with "
+         "balanced. set data.train, or give a number for each class");
+  const double labels = double(std::reduce(counts.begin(), counts.end()));
+  std::vector<float> out;
+  for (std::size_t c = 0; c < counts.size(); ++c) {
+    if (counts[c] == 0)
+      fail(Exit::config,
+           "model.class_weights: balanced finds no label {} in data.train, which has {} classes. give a number for "
+           "each class, or add samples of it",
+           c, counts.size());
+    out.push_back(float(labels / (double(counts.size()) * double(counts[c]))));
+  }
+  return out;
+}
+
 std::vector<float> class_weights(const ModelOptions& c, const ShardIndex& data) {
-  const auto& weights = c.class_weights;
-  if (weights.empty()) return {};
+  const auto& words = c.class_weights;
+  if (words.empty()) return {};
+  if (words[0] == balanced_class_weights) return balanced_weights(data);
+  std::vector<float> weights;
+  for (const std::string& word : words) weights.push_back(parse_number<float>(word));
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   if (std::int64_t(weights.size()) != data.classes.count || !(sum > 0))
     fail(Exit::config, "model.class_weights: {} weights with the sum {:g} for {} classes. give one for each class",
          weights.size(), sum, data.classes.count);
-  return {weights.begin(), weights.end()};
+  return weights;
 }
 
 MixOptions mix_options(const RunConfig& c, const ShardIndex& data, std::int64_t micro_batch) {

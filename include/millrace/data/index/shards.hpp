@@ -51,6 +51,7 @@ struct TargetStorage {
 struct Classes {
   std::int64_t count = 0;          // 1 + the largest label, from the files' attribute or counted; 0 for targets
   std::vector<std::string> names;  // by label; empty where the files hold none
+  std::vector<std::int64_t> label_counts = {};  // by label; empty: they were not counted (count_labels)
 };
 
 // How stored values become the network's input: (transform(stored * scale + offset) - mean) / std.

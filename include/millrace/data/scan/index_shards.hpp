@@ -17,4 +17,8 @@ ShardIndex index_shards(World&, const DataOptions&);
 // transformed values are not finite.
 void measure_statistics(World&, ShardIndex&, std::int64_t max_rows = 10000, const FaultOptions& = {});
 
+// How often each class is among the labels of all samples: Classes::label_counts. Each rank reads a part of the files.
+// Not for tokens. Collective. Error(data): a file cannot be read, or holds a label that is no class.
+std::vector<std::int64_t> count_labels(World&, const ShardIndex&);
+
 }  // namespace millrace
