@@ -87,6 +87,7 @@ void add_checkpoint_keys(Keys& k) {
                           {"accuracy", BestMetric::accuracy},
                           {"top5", BestMetric::top5},
                           {"macro_f1", BestMetric::macro_f1},
+                          {"auc", BestMetric::auc},
                           {"mean_iou", BestMetric::mean_iou},
                           {"mean_dice", BestMetric::mean_dice},
                           {"perplexity", BestMetric::perplexity},

@@ -120,7 +120,7 @@ class CrossEntropy : public RowLossOp {
     result.weight = target.weight;
     result.top1 = rank < 1 && !std::isnan(own);
     result.top5 = rank < 5 && !std::isnan(own);
-    if (spec_.mode == Mode::infer && args.metrics && spec_.metric_count() > 0) count_prediction(args, row, label, most);
+    if (spec_.mode == Mode::infer && args.metrics) count_metrics(args, row, label, most, sum);
     if (want_diff) write_gradient(args, base, labels, target, {most, sum}, other);
     return result;
   }
@@ -199,6 +199,22 @@ class CrossEntropy : public RowLossOp {
     double sum = 0;
     for (std::int64_t i = 0; i < n; ++i) sum += weight_of(at + i) * (double(x[i]) - double(most));
     return sum;
+  }
+  void count_metrics(const OpArgs& args, std::int64_t row, std::int64_t label, float most, double sum) const {
+    if (spec_.confusion_count() > 0) count_prediction(args, row, label, most);
+    if (spec_.histogram_count() == 0) return;
+    auto* counts = static_cast<std::uint64_t*>(args.metrics) + spec_.confusion_count();
+    const ExpBounds bounds;
+    Tile tile;
+    tiles([&](std::int64_t at, std::int64_t n) {
+      const float* x = read_floats(args.src[0], row * classes_ + at, n, tile);
+      for (std::int64_t i = 0; i < n; ++i) {
+        const double shifted = double(x[i]) - double(most), others = sum - double(fast_exp(x[i] - most, bounds));
+        const float score = others > 0 ? float(shifted - std::log(others)) : std::isnan(sum) ? float(sum) : infinity;
+        const std::int64_t place = ScoreBins::place(at + i, at + i == label, score);
+        if (place >= 0) __atomic_fetch_add(counts + place, 1, __ATOMIC_RELAXED);
+      }
+    });
   }
   // The prediction is the first class with the largest logit.
   void count_prediction(const OpArgs& args, std::int64_t row, std::int64_t label, float most) const {

@@ -109,7 +109,7 @@ class PointwiseLoss : public RowLossOp {
       const float* x = read_floats(args.src[0], at, n, tile);
       const float* target = read_targets(args.src[1], at, n, targets);
       if (spec_.binary())
-        binaries(result, slope, x, target, n, sums ? static_cast<std::uint64_t*>(args.metrics) + 4 * i : nullptr);
+        binaries(result, slope, x, target, n, i, sums ? static_cast<std::uint64_t*>(args.metrics) : nullptr);
       else
         result.loss +=
             spec_.kind == Kind::mse ? squares(slope, x, target, n) : absolutes(slope, x, target, spec_.beta, n);
@@ -127,9 +127,10 @@ class PointwiseLoss : public RowLossOp {
     return result;
   }
 
-  // Threads may count the same feature.
-  void binaries(RowLoss& result, float* slope, const float* x, const float* target, std::int64_t n,
+  // The n features from `first` on. Threads may count the same feature.
+  void binaries(RowLoss& result, float* slope, const float* x, const float* target, std::int64_t n, std::int64_t first,
                 std::uint64_t* counts) const {
+    const bool confusion = counts && spec_.confusion_count() > 0, histogram = counts && spec_.histogram_count() > 0;
     for (std::int64_t i = 0; i < n; ++i) {
       slope[i] = 0;
       if (spec_.targets == DType::i32 && target[i] < 0) continue;  // ignored
@@ -137,7 +138,9 @@ class PointwiseLoss : public RowLossOp {
       result.loss += binary(slope[i], x[i], target[i]);
       result.top1 += truth == said && !std::isnan(x[i]);
       ++result.counted;
-      if (counts) __atomic_fetch_add(counts + 4 * i + 2 * truth + said, 1, __ATOMIC_RELAXED);
+      if (confusion) __atomic_fetch_add(counts + 4 * (first + i) + 2 * truth + said, 1, __ATOMIC_RELAXED);
+      const std::int64_t place = ScoreBins::place(first + i, truth, x[i]);
+      if (histogram && place >= 0) __atomic_fetch_add(counts + spec_.confusion_count() + place, 1, __ATOMIC_RELAXED);
     }
   }
   static void add(LossSums& sums, const float* x, const float* target, std::int64_t n) {

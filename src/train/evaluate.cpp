@@ -65,6 +65,17 @@ void Evaluator::add_class_metrics(Evaluation& out, std::vector<double> counts) {
   out.confusion = std::move(counts);
 }
 
+void Evaluator::add_counted_metrics(Evaluation& out, std::vector<double> values) {
+  const EvaluationCounts counts = counts_of(s_.spec);
+  std::vector<double> scores(values.begin() + std::ptrdiff_t(counts.confusion),
+                             values.begin() + std::ptrdiff_t(counts.confusion + counts.scores));
+  values.resize(counts.confusion);
+  if (!values.empty()) add_class_metrics(out, std::move(values));
+  if (scores.empty()) return;
+  s_.compute.collective->all_reduce_scalars(scores);
+  out.metrics.push_back({BestMetric::auc, area_under_roc(scores)});
+}
+
 // Collective.
 void Evaluator::add_metrics(Evaluation& out) {
   if (out.task == Task::language && metrics_of(s_.spec).back() == BestMetric::perplexity)
@@ -76,7 +87,7 @@ void Evaluator::add_metrics(Evaluation& out) {
     for (const std::uint64_t bits : network_.read_metrics())
       values.push_back(out.task == Task::regression ? std::bit_cast<double>(bits) : double(bits));
   if (values.empty()) return;
-  if (out.task != Task::regression) return add_class_metrics(out, std::move(values));
+  if (out.task != Task::regression) return add_counted_metrics(out, std::move(values));
   s_.compute.collective->all_reduce_scalars(values);
   if (s_.strict())
     for (std::size_t k = 0; k < 4; ++k) values[k] = values[3 * k] + (values[3 * k + 1] + values[3 * k + 2]);

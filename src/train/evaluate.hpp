@@ -27,6 +27,7 @@ class Evaluator {
   void forward(const Batch&);
   void add_exactly();
   void add_metrics(Evaluation&);
+  void add_counted_metrics(Evaluation&, std::vector<double> values);
   void add_class_metrics(Evaluation&, std::vector<double> counts);
   Session& s_;
   Network& network_;

@@ -48,4 +48,23 @@ inline Values metrics_of(OpHarness& h, bool counts, std::int64_t count) {
   return out;
 }
 
+// The counts of an evaluation: the confusion matrix, then the histograms of ScoreBins. A score that lies at the border
+// of two bins may be counted in either.
+inline void expect_counts(const Values& actual, const Values& expected, std::int64_t confusion,
+                          const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  double below = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (std::int64_t(i) < confusion) {
+      ASSERT_EQ(actual[i], expected[i]) << what << ", cell " << i;
+      continue;
+    }
+    below += actual[i] - expected[i];
+    ASSERT_LE(std::abs(below), 1) << what << ", bin " << i;
+    if ((std::int64_t(i) - confusion + 1) % ScoreBins::count == 0) {
+      ASSERT_EQ(below, 0) << what << ", histogram before bin " << i;
+    }
+  }
+}
+
 }  // namespace millrace::test

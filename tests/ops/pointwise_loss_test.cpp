@@ -36,7 +36,11 @@ void expect_reference(PointwiseLossSpec s) {
   OpHarness evaluation(s);
   evaluation.set_src(0, s.src, s.dtype, x);
   evaluation.set_src(1, s.src, s.targets, target);
-  expect_close(metrics_of(evaluation, s.binary(), s.metric_count()), loss.metrics, 1e-12, what);
+  const Values metrics = metrics_of(evaluation, s.binary(), s.metric_count());
+  if (s.binary())
+    expect_counts(metrics, loss.metrics, s.confusion_count(), what);
+  else
+    expect_close(metrics, loss.metrics, 1e-12, what);
   expect_state(evaluation.state, loss);
 }
 

@@ -53,6 +53,12 @@ inline void add_dice(Loss& loss, const CrossEntropySpec& s, const std::vector<do
   }
 }
 
+// Counts a score in the histograms of ScoreBins, which begin at metrics[first].
+inline void count_score(std::vector<double>& metrics, std::size_t first, std::size_t c, bool positive, double score) {
+  const double bin = std::floor((score + 16) * 64);
+  metrics[first + (2 * c + positive) * 2048 + std::size_t(std::clamp(bin, 0.0, 2047.0))] += 1;
+}
+
 inline Loss cross_entropy(const CrossEntropySpec& s, const std::vector<double>& x, const std::vector<double>& labels,
                           double factor) {
   const std::size_t classes = std::size_t(s.classes());
@@ -85,7 +91,12 @@ inline Loss cross_entropy(const CrossEntropySpec& s, const std::vector<double>& 
     ++loss.counted;
     loss.weight += weight(label);
     const auto predicted = std::size_t(std::max_element(row, row + classes) - row);
-    if (!loss.metrics.empty()) loss.metrics[label * classes + predicted] += 1;
+    if (s.confusion_count() > 0) loss.metrics[label * classes + predicted] += 1;
+    for (std::size_t c = 0; s.histogram_count() > 0 && c < classes; ++c) {
+      double others = 0;
+      for (std::size_t k = 0; k < classes; ++k) others += k == c ? 0 : std::exp(row[k] - most);
+      count_score(loss.metrics, std::size_t(s.confusion_count()), c, c == label, row[c] - most - std::log(others));
+    }
   }
   if (s.dice > 0) add_dice(loss, s, x, labels, factor);
   return loss;
@@ -126,7 +137,9 @@ inline Loss pointwise_loss(const PointwiseLossSpec& s, const std::vector<double>
     if (s.binary() && !ignored) {
       ++loss.counted;
       loss.top1 += truth == said;
-      loss.metrics[4 * (i % features) + 2 * truth + said] += 1;
+      if (s.confusion_count() > 0) loss.metrics[4 * (i % features) + 2 * truth + said] += 1;
+      if (s.histogram_count() > 0)
+        count_score(loss.metrics, std::size_t(s.confusion_count()), i % features, truth, x[i]);
     }
     const double sums[] = {std::abs(x[i] - target[i]), (x[i] - target[i]) * (x[i] - target[i]), target[i],
                            target[i] * target[i]};

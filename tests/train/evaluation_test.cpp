@@ -173,7 +173,7 @@ TEST(Evaluation, NamesASampleWithATargetThatIsNoProbability) {
 
 TEST(Evaluation, LowerErrorsAreBetter) {
   for (const char* name : {"loss", "perplexity", "mae", "rmse"}) EXPECT_TRUE(lower_is_better(name)) << name;
-  for (const char* name : {"accuracy", "top5", "macro_f1", "mean_iou", "mean_dice", "r2"})
+  for (const char* name : {"accuracy", "top5", "macro_f1", "auc", "mean_iou", "mean_dice", "r2"})
     EXPECT_FALSE(lower_is_better(name)) << name;
 }
 

@@ -94,12 +94,12 @@ TEST(RunLogger, TensorBoardShowsEachStepOnceAcrossLaunches) {
     const double at = shown.at("train/loss")[i].wall_time;
     EXPECT_TRUE(at >= before && at <= after) << i;
   }
-  for (const char* tag : {"valid/loss", "valid/top1", "valid/top5", "valid/macro_f1"}) {
+  for (const char* tag : {"valid/loss", "valid/top1", "valid/top5", "valid/macro_f1", "valid/auc"}) {
     std::vector<std::int64_t> steps;
     for (const auto& point : shown.at(tag)) steps.push_back(point.step);
     EXPECT_EQ(steps, (std::vector<std::int64_t>{3, 6, 9})) << tag;
   }
-  EXPECT_EQ(shown.size(), keys.size() + 4);
+  EXPECT_EQ(shown.size(), keys.size() + 5);
 }
 
 TEST(RunLogger, EventsCanBeLessFrequentThanSteps) {

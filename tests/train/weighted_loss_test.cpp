@@ -50,7 +50,8 @@ TEST(WeightedLoss, TheLossOfASampleHasTheWeightOfItsClass) {
 // The gradient is that of the mean over the labels that count, although micro-batches and ranks have different numbers
 // of them. It is found from two runs of one step, because their weights begin alike.
 TEST(WeightedLoss, TheGradientIsDividedByTheWeightOfTheLabelsThatCount) {
-  for (const std::vector<std::string>& weights : {std::vector<std::string>(), {"0.5", "2", "6"}})
+  for (const std::vector<std::string>& weights :
+       {std::vector<std::string>(), std::vector<std::string>{"0.5", "2", "6"}})
     for (const auto& [ranks, strict, zero] :
          {std::tuple(1, false, false), {3, false, false}, {3, true, false}, {2, false, true}}) {
       LinearRun run(DType::i32, labels_of(3), Loss::cross_entropy);

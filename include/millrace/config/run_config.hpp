@@ -29,7 +29,7 @@ enum class DecayShape { linear, cosine, sqrt };
 // setup: equal bits on the same ranks and threads. strict: on any number of ranks and threads.
 enum class Reproducible { setup, strict };
 // Metrics of an evaluation: see src/train/session/metrics.hpp.
-enum class BestMetric { loss, accuracy, top5, macro_f1, mean_iou, mean_dice, perplexity, mae, rmse, r2 };
+enum class BestMetric { loss, accuracy, top5, macro_f1, auc, mean_iou, mean_dice, perplexity, mae, rmse, r2 };
 
 struct RunOptions {
   std::string dir;  // run.dir; empty: runs/<name of the first configuration file>

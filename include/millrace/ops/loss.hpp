@@ -16,6 +16,24 @@
 
 namespace millrace {
 
+// Histograms of the scores of a class, from which an evaluation computes the area under the ROC curve. A score is the
+// logarithm of p / (1 - p), where p is the probability of the class. The bins have equal width; scores outside of
+// [-limit, limit) are in the first or the last bin.
+struct ScoreBins {
+  static constexpr int count = 2048;
+  static constexpr float limit = 16;
+  static constexpr std::int64_t max_classes = 256;  // there are no histograms of more classes
+
+  static std::int64_t histogram_count(std::int64_t classes) { return classes <= max_classes ? classes * 2 * count : 0; }
+  // The place in (classes, 2, bins) uint64; -1: the score is NaN.
+  MR_HOST_DEVICE static std::int64_t place(std::int64_t c, bool positive, float score) {
+    if (!(score == score)) return -1;
+    const float at = (score + limit) * (float(count) / (2 * limit));
+    const int bin = at < 0 ? 0 : at < float(count) ? int(at) : count - 1;
+    return (c * 2 + positive) * count + bin;
+  }
+};
+
 // Softmax cross-entropy at every position of a row. src[0]: logits, (N, ..., classes) in `dtype`. src[1]: labels,
 // (N, ...) int32 in [0, classes). A position weighs row_weight / (positions of a row). Positions with a negative label
 // are ignored; loss_sum, top1, top5 and counted count positions. Label smoothing s mixes the one-hot target with the
@@ -28,8 +46,9 @@ namespace millrace {
 // positions of the row that have a label; p: probability of the class; t: 1 if the label is the class, otherwise 0.
 // mix: the target of a row is that of its own label times RowMix::share, plus that of the partner's label times the
 // rest; loss_weight mixes their weights alike. top1 and top5 compare with the label of the larger share. src[2]: sample
-// ids, (N) int64. metrics: (classes, classes) uint64. The value at [label][class with the largest logit] counts
-// positions.
+// ids, (N) int64.
+// metrics: (classes, classes) uint64. The value at [label][class with the largest logit] counts positions. If the
+// logits are (N, classes), it is followed by the histograms of ScoreBins, which count rows.
 struct CrossEntropySpec {
   Shape src;
   float label_smoothing = 0;
@@ -44,7 +63,9 @@ struct CrossEntropySpec {
   std::int64_t classes() const { return src[-1]; }
   std::int64_t positions() const { return src.count() / src[-1]; }  // of all rows
   std::int64_t positions_of_row() const { return src.row_count() / src[-1]; }
-  std::int64_t metric_count() const { return classes() <= 1024 ? classes() * classes() : 0; }
+  std::int64_t confusion_count() const { return classes() <= 1024 ? classes() * classes() : 0; }
+  std::int64_t histogram_count() const { return src.rank == 2 ? ScoreBins::histogram_count(classes()) : 0; }
+  std::int64_t metric_count() const { return confusion_count() + histogram_count(); }
   void check() const;  // Error(config)
   static constexpr bool keeps_src = true, keeps_dst = false;
 };
@@ -60,7 +81,7 @@ struct CrossEntropySpec {
 // All but the last count rows. binary_cross_entropy counts predictions that have a target: loss_sum sums over them, and
 // top1 counts those that are on the same side of a probability of 0.5 as their target. metrics: (4) float64, the sums
 // of |d|, d^2, target and target^2 over rows and features. For binary_cross_entropy (F, 2, 2) uint64: the value at
-// [feature][target >= 0.5][probability >= 0.5] counts predictions.
+// [feature][target >= 0.5][probability >= 0.5] counts predictions. Behind them are the histograms of ScoreBins.
 struct PointwiseLossSpec {
   enum class Kind { mse, mae, smooth_l1, binary_cross_entropy };
   Kind kind = Kind::mse;
@@ -71,7 +92,9 @@ struct PointwiseLossSpec {
   Mode mode = Mode::train;
 
   bool binary() const { return kind == Kind::binary_cross_entropy; }
-  std::int64_t metric_count() const { return !binary() ? 4 : src.row_count() <= 1 << 18 ? 4 * src.row_count() : 0; }
+  std::int64_t confusion_count() const { return binary() && src.row_count() <= 1 << 18 ? 4 * src.row_count() : 0; }
+  std::int64_t histogram_count() const { return binary() ? ScoreBins::histogram_count(src.row_count()) : 0; }
+  std::int64_t metric_count() const { return binary() ? confusion_count() + histogram_count() : 4; }
   void check() const;  // Error(config)
   static constexpr bool keeps_src = true, keeps_dst = false;
 };

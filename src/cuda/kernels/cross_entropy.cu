@@ -83,7 +83,8 @@ class CrossEntropy : public Op {
             .positions_of_row = double(spec_.positions_of_row()),
             .weights = weights_.as<float>(),
             .sum_of_weights = sum_of_weights_,
-            .confusion = spec_.metric_count() > 0 ? metrics : nullptr,
+            .confusion = spec_.confusion_count() > 0 ? metrics : nullptr,
+            .scores = metrics && spec_.histogram_count() > 0 ? metrics + spec_.confusion_count() : nullptr,
             .ids = spec_.mix ? args.src[2].as<std::int64_t>() : nullptr,
             .mixer = spec_.mix ? Mixer(*spec_.mix, mix_table_.as<float>()) : Mixer()};
   }

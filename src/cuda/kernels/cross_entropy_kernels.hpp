@@ -100,6 +100,9 @@ struct CrossEntropyRow {
       args.losses[row] = result;
     }
     if (args.diff) write_gradient(block, parts, base, labels, maximum, sum);
+    if (args.scores)
+      for (int c = block.thread(); c < classes; c += block.threads())
+        count_score(args, c, label, widen(x[c]), maximum, sum);
   }
 
  private:
@@ -239,6 +242,7 @@ struct CrossEntropyOfFewClasses {
       sum += double(expf(v - maximum));
       if (args.smoothing > 0) total += args.weight_of(c) * (double(v) - double(maximum));
     }
+    for (int c = 0; args.scores && c < classes; ++c) count_score(args, c, label, widen(x[c]), maximum, sum);
     const CrossEntropyTarget target(args, labels);
     RowLoss result;
     result.loss = target.sum * log(sum) - target.own * (double(own) - double(maximum));

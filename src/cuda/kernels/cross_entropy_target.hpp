@@ -22,6 +22,7 @@ struct CrossEntropyArgs {
   const float* weights;     // by class; null: all are 1
   double sum_of_weights;
   std::uint64_t* confusion;  // (classes, classes): counts of label and prediction; null: not requested
+  std::uint64_t* scores;     // histograms of ScoreBins; null: not requested
   const std::int64_t* ids;   // with mixed rows
   Mixer mixer;
 
@@ -73,5 +74,16 @@ struct CrossEntropyTarget {
     return (c == row.label ? own : 0) + (c == row.other ? second : 0);
   }
 };
+
+// Adds the score of class c, with the logit v, to the histograms. sum: of exp(logit - maximum) over all classes.
+template <class T>
+MR_DEVICE_INLINE void count_score(const CrossEntropyArgs<T>& args, int c, int label, float v, float maximum,
+                                  double sum) {
+  const double shifted = double(v) - double(maximum), others = sum - double(expf(v - maximum));
+  const float score = others > 0    ? float(shifted - log(others))
+                      : others <= 0 ? ScoreBins::limit
+                                    : std::numeric_limits<float>::quiet_NaN();
+  if (const std::int64_t place = ScoreBins::place(c, c == label, score); place >= 0) atomic_add(args.scores + place, 1);
+}
 
 }  // namespace millrace::cuda

@@ -49,8 +49,8 @@ struct LossPart {
   const Y* target;
   T* diff;  // null: no gradient is needed
   RowLoss* losses;
-  MetricSums* sums;       // null: not requested
-  std::uint64_t* counts;  // of binary_cross_entropy; null: not requested
+  MetricSums* sums;                // null: not requested
+  std::uint64_t *counts, *scores;  // of binary_cross_entropy: histograms of ScoreBins; null: not requested
   const StepState* state;
   std::int64_t features, parts;  // in a row
   float beta;
@@ -108,6 +108,8 @@ struct LossPart {
   MR_DEVICE_INLINE int count(float x, float y, std::int64_t feature) const {
     const int truth = y >= 0.5f, said = x >= 0;
     if (counts) atomic_add(counts + 4 * feature + 2 * truth + said, 1);
+    if (scores)
+      if (const std::int64_t place = ScoreBins::place(feature, truth, x); place >= 0) atomic_add(scores + place, 1);
     return truth == said && x == x;
   }
 };
@@ -156,11 +158,13 @@ class PointwiseLoss : public Op {
   template <class T, class Y, int n>
   void parts(const OpArgs& args) const {
     T* diff = spec_.mode == Mode::train ? args.diff_src[0].as<T>() : nullptr;
+    auto* const counts = metrics(args) && spec_.binary() ? static_cast<std::uint64_t*>(args.metrics) : nullptr;
     const std::int64_t longest = features_ < part_count ? features_ : part_count;
     launch(context_, blocks_, even_threads(longest / n, 256), 0,
            LossPart<T, Y, n>{args.src[0].as<T>(), args.src[1].as<Y>(), diff, static_cast<RowLoss*>(args.workspace),
                              metrics(args) && !spec_.binary() ? sums(args) : nullptr,
-                             metrics(args) && spec_.binary() ? static_cast<std::uint64_t*>(args.metrics) : nullptr,
+                             spec_.confusion_count() > 0 ? counts : nullptr,
+                             counts && spec_.histogram_count() > 0 ? counts + spec_.confusion_count() : nullptr,
                              args.state, features_, parts_, spec_.beta, spec_.kind});
   }
 

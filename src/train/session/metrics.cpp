@@ -15,18 +15,13 @@ constexpr MetricTraits all_metrics[] = {{BestMetric::loss, "loss", "loss", true}
                                         {BestMetric::accuracy, "accuracy", "top-1", false},
                                         {BestMetric::top5, "top5", "top-5", false},
                                         {BestMetric::macro_f1, "macro_f1", "macro F1", false},
+                                        {BestMetric::auc, "auc", "AUC", false},
                                         {BestMetric::mean_iou, "mean_iou", "mean IoU", false},
                                         {BestMetric::mean_dice, "mean_dice", "mean Dice", false},
                                         {BestMetric::perplexity, "perplexity", "perplexity", true},
                                         {BestMetric::mae, "mae", "MAE", true},
                                         {BestMetric::rmse, "rmse", "RMSE", true},
                                         {BestMetric::r2, "r2", "R2", false}};
-
-CrossEntropySpec of_one_position(const ModelSpec& model) {
-  CrossEntropySpec spec;
-  spec.src = {1, model.outputs};
-  return spec;
-}
 
 }  // namespace
 
@@ -48,23 +43,46 @@ bool lower_is_better(std::string_view name) {
 
 std::vector<BestMetric> metrics_of(const NetworkSpec& spec) {
   using enum BestMetric;
-  const bool counts = of_one_position(spec.model).metric_count() > 0;
-  const PointwiseLossSpec binary{.kind = PointwiseLossSpec::Kind::binary_cross_entropy, .src = {1, spec.model.outputs}};
-  const bool binary_counts = binary.metric_count() > 0;
+  const EvaluationCounts counts = counts_of(spec);
+  std::vector<BestMetric> out{loss};
+  const auto add = [&](std::initializer_list<BestMetric> more, bool given = true) {
+    if (given) out.insert(out.end(), more);
+  };
   switch (task_of(spec)) {
     case Task::classes:
-      return counts ? std::vector{loss, accuracy, top5, macro_f1} : std::vector{loss, accuracy, top5};
-    case Task::pixels:
-      return counts ? std::vector{loss, accuracy, top5, mean_iou, mean_dice} : std::vector{loss, accuracy, top5};
-    case Task::language:  // the loss is otherwise not that of the labels alone
-      if (spec.model.label_smoothing > 0 || !spec.model.class_weights.empty()) return {loss, accuracy, top5};
-      return {loss, accuracy, top5, perplexity};
-    case Task::binary:
-      return binary_counts ? std::vector{loss, accuracy, macro_f1} : std::vector{loss, accuracy};
-    case Task::regression:
+      add({accuracy, top5});
+      add({macro_f1}, counts.confusion > 0);
+      add({auc}, counts.scores > 0);
       break;
+    case Task::pixels:
+      add({accuracy, top5});
+      add({mean_iou, mean_dice}, counts.confusion > 0);
+      break;
+    case Task::language:  // with smoothing or weights, the loss is not that of the labels alone
+      add({accuracy, top5});
+      add({perplexity}, spec.model.label_smoothing == 0 && spec.model.class_weights.empty());
+      break;
+    case Task::binary:
+      add({accuracy});
+      add({macro_f1}, counts.confusion > 0);
+      add({auc}, counts.scores > 0);
+      break;
+    case Task::regression:
+      add({mae, rmse, r2});
   }
-  return {loss, mae, rmse, r2};
+  return out;
+}
+
+EvaluationCounts counts_of(const NetworkSpec& spec) {
+  const Task task = task_of(spec);
+  if (task == Task::regression) return {};
+  if (task == Task::binary) {
+    const PointwiseLossSpec loss{.kind = PointwiseLossSpec::Kind::binary_cross_entropy, .src = {1, spec.model.outputs}};
+    return {std::size_t(loss.confusion_count()), std::size_t(loss.histogram_count())};
+  }
+  CrossEntropySpec loss;
+  loss.src = {1, spec.model.outputs};
+  return {std::size_t(loss.confusion_count()), task == Task::classes ? std::size_t(loss.histogram_count()) : 0};
 }
 
 void require_metric(BestMetric metric, const NetworkSpec& spec) {
@@ -100,6 +118,24 @@ std::vector<MetricValue> class_metrics(const std::vector<ClassCounts>& classes, 
   }
   if (task != Task::pixels) return {{BestMetric::macro_f1, f1 / occurring}};
   return {{BestMetric::mean_iou, iou / occurring}, {BestMetric::mean_dice, f1 / occurring}};
+}
+
+double area_under_roc(std::span<const double> histograms) {
+  constexpr auto bins = std::size_t(ScoreBins::count);
+  double sum = 0, classes = 0;
+  for (; !histograms.empty(); histograms = histograms.subspan(2 * bins)) {
+    double below = 0, positives = 0, pairs = 0;  // below: others with a lower score
+    for (std::size_t b = 0; b < bins; ++b) {
+      const double others = histograms[b], own = histograms[bins + b];
+      pairs += own * (below + others / 2);
+      below += others;
+      positives += own;
+    }
+    if (positives == 0 || below == 0) continue;
+    sum += pairs / (positives * below);
+    ++classes;
+  }
+  return classes > 0 ? sum / classes : std::numeric_limits<double>::quiet_NaN();
 }
 
 std::vector<MetricValue> regression_metrics(std::span<const double> sums, double values) {

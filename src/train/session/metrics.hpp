@@ -33,6 +33,13 @@ std::vector<BestMetric> metrics_of(const NetworkSpec&);
 // Error(config) if an evaluation of this network does not have checkpoint.best.
 void require_metric(BestMetric, const NetworkSpec&);
 
+// What the loss of an evaluation counts: the values of the confusion matrix, and behind them those of the histograms of
+// scores. 0: there are none.
+struct EvaluationCounts {
+  std::size_t confusion = 0, scores = 0;
+};
+EvaluationCounts counts_of(const NetworkSpec&);
+
 // How often each class was right and wrong, over all ranks.
 struct ClassCounts {
   std::int64_t right = 0, labels = 0, predictions = 0;  // labels: of this class; predictions: of this class
@@ -46,6 +53,9 @@ struct ClassCounts {
 std::vector<ClassCounts> class_counts(std::span<const double> counts, Task);
 // The means over all classes that occur: macro_f1, or mean_iou and mean_dice for Task::pixels.
 std::vector<MetricValue> class_metrics(const std::vector<ClassCounts>&, Task);
+// The mean area under the ROC curve of the classes that are the label of some rows, but not of all. From the histograms
+// of ScoreBins, (classes, 2, bins). NaN: there is no such class.
+double area_under_roc(std::span<const double> histograms);
 // mae, rmse and r2 from the sums of PointwiseLossSpec over `values` targets. r2 is NaN if all targets are equal.
 std::vector<MetricValue> regression_metrics(std::span<const double> sums, double values);
 

@@ -48,7 +48,7 @@ scalars.Reload()
 tags = scalars.Tags()["scalars"]
 expected = {"train/loss", "train/learning_rate", "train/grad_norm", "train/loss_scale", "speed/samples_per_second", "speed/step_ms"}
 expected |= {"phase_ms/" + phase for phase in ("data_wait", "copy", "forward", "backward", "communication", "optimizer", "other")}
-expected |= {"valid/" + metric for metric in ("loss", "top1", "top5", "macro_f1")}
+expected |= {"valid/" + metric for metric in ("loss", "top1", "top5", "macro_f1", "auc")}
 check(set(tags) == expected, f"missing tags: {sorted(expected - set(tags))}, unexpected: {sorted(set(tags) - expected)}")
 for tag in tags:
     compare("EventAccumulator", tag, [(e.step, e.value, e.wall_time) for e in scalars.Scalars(tag)])
