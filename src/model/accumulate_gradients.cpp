@@ -63,7 +63,7 @@ void share(const Graph& graph, std::size_t i, GradientStores& stores) {
   if (!can(first) || graph.single_consumer(node.src[first]) < 0) return;
   const int producer = graph.producer(node.src[first]);
   if (std::holds_alternative<AddSpec>(graph.nodes[std::size_t(producer)].spec)) return;  // its sources may be added to
-  for (int reader = producer + 1; reader < int(i); ++reader)
+  for (int reader = producer; reader < int(i); ++reader)  // the producer would read what it adds to
     if (std::ranges::count(graph.nodes[std::size_t(reader)].src, node.src[last]) > 0) return;
   stores[first] = GradientStore::shared;
 }
