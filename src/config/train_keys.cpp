@@ -1,4 +1,4 @@
-// The keys of [model], [train] and [optim].
+// The keys of [train] and [optim].
 #include "config/key_groups.hpp"
 #include "millrace/config/key_types.hpp"
 #include "millrace/config/parameter_group.hpp"
@@ -6,73 +6,6 @@
 
 namespace millrace {
 namespace {
-
-constexpr double max_width = 2147483647;  // the largest number of channels or features that the backends accept
-
-void add_resnet(Keys& k) {
-  k.push_back(number_key(MR_FIELD(model.depth), between(1, 2000),
-                         "resnet: number of layers. CIFAR style: 6n+2 (8, 20, 32, 44, 56, 110). ImageNet style: 18, "
-                         "34, 50, 101"));
-  k.push_back(choice_key(MR_FIELD(model.stem),
-                         Choices<ResNetStem>{{"auto", ResNetStem::automatic},
-                                             {"cifar", ResNetStem::cifar},
-                                             {"pool", ResNetStem::pool},
-                                             {"imagenet", ResNetStem::imagenet}},
-                         "resnet: first layers. cifar: 3x3 convolution; pool: the same and max-pooling by 2; imagenet: "
-                         "7x7 convolution with stride 2 and max-pooling; auto: by model.depth and image size"));
-  k.push_back(number_key(MR_FIELD(model.width), between(1, max_width),
-                         "resnet, convnext, unet: channels of the first stage; cosmoflow: of the first layer; gpt2, "
-                         "llama, vit: of a token. auto: 16 for a resnet in CIFAR style, 64 in ImageNet style; 64 for a "
-                         "unet, 32 with volumes; 32 for cosmoflow; of the others, as model.size has it",
-                         auto_is_zero));
-}
-
-void add_mlp(Keys& k) {
-  k.push_back(numbers_key(MR_FIELD(model.hidden), between(1, max_width), "mlp: widths of the hidden layers"));
-  std::vector<const char*> names;
-  for (const ActivationTraits& a : activations)
-    if (a.kind != Activation::none) names.push_back(a.name);
-  k.push_back(word_key(MR_FIELD(model.activation), names,
-                       "mlp: activation function after each hidden layer. gelu_tanh is the tanh approximation of gelu, "
-                       "which cuBLAS can fuse into its matrix products"));
-  k.push_back(
-      number_key(MR_FIELD(model.dropout), fraction(),
-                 "mlp, gpt2, vit, cosmoflow, hyperspectral: probability with which an activation is set to zero in "
-                 "training"));
-}
-
-void add_transformers(Keys& k) {
-  k.push_back(text_key(MR_FIELD(model.size), "name or auto",
-                       "gpt2: tiny, 124M, 350M, 774M or 1558M; llama: tiny, 1.1B, 7B or 8B; vit: tiny, small or base; "
-                       "convnext: tiny; auto: tiny"));
-  k.push_back(number_key(MR_FIELD(model.blocks), between(1, 2000),
-                         "gpt2, llama, vit: number of blocks; unet: number of poolings. auto: as model.size has it; 4 "
-                         "for a unet, 3 with volumes",
-                         auto_is_zero));
-  k.push_back(number_key(MR_FIELD(model.heads), between(1, max_width),
-                         "gpt2, llama, vit: heads of the attention; auto: as model.size has it", auto_is_zero));
-  k.push_back(number_key(MR_FIELD(model.key_heads), between(1, max_width),
-                         "llama: heads of keys and values, which groups of heads share; auto: as model.size has it",
-                         auto_is_zero));
-  k.push_back(number_key(MR_FIELD(model.feed_forward), between(1, max_width),
-                         "gpt2, llama, vit: channels inside the feed-forward part of a block; auto: as model.size has "
-                         "it, in proportion to model.width",
-                         auto_is_zero));
-  k.push_back(number_key(MR_FIELD(model.patch), between(1, max_width),
-                         "vit, convnext: side in pixels of the patches that the first layer divides an image into; "
-                         "auto: 16 for vit, 4 for convnext",
-                         auto_is_zero));
-  k.push_back(
-      choice_key(MR_FIELD(model.upsample),
-                 Choices<Upsampling>{{"linear", Upsampling::linear}, {"transposed", Upsampling::transposed}},
-                 "unet: how it doubles its extents. linear: interpolation; transposed: a learned convolution, with "
-                 "twice the channels at the bottom, as the article has it"));
-  k.push_back(number_key(MR_FIELD(model.rotary_base), above(1),
-                         "llama: base of the frequencies of the rotary positions (500000 for Llama 3)"));
-  k.push_back(number_key(MR_FIELD(model.drop_path), fraction(),
-                         "vit, convnext: probability with which the last block is left out for a sample in training; "
-                         "it rises linearly from 0 in the first block"));
-}
 
 void add_learning_rate(Keys& k) {
   k.push_back(number_key(MR_FIELD(optim.lr), at_least(0), "learning rate after the warm-up"));
@@ -146,7 +79,8 @@ void add_update_rule(Keys& k) {
   refuse_invalid_groups(k.back());
   k.push_back(number_key(MR_FIELD(optim.beta1), fraction(),
                          "adamw, lamb, and muon where it works like adamw: decay rate of the first moment"));
-  k.push_back(number_key(MR_FIELD(optim.beta2), fraction(), "the same: decay rate of the second moment"));
+  k.push_back(number_key(MR_FIELD(optim.beta2), fraction(),
+                         "adamw, lamb, and muon where it works like adamw: decay rate of the second moment"));
   k.push_back(
       number_key(MR_FIELD(optim.epsilon), above(0),
                  "adamw, lamb, muon: added to the square root of the second moment; lars: added to the divisor of "
@@ -167,67 +101,7 @@ void add_update_rule(Keys& k) {
   k.push_back(number_key(MR_FIELD(optim.muon_steps), between(1, 99), "muon: Newton-Schulz steps of a matrix"));
 }
 
-Key class_weights_key() {
-  Key key = strings_key(MR_FIELD(model.class_weights), Key::Many::words, "numbers or balanced",
-                        "cross_entropy: weight of each class in the loss, as weight of PyTorch's CrossEntropyLoss. "
-                        "balanced: labels / (classes x labels of the class), counted in data.train at the start");
-  key.set = [store = key.set](RunConfig& c, const std::vector<std::string>& words) {
-    const bool balanced = words.size() == 1 && words[0] == balanced_class_weights;
-    for (const std::string& word : words)
-      if (!balanced) at_least(0).check(parse_number<double>(word), word);
-    store(c, words);
-  };
-  return key;
-}
-
 }  // namespace
-
-void add_model_keys(Keys& k) {
-  k.push_back(choice_key(MR_FIELD(model.name),
-                         Choices<ModelName>{{"mlp", ModelName::mlp},
-                                            {"resnet", ModelName::resnet},
-                                            {"gpt2", ModelName::gpt2},
-                                            {"llama", ModelName::llama},
-                                            {"vit", ModelName::vit},
-                                            {"convnext", ModelName::convnext},
-                                            {"cosmoflow", ModelName::cosmoflow},
-                                            {"hyperspectral", ModelName::hyperspectral},
-                                            {"unet", ModelName::unet},
-                                            {"layers", ModelName::layers}},
-                         "kind of network; layers: the network is written out under model.layers"));
-  add_resnet(k);
-  add_mlp(k);
-  add_transformers(k);
-  k.push_back(strings_key(MR_FIELD(model.layers), Key::Many::lines, "a layer",
-                          "layers: one layer of the network each time the key is given, in order"));
-  k.push_back(
-      choice_key(MR_FIELD(model.loss),
-                 Choices<Loss>{{"auto", Loss::automatic},
-                               {"cross_entropy", Loss::cross_entropy},
-                               {"mse", Loss::mse},
-                               {"mae", Loss::mae},
-                               {"smooth_l1", Loss::smooth_l1},
-                               {"binary_cross_entropy", Loss::binary_cross_entropy}},
-                 "loss function; auto: cross_entropy for class labels, mse for floating-point targets. mae: mean "
-                 "absolute error; smooth_l1: squares of small differences, absolute values of large ones; "
-                 "binary_cross_entropy: several labels of a sample, each 0 or 1, one logit for each"));
-  k.push_back(number_key(MR_FIELD(model.beta), above(0),
-                         "smooth_l1: differences below it are small, as beta of PyTorch's SmoothL1Loss"));
-  k.push_back(number_key(MR_FIELD(model.label_smoothing), fraction(),
-                         "cross_entropy: part of the target probability that is spread over all classes"));
-  k.push_back(class_weights_key());
-  k.push_back(number_key(MR_FIELD(model.dice), at_least(0),
-                         "cross_entropy with a label at each position: adds so many times the Dice loss of each "
-                         "sample, from the softmax probabilities, over all classes"));
-  k.push_back(
-      number_key(MR_FIELD(model.fusion), between(0, 3),
-                 "how far operations are fused. 0: not at all; 1: normalisation and linear layers with the operations "
-                 "that follow them, and the sum of a tensor's gradients into the layers that read it; 2: also the sums "
-                 "of batch normalisation into convolutions, and gradients of relu "
-                 "and gelu_tanh into the next linear layer, where possible (millrace plan says where not); 3: also "
-                 "normalisation with relu into the next convolution, so that its result is not stored; auto: 1",
-                 -1));
-}
 
 void add_train_keys(Keys& k) {
   k.push_back(number_key(MR_FIELD(train.epochs), at_least(0), "passes over the training data"));

@@ -57,15 +57,16 @@ void share(const Graph& graph, std::size_t i, GradientStores& stores) {
            !std::holds_alternative<ReshapeSpec>(graph.nodes[std::size_t(producer)].spec);
   };
   if (!can(0) && !can(1)) return;
-  const std::size_t last = !can(1) || (can(0) && graph.producer(node.src[0]) < graph.producer(node.src[1])) ? 0 : 1;
-  const std::size_t first = 1 - last;
-  stores[last] = GradientStore::shared;
-  if (!can(first) || graph.single_consumer(node.src[first]) < 0) return;
-  const int producer = graph.producer(node.src[first]);
+  const std::size_t made_first =
+      !can(1) || (can(0) && graph.producer(node.src[0]) < graph.producer(node.src[1])) ? 0 : 1;
+  const std::size_t made_last = 1 - made_first;
+  stores[made_first] = GradientStore::shared;
+  if (!can(made_last) || graph.single_consumer(node.src[made_last]) < 0) return;
+  const int producer = graph.producer(node.src[made_last]);
   if (std::holds_alternative<AddSpec>(graph.nodes[std::size_t(producer)].spec)) return;  // its sources may be added to
   for (int reader = producer; reader < int(i); ++reader)  // the producer would read what it adds to
-    if (std::ranges::count(graph.nodes[std::size_t(reader)].src, node.src[last]) > 0) return;
-  stores[first] = GradientStore::shared;
+    if (std::ranges::count(graph.nodes[std::size_t(reader)].src, node.src[made_first]) > 0) return;
+  stores[made_last] = GradientStore::shared;
 }
 
 }  // namespace

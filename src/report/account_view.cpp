@@ -106,7 +106,10 @@ std::string communication_of(const Run& run) {
     const double times = double(s.times);
     rows += fmt::format(
         "<tr><th>{}{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-        s.tag >= 0 ? fmt::format("bucket {}", s.tag) : std::string(s.tag == -1 ? "statistics" : "other"),
+        s.tag >= 0 ? fmt::format("bucket {}", s.tag)
+                   : std::string(s.tag == -1   ? "statistics"
+                                 : s.tag == -4 ? "weight of the loss"
+                                               : "other"),
         s.op == CollectiveOp::all_reduce ? std::string() : fmt::format(", {}", name_of(s.op)),
         bytes_text(double(s.bytes) / times), fixed(s.ready / times * 1e3, 2), fixed(s.queued / times * 1e3, 2),
         fixed(s.busy / times * 1e3, 2), fixed(s.needed / times * 1e3, 2), fixed(s.exposed / times * 1e3, 2),

@@ -80,13 +80,13 @@ void ParallelEncoder::encode_kept(std::size_t end, std::vector<std::int32_t>& to
   for (std::size_t i = 0; i < encoders_.size(); ++i) {
     const std::size_t cut = i + 1 == encoders_.size() ? end : last_cut(kept_, end / encoders_.size() * (i + 1));
     if (cut <= begin) continue;
-    parts.push_back(std::async(std::launch::async, [&encoder = encoders_[i],
-                                                    part = std::string_view(kept_).substr(begin, cut - begin)] {
-      std::vector<std::int32_t> out;
-      encoder.add(part, out);
-      encoder.finish(out);
-      return out;
-    }));
+    parts.push_back(std::async(std::launch::async,
+                               [&encoder = encoders_[i], part = std::string_view(kept_).substr(begin, cut - begin)] {
+                                 std::vector<std::int32_t> out;
+                                 encoder.add(part, out);
+                                 encoder.finish(out);
+                                 return out;
+                               }));
     begin = cut;
   }
   for (auto& part : parts) {

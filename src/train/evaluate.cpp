@@ -72,7 +72,7 @@ void Evaluator::add_counted_metrics(Evaluation& out, std::vector<double> values)
   values.resize(counts.confusion);
   if (!values.empty()) add_class_metrics(out, std::move(values));
   if (scores.empty()) return;
-  s_.compute.collective->all_reduce_scalars(scores);
+  s_.world.all_reduce(scores, World::Reduce::sum);  // many: all_reduce_scalars() is for a few
   out.metrics.push_back({BestMetric::auc, area_under_roc(scores)});
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "millrace/base/error.hpp"
@@ -69,6 +70,18 @@ std::string changed_keys(const std::string& then, const std::string& now, bool (
   return out;
 }
 
+// Of the elements of optim.group, which are joined by "; ".
+std::string groups_with_muon(const std::string& groups) {
+  std::string out;
+  for (std::size_t at = 0; at < groups.size();) {
+    const std::size_t end = std::min(groups.find("; ", at), groups.size());
+    const std::string group = groups.substr(at, end - at);
+    if (group.find("muon=") != group.npos) out += (out.empty() ? "" : "; ") + group;
+    at = end + 2;
+  }
+  return out;
+}
+
 // The moments of matrices are not those of another optimizer.
 void require_same_matrices(const Keys& then, const Keys& now) {
   const auto value = [](const Keys& keys, const char* key) {
@@ -81,11 +94,12 @@ void require_same_matrices(const Keys& then, const Keys& now) {
          "optim.name: the checkpoint is from {}, and its moments are of no use for {}. restore the key, or set run.dir "
          "to a new folder",
          before, after);
-  const std::string groups = value(then, "optim.group") + value(now, "optim.group");
-  if (value(then, "optim.group") != value(now, "optim.group") && groups.find("muon=") != groups.npos)
+  if (const std::string was = groups_with_muon(value(then, "optim.group"));
+      was != groups_with_muon(value(now, "optim.group")))
     fail(Exit::config,
-         "optim.group: it was another one when the checkpoint was written, and muon= cannot change. restore the key, "
-         "or set run.dir to a new folder");
+         "optim.group: muon= cannot change, and the checkpoint has {}. restore these groups, or set run.dir to a new "
+         "folder",
+         was.empty() ? "no group with muon=" : was);
 }
 
 }  // namespace

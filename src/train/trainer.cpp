@@ -192,6 +192,9 @@ void Trainer::Impl::resume() {
     copy_replicas(s.world, *s.compute.device, network);
     return;
   }
+  if (!this->found)
+    fail(Exit::config, "run.dir: another run began in {} at the same time and has ended now. start again to resume it",
+         dir.string());
   run = *found;
   if (s.world.rank() == 0) store.note_latest(run.step);
   resume_from(run, s);

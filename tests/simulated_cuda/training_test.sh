@@ -1,6 +1,6 @@
 #!/bin/bash
 # Whole trainings on the simulated CUDA: the results of every mode.
-# Usage: training_test.sh MILLRACE_SIMULATED MPIEXEC results|autotune|networks|dependent|persistent|resnet|ranks|profile|diagnose|tune|slots|seeds
+# Usage: training_test.sh MILLRACE_SIMULATED MPIEXEC results|muon|weights|autotune|networks|dependent|persistent|resnet|ranks|profile|diagnose|tune|slots|seeds
 set -euo pipefail
 source "$(dirname "$0")/training_lib.sh" "$1" "$2"
 
@@ -34,15 +34,6 @@ case_results() {
   expect_exit 0 train 2 groups_two "${groups[@]}"
   expect_exit 0 train 2 groups_zero "${groups[@]}" --optim.zero 1
   expect_bits groups_zero groups_two
-  # Muon: products of cuBLAS inside the optimizer.
-  local muon=(--optim.name muon --optim.lr 0.01)
-  expect_exit 0 train 1 muon_cpu --run.device cpu "${muon[@]}"
-  expect_exit 0 train 1 muon "${muon[@]}"
-  expect_close muon muon_cpu 1e-4
-  expect_exit 0 train 1 muon_eager "${muon[@]}" --cuda.graph off
-  expect_bits muon_eager muon
-  expect_exit 0 train 2 muon_two "${muon[@]}"
-  expect_close muon_two muon_cpu 1e-4
   # The first loss scale overflows, so that steps are skipped.
   expect_exit 0 train 1 fp16 --run.precision fp16 --train.steps 16 --optim.loss_scale 1e9
   expect_line '"skipped":true' fp16/metrics.jsonl
@@ -53,6 +44,37 @@ case_results() {
   expect_exit 0 train 2 halves --optim.zero 1 --train.steps 12
   expect_lines 1 'resumed at step 5'
   expect_bits halves two
+}
+
+# Muon: products of cuBLAS inside the optimizer.
+case_muon() {
+  local muon=(--optim.name muon --optim.lr 0.01)
+  expect_exit 0 train 1 muon_cpu --run.device cpu "${muon[@]}"
+  expect_exit 0 train 1 muon "${muon[@]}"
+  expect_close muon muon_cpu 1e-4
+  expect_exit 0 train 1 muon_eager "${muon[@]}" --cuda.graph off
+  expect_bits muon_eager muon
+  expect_exit 0 train 2 muon_two "${muon[@]}"
+  expect_close muon_two muon_cpu 1e-4
+}
+
+# The gradient is divided by the weight of the labels, which is all-reduced in the step. The last step of an epoch has
+# fewer samples.
+case_weights() {
+  local weights=(--model.class_weights balanced)
+  expect_exit 0 train 1 cpu --run.device cpu "${weights[@]}"
+  expect_exit 0 train 1 one "${weights[@]}"
+  expect_close one cpu 1e-6
+  expect_exit 0 train 1 eager "${weights[@]}" --cuda.graph off
+  expect_bits eager one
+  expect_exit 0 train 1 accumulated "${weights[@]}" --train.micro_batch 12
+  expect_close accumulated one 1e-6
+  expect_exit 0 train 2 two "${weights[@]}"
+  expect_close two one 1e-6
+  expect_exit 0 train 2 zero "${weights[@]}" --optim.zero 1
+  expect_bits zero two
+  expect_exit 0 train 3 three "${weights[@]}" --train.micro_batch 12
+  expect_close three one 1e-6
 }
 
 # Kernels are timed once; the times and the bandwidth of the memory are kept for later runs. Without room for a copy the

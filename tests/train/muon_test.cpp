@@ -120,8 +120,8 @@ TEST(Muon, AResumedRunKeepsTheOptimizer) {
             "run.dir to a new folder");
   EXPECT_EQ(
       refusal("name = muon\ngroup = linear2.weight muon=off\n"),
-      "optim.group: it was another one when the checkpoint was written, and muon= cannot change. restore the key, "
-      "or set run.dir to a new folder");
+      "optim.group: muon= cannot change, and the checkpoint has no group with muon=. restore these groups, or set "
+      "run.dir to a new folder");
 }
 
 }  // namespace muon_test

@@ -77,5 +77,46 @@ TEST(WeightedLoss, TheGradientIsDividedByTheWeightOfTheLabelsThatCount) {
     }
 }
 
+// All labels count, with the weight 1: nothing changes. The loss sees fewer labels of a sample than the file has.
+TEST(WeightedLoss, ASampleThatIsCutHasFewerLabels) {
+  const test::TemporaryFolder folder;
+  const std::int64_t rows = 12;
+  std::vector<float> x;
+  std::vector<std::uint8_t> y;
+  for (std::int64_t i = 0; i < rows * 64; ++i) {
+    x.push_back(float(i * 37 % 101) / 50 - 1);
+    y.push_back(std::uint8_t(i * 7 / 3 % 3));
+  }
+  io::File file = io::File::create((folder.path / "data.h5").string());
+  file.create_dataset("/x", DType::f32, {rows, 8, 8, 1});
+  file.write_rows("/x", 0, rows, DType::f32, x.data());
+  file.create_dataset("/y", DType::u8, {rows, 8, 8});
+  file.write_rows("/y", 0, rows, DType::u8, y.data());
+  RunConfig c = test::small_run(false);
+  c.data.train = {(folder.path / "data.h5").string()};
+  c.data.normalize = c.data.augment = false;
+  c.data.subvolume = {4, 4};
+  c.model.layers = {"conv outputs 1"};
+  c.train.global_batch = rows;
+  c.optim.momentum = 0;
+  std::array<test::Tensors, 2> after;
+  for (const std::size_t weighted : {0, 1}) {
+    if (weighted) c.model.class_weights = {"1", "1", "1"};
+    c.run.dir = (folder.path / (weighted ? "weighted" : "plain")).string();
+    run_thread_world(1, [&](World& world) { EXPECT_EQ(train(world, c), Exit::ok); });
+    after[weighted] = test::tensors_of(c.run.dir);
+  }
+  EXPECT_TRUE(test::same_bits(after[0].at("/parameters/conv1.weight"), after[1].at("/parameters/conv1.weight")));
+}
+
+TEST(WeightedLoss, AStepWithoutAnyWeightChangesNothing) {
+  std::vector<std::int32_t> labels(LinearRun::rows, 0);
+  labels.back() = 1;
+  LinearRun run(DType::i32, labels, Loss::cross_entropy);
+  run.config.model.class_weights = {"0", "1"};
+  run.config.train.steps = 3;
+  run.train(2);  // some steps have no label but 0
+}
+
 }  // namespace weighted_loss_test
 }  // namespace millrace

@@ -163,7 +163,7 @@ enum class GradientStore {
   write,       // the only or the first contribution
   accumulate,  // the operation adds to the earlier contributions
   add_pass,    // the operation writes to scratch memory, and a separate pass adds that
-  shared       // of an addition, as `write`: the gradient of its result is that of its source, in the same memory
+  shared       // of an addition: nothing is written, the gradient of its result serves as that of the source
 };
 using GradientStores = std::array<GradientStore, OpArgs::max_src>;  // by source
 std::vector<GradientStores> gradient_stores(const Graph&);          // by node

@@ -21,8 +21,8 @@ struct ParameterRule {
 };
 // One rule for each parameter: only matrices decay.
 std::vector<ParameterRule> default_rules(const Graph&, float weight_decay);
-// Makes rules for muon of these: it updates the weights of linear layers and convolutions, also transposed ones. The
-// first axis has the rows, all others are the columns. Weights that an embedding uses, too, are none of them.
+// Sets rows and columns of the weights that muon updates: those of linear layers and convolutions, also transposed
+// ones, but not those that an embedding uses too. The first axis has the rows; all others are the columns.
 void add_matrices(const Graph&, std::vector<ParameterRule>&);
 
 struct ParameterLayout {

@@ -41,9 +41,9 @@ struct ScoreBins {
 // the term of each class in this sum; loss_weight is then the sum of the weights of the labels. The gradient is not
 // divided by it: see OptimizerSpec::loss_positions.
 // `dice` times the Dice loss of its row, and times the weight of its label, is added to the loss of each position that
-// has a label. The Dice loss is 1
-// minus the mean, over all classes, of (2 * sum(p * t) + 1e-5) / (sum(p) + sum(t) + 1e-5). The sums are over the
-// positions of the row that have a label; p: probability of the class; t: 1 if the label is the class, otherwise 0.
+// has a label. The Dice loss is 1 minus the mean, over all classes, of (2 * sum(p * t) + 1e-5) / (sum(p) + sum(t) +
+// 1e-5). The sums are over the positions of the row that have a label; p: probability of the class; t: 1 if the label
+// is the class, otherwise 0.
 // mix: the target of a row is that of its own label times RowMix::share, plus that of the partner's label times the
 // rest; loss_weight mixes their weights alike. top1 and top5 compare with the label of the larger share. src[2]: sample
 // ids, (N) int64.

@@ -61,8 +61,8 @@ struct OptimizerSpec {
   MuonScale muon_scale = MuonScale::match_rms_adamw;
   float average = 0;  // > 0: after each applied step, average <- average + this fraction * (master - average)
   // > 0: the gradient is that of row_weight / loss_positions times the sum of the losses; the step uses that of the sum
-  // divided by loss_weight. This is the mean over the labels that count, by their weights. loss_positions: labels of a
-  // row.
+  // divided by loss_weight. This is the mean over the labels that count, by their weights. It is the number by which
+  // the loss divides the weight of a row: its positions, or values of a prediction.
   std::int64_t loss_positions = 0;
   float clip = 0;                   // > 0: the unscaled gradient is multiplied by min(1, clip / (norm + 1e-6))
   float stats_momentum = 0.1f;      // running <- (1 - m) * running + m * stats

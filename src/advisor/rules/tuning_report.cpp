@@ -92,7 +92,7 @@ std::string learning_rate_note(const LearningRateChange& f) {
         "{}{}", steps,
         fmt::format("optim.lr_batch = {:.6g} is set, so the learning rate scales with the batch: {:.4g} -> {:.4g}",
                     f.rate_batch, f.rate * double(f.from) / f.rate_batch, f.rate * double(f.to) / f.rate_batch));
-  const bool adam = f.optimizer == "adamw" || f.optimizer == "lamb";
+  const bool adam = f.optimizer == "adamw" || f.optimizer == "lamb" || f.optimizer == "muon";
   return fmt::format("{}{}{}", steps,
                      fmt::format("optim.lr stays {:.4g}; the linear scaling rule (Goyal et al. 2017) gives {:.4g}: set "
                                  "optim.lr_batch = {} for it",

@@ -114,6 +114,7 @@ std::string RunFolderLock::lock(int flags) {
   if (lock_ >= 0) return "";
   lock_ = ::open((dir_ / "lock").c_str(), O_RDWR | O_CLOEXEC | flags, 0666);
   if (lock_ < 0 || lock_file(lock_, dir_)) return "";
+  ::close(std::exchange(lock_, -1));
   return fmt::format("run.dir: {} is in use by another run. wait for it, or set another run.dir", dir_.string());
 }
 

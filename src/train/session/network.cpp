@@ -74,6 +74,13 @@ BucketSpec complete_buckets(const NetworkSpec& spec, const ParameterLayout& layo
   return out;
 }
 
+// The labels of a row, by which the loss divides: fewer than in the data if samples are cut.
+static std::int64_t labels_of_row(const Spec& loss) {
+  if (const auto* chunked = std::get_if<LinearCrossEntropySpec>(&loss)) return chunked->loss.positions_of_row();
+  if (const auto* classes = std::get_if<CrossEntropySpec>(&loss)) return classes->positions_of_row();
+  return std::get<PointwiseLossSpec>(loss).src.row_count();
+}
+
 OptimizerSpec complete_optimizer(const NetworkSpec& spec, const Graph& graph, const ParameterLayout& layout,
                                  const BucketSpec& buckets) {
   OptimizerSpec out = spec.optimizer;
@@ -83,7 +90,7 @@ OptimizerSpec complete_optimizer(const NetworkSpec& spec, const Graph& graph, co
   out.shards = buckets.shards(layout.count);
   out.whole_master = buckets.whole(layout.count);
   out.weight_dtype = spec.compute;
-  if (spec.weighted_loss) out.loss_positions = graph.values[Graph::y].shape.row_count();
+  if (spec.weighted_loss) out.loss_positions = labels_of_row(graph.nodes.back().spec);
   return out;
 }
 

@@ -154,9 +154,12 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data, std::optional<s
   return m;
 }
 
-// Labels of a signed type may be negative, which means that they do not count.
-bool some_labels_may_not_count(const ShardIndex& data) {
-  if (!data.y.labels || data.synthetic() || data.view.sample == SampleKind::tokens) return false;
+// Negative labels do not count: those of a signed type may be negative; a sample that cannot be read, and what
+// augmentation moves in from outside of a label map, get -1.
+bool some_labels_may_not_count(const RunConfig& c, const ShardIndex& data) {
+  if (!data.y.labels) return false;
+  if (c.data.on_error == OnError::skip || (data.y.label_maps() && c.data.augment)) return true;
+  if (data.synthetic() || data.view.sample == SampleKind::tokens) return false;
   return data.y.ignore_label >= 0 || (data.y.dtype != DType::u8 && data.y.dtype != DType::u16);
 }
 
@@ -211,7 +214,7 @@ NetworkSpec network_spec(const World& world, const RunConfig& c, bool training, 
     for (const std::string& group : c.optim.group) spec.groups.push_back(ParameterGroup::parse(group));
   spec.grad_dtype = world.size() == 1 ? DType::f32 : c.comm.grad_dtype;
   spec.seed = c.run.seed;
-  spec.weighted_loss = !spec.model.class_weights.empty() || some_labels_may_not_count(data);
+  spec.weighted_loss = !spec.model.class_weights.empty() || some_labels_may_not_count(c, data);
   spec.buckets.elements = std::int64_t(c.comm.bucket_size / sizeof(float));
   if (training && c.optim.zero) {
     spec.buckets.ranks = world.size();

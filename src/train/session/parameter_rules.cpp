@@ -28,12 +28,13 @@ std::vector<ParameterRule> parameter_rules(const Graph& graph, OptimizerSpec::Ki
   if (muon) add_matrices(graph, rules);
   const std::vector<ParameterRule> defaults = rules;
   for (const ParameterGroup& group : groups) {
-    bool used = false;
+    bool used = false, of_matrices = false;
     if (group.muon && !muon)
       fail(Exit::config, "optim.group: {} has muon=, but optim.name is not muon. remove muon=", group.pattern);
     for (std::size_t p = 0; p < rules.size(); ++p) {
       if (!group.matches(graph.parameters[p].name)) continue;
       used = true;
+      of_matrices = of_matrices || defaults[p].rows > 0;
       if (group.lr) rules[p].lr_factor = float(*group.lr);
       if (group.weight_decay) rules[p].weight_decay = float(*group.weight_decay);
       if (group.muon) {
@@ -45,6 +46,9 @@ std::vector<ParameterRule> parameter_rules(const Graph& graph, OptimizerSpec::Ki
     if (!used)
       fail(Exit::config, "optim.group: {} matches no parameter. correct the pattern; parameters are {}", group.pattern,
            some_names(graph));
+    if (group.muon.value_or(false) && !of_matrices)
+      fail(Exit::config,
+           "optim.group: {} has muon=on, but muon updates none of these parameters. remove muon=", group.pattern);
   }
   if (std::ranges::all_of(rules, &ParameterRule::frozen))
     fail(Exit::config, "optim.group: all parameters are frozen, so there is nothing to train. set freeze=off for some");

@@ -8,7 +8,6 @@
 #include <optional>
 
 #include "millrace/base/error.hpp"
-#include "millrace/train/distributed/buckets.hpp"
 #include "millrace/watchdog/watchdog.hpp"
 #include "train/step/equal_bits.hpp"
 #include "train/step/simulated_compute.hpp"
@@ -190,44 +189,6 @@ void StepRunner::run_without_rows(const Group& g) {
   reducer_.contribute_zeros();
 }
 
-void StepRunner::all_reduce_statistics() {
-  const auto count = std::size_t(network_.layout().stats_count);
-  if (count > 0 && s_.world.size() > 1)
-    s_.compute.collective->all_reduce_async(network_.stats, 0, count, DType::f32, stats_tag);
-}
-
-void StepRunner::all_reduce_loss_weight() {
-  if (!network_.loss_weight.data) return;
-  const auto& parts = exact_ ? exact_->loss_weight.parts : std::array<double, 3>{};
-  if (exact_)
-    std::copy(parts.begin(), parts.end(), static_cast<double*>(network_.loss_weight.data));
-  else
-    network_.copy_loss_weight();
-  if (s_.world.size() > 1)
-    s_.compute.collective->all_reduce_async(network_.loss_weight, 0, parts.size(), DType::f64, loss_weight_tag);
-}
-
-void StepRunner::add_exactly() {
-  StepState& state = network_.device_state();
-  exact_->gradient.add(static_cast<const float*>(network_.gradient.data));
-  exact_->statistics.add(static_cast<const float*>(network_.stats.data));
-  exact_->loss.add(state.loss_sum);
-  exact_->loss_weight.add(state.loss_weight);
-  state.loss_sum = state.loss_weight = 0;
-}
-
-void StepRunner::reduce_exactly() {
-  all_reduce_loss_weight();
-  if (s_.world.size() > 1) {
-    exact_->gradient.all_reduce_async(exact_tag);
-    exact_->statistics.all_reduce_async(stats_tag);
-    s_.compute.collective->finish();
-  }
-  exact_->gradient.round_to(static_cast<float*>(network_.gradient.data));
-  exact_->statistics.round_to(static_cast<float*>(network_.stats.data));
-  reducer_.on_gradient_ready(0, network_.layout().count);
-}
-
 void StepRunner::end_of_step(const Group& g) {
   {
     const ScopedLabel label(*s_.compute.device, "end of the gradient all-reduce");
@@ -289,7 +250,8 @@ StepResult StepRunner::agree(const StepState& state, const EnqueuedStep& enqueue
   out.step = enqueued.number;
   out.found_inf = state.found_inf != 0;
   out.at_floor = !state.scale_on || state.loss_scale <= state.scale_floor;
-  out.counted = sums[1] > 0;
+  const double loss_weight = sums[8] + (sums[9] + sums[10]);
+  out.counted = loss_weight > 0;
   out.stop = sums[2] > 0;
   out.checkpoint = sums[3] > 0;
   out.saving = sums[4] > 0;
@@ -298,7 +260,7 @@ StepResult StepRunner::agree(const StepState& state, const EnqueuedStep& enqueue
   m.step = enqueued.number;
   m.epoch = enqueued.epoch;
   m.samples = enqueued.samples;
-  m.loss = (sums[0] + (sums[6] + sums[7])) / (sums[8] + (sums[9] + sums[10]));
+  m.loss = (sums[0] + (sums[6] + sums[7])) / loss_weight;
   m.unread_samples = std::int64_t(sums[5]);
   m.lr = enqueued.learning_rate;
   m.grad_norm = state.grad_norm;

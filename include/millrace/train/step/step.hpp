@@ -35,7 +35,7 @@ struct StepResult {
   bool saving = false;      // a rank still writes an earlier checkpoint
   // The gradient norm does not have the same bits on all ranks, so their weights differ from now on at the latest.
   bool replicas_differ = false;
-  bool counted = true;    // at least one sample was read and has a loss
+  bool counted = true;    // at least one label counts, with a weight above 0; otherwise the loss is NaN
   bool at_floor = false;  // the loss scale cannot be lowered further
 };
 
