@@ -2,7 +2,6 @@
 #include "config/key_groups.hpp"
 #include "millrace/config/key_types.hpp"
 #include "millrace/config/parameter_group.hpp"
-#include "millrace/ops/op.hpp"
 
 namespace millrace {
 namespace {

@@ -87,10 +87,11 @@ trap finish EXIT
 trap 'exit 1' INT TERM
 folder=$(mktemp -d "${TMPDIR:-/tmp}/millrace-test-XXXXXX")
 cd "$folder"
-# All runs of a user share a folder of MPI sessions, which Open MPI 4 creates and removes as needed. Each test has its own,
-# so that tests which run at the same time cannot disturb each other there.
+# All runs of a user share a folder of MPI sessions, which Open MPI 4 creates and removes as needed: of two that start at
+# the same moment, one can fail ("mkdir ... File exists"). So each start has a folder of its own.
 mkdir .sessions
 export OMPI_MCA_orte_tmpdir_base=$folder/.sessions
+own_sessions() { OMPI_MCA_orte_tmpdir_base=$(mktemp -d "$folder/.sessions/XXXXXX"); }
 
 # run_case CASE: calls the function case_CASE.
 run_case() {
@@ -102,10 +103,14 @@ run_case() {
 
 under=()  # a command that starts the program on each rank: env, or a script that calls "$@"
 # mpi RANKS COMMAND...
-mpi() { ${launch:-} "$mpiexec" --bind-to none -n "$1" "${@:2}"; }
+mpi() {
+  own_sessions
+  ${launch:-} "$mpiexec" --bind-to none -n "$1" "${@:2}"
+}
 # run_on RANKS ARGUMENT...: runs the program on that many ranks; one rank without mpirun.
 run_on() {
   if [ "$1" = 1 ]; then
+    own_sessions
     ${launch:-} "${under[@]}" "$millrace" "${@:2}"
   else
     mpi "$1" "${under[@]}" "$millrace" "${@:2}"

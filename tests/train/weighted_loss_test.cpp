@@ -87,11 +87,13 @@ TEST(WeightedLoss, ASampleThatIsCutHasFewerLabels) {
     x.push_back(float(i * 37 % 101) / 50 - 1);
     y.push_back(std::uint8_t(i * 7 / 3 % 3));
   }
-  io::File file = io::File::create((folder.path / "data.h5").string());
-  file.create_dataset("/x", DType::f32, {rows, 8, 8, 1});
-  file.write_rows("/x", 0, rows, DType::f32, x.data());
-  file.create_dataset("/y", DType::u8, {rows, 8, 8});
-  file.write_rows("/y", 0, rows, DType::u8, y.data());
+  {
+    io::File file = io::File::create((folder.path / "data.h5").string());
+    file.create_dataset("/x", DType::f32, {rows, 8, 8, 1});
+    file.write_rows("/x", 0, rows, DType::f32, x.data());
+    file.create_dataset("/y", DType::u8, {rows, 8, 8});
+    file.write_rows("/y", 0, rows, DType::u8, y.data());
+  }
   RunConfig c = test::small_run(false);
   c.data.train = {(folder.path / "data.h5").string()};
   c.data.normalize = c.data.augment = false;

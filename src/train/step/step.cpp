@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <limits>
 #include <optional>
 
 #include "millrace/base/error.hpp"
@@ -260,7 +261,7 @@ StepResult StepRunner::agree(const StepState& state, const EnqueuedStep& enqueue
   m.step = enqueued.number;
   m.epoch = enqueued.epoch;
   m.samples = enqueued.samples;
-  m.loss = (sums[0] + (sums[6] + sums[7])) / loss_weight;
+  m.loss = out.counted ? (sums[0] + (sums[6] + sums[7])) / loss_weight : std::numeric_limits<double>::quiet_NaN();
   m.unread_samples = std::int64_t(sums[5]);
   m.lr = enqueued.learning_rate;
   m.grad_norm = state.grad_norm;
