@@ -124,7 +124,7 @@ void add_train_keys(Keys& k) {
   k.push_back(size_key(MR_FIELD(train.logits_memory), at_least(0),
                        "if the logits of a micro-batch need more memory than this, the last linear layer and the "
                        "cross-entropy are computed in chunks of samples, each with at most so many bytes of logits; "
-                       "0: never"));
+                       "0: never. Not with train.mixup and train.cutmix"));
   k.push_back(text_key(MR_FIELD(train.balance), "even, auto or file",
                        "how micro-batches are split over the ranks. even: equally; auto: slower ranks get fewer, by "
                        "their speed measured during the run; the shares.jsonl of a run: exactly as in that run"));
