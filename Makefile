@@ -49,7 +49,7 @@ test: deps build
 
 test-long: build
 	@scripts/deps.sh debootstrap python3-h5py $(shell grep -qx ID=debian /etc/os-release && echo chromium)
-	ctest --test-dir $(BUILD) -L long -j 4 --output-on-failure
+	ctest --test-dir $(BUILD) -L long -j 3 --output-on-failure
 
 # Injects faults into short trainings and judges how they end; about five seconds for each of N. SEED=7 repeats a list of
 # faults, TRIAL=12 one of them, KIND="kill-rank full-tmpdir" selects kinds. Some kinds need root.
