@@ -115,8 +115,7 @@ MR_TARGET_CLONES void approach(float* __restrict average, const float* __restric
   for (std::int64_t i = 0; i < n; ++i) average[i] += fraction * (w[i] - average[i]);
 }
 
-// What the gradient is multiplied by to become that of the mean over the labels that count. Exactly 1 if all count and
-// have the weight 1.
+// What makes the gradient that of the mean over the labels that count; exactly 1 if all count, with the weight 1.
 double mean_factor(const OptimizerSpec& spec, const OptimizerArgs& args) {
   if (spec.loss_positions == 0) return 1;
   const double weight = args.loss_weight[0] + (args.loss_weight[1] + args.loss_weight[2]);

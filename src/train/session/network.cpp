@@ -284,15 +284,6 @@ void Network::restart_averages() {
   if (average_) average_->reset();
 }
 
-void Network::clear_statistics() {
-  if (stats.data) compute_.device->fill_zero(Stream::compute, stats.data, std::size_t(layout_.stats_count) * 4);
-}
-
-void Network::copy_loss_weight() {
-  const char* from = static_cast<const char*>(state_.data()) + offsetof(StepState, loss_weight);
-  compute_.device->copy_small(Stream::compute, loss_weight.data, from, sizeof(double));
-}
-
 void Network::weights_changed() {
   ++version_;
   if (dtype_ != DType::f32)

@@ -1,4 +1,6 @@
-// What a Network exchanges with the host around a step or an evaluation.
+// The small values of a step: what a Network exchanges with the host, and what it prepares for an all-reduce.
+#include <cstddef>
+
 #include "millrace/train/session/network.hpp"
 
 namespace millrace {
@@ -24,6 +26,15 @@ void Network::copy_state_to_host(int parity) {
 const StepState& Network::read_state(int parity) {
   state_ready_[std::size_t(parity)]->synchronize();
   return state_copies_.as<StepState>()[parity];
+}
+
+void Network::clear_statistics() {
+  if (stats.data) compute_.device->fill_zero(Stream::compute, stats.data, std::size_t(layout_.stats_count) * 4);
+}
+
+void Network::copy_loss_weight() {
+  const char* from = static_cast<const char*>(state_.data()) + offsetof(StepState, loss_weight);
+  compute_.device->copy_small(Stream::compute, loss_weight.data, from, sizeof(double));
 }
 
 void Network::clear_metrics() {
