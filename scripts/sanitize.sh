@@ -1,8 +1,8 @@
 #!/bin/bash
 # Builds and runs the tests of the loader, the collectives, checkpoints and HDF5 with a sanitizer, in
 # build-asan or build-tsan. The thread sanitizer cannot see the barriers of OpenMP, so its build does not use
-# OpenMP. In these tests ranks are threads of one process. The comparisons with PyTorch are left out: they run the same
-# code as other tests.
+# OpenMP. In these tests ranks are threads of one process. The comparisons with PyTorch and the trainings with muon, which
+# take long, are left out: other tests run the same code or the same threads.
 # Usage: sanitize.sh address|thread [ROOM...]
 # A ROOM is a folder of tests. The default for address leaves out model and train, whose build takes ten minutes more:
 # `sanitize.sh address model train`.
@@ -25,7 +25,7 @@ for room in $rooms; do
   if [ -e "tests/$room/CMakeLists.txt" ]; then targets="$targets test_$room"; fi
 done
 set -x
-cmake -S . -B $build -DMILLRACE_SANITIZE=$kind -DMILLRACE_TEST_TIMEOUT=180
+cmake -S . -B $build -DMILLRACE_SANITIZE=$kind -DMILLRACE_TEST_TIMEOUT=400
 # shellcheck disable=SC2086
 cmake --build $build -j "${JOBS:-$(nproc)}" --target $targets
-ctest --test-dir $build -R "^(${rooms// /|})(\.|$)" -E "parity" -LE "long|mpi" -j 2 --output-on-failure
+ctest --test-dir $build -R "^(${rooms// /|})(\.|$)" -E "parity|muon" -LE "long|mpi" -j 2 --output-on-failure
