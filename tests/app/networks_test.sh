@@ -106,7 +106,7 @@ case_images() {
 train_unet() {
   local data=synthetic:images:rows=160,seed=3,shape=$2,classes=2,labels=pixel config=$1 unit=$3 loss ranks steps
   shift 3
-  set -- train -c "$root/inputs/$config.cfg" --data.train "$data" --model.width 4 --optim.lr 1e-2 \
+  set -- train -c "$root/inputs/$config.cfg" --data.train "$data" --model.width 4 --optim.lr 3e-3 \
     --train.global_batch 8 --optim.warmup 0 --optim.schedule constant --run.threads 1 "$@"
   for ranks in 1 2; do
     expect_exit 0 run_on $ranks "$@" --data.valid "$data" --model.blocks 2 --run.dir on$ranks --train.steps 60
