@@ -64,7 +64,8 @@ void share(const Graph& graph, std::size_t i, GradientStores& stores) {
   if (!can(made_last) || graph.single_consumer(node.src[made_last]) < 0) return;
   const int producer = graph.producer(node.src[made_last]);
   if (std::holds_alternative<AddSpec>(graph.nodes[std::size_t(producer)].spec)) return;  // its sources may be added to
-  for (int reader = producer; reader < int(i); ++reader)  // the producer would read what it adds to
+  // From its producer on, which must not add to the gradient that it still reads.
+  for (int reader = producer; reader < int(i); ++reader)
     if (std::ranges::count(graph.nodes[std::size_t(reader)].src, node.src[made_first]) > 0) return;
   stores[made_last] = GradientStore::shared;
 }
