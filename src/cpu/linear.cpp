@@ -4,8 +4,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <string_view>
 
+#include "cpu/common/activation_kernels.hpp"
 #include "cpu/common/ops.hpp"
 #include "cpu/onednn/onednn_op.hpp"
 
@@ -40,22 +40,29 @@ struct MatmulOperands {
 struct WeightLayouts {
   onednn::dims extents;
   desc stored;  // the layout of the parameter in memory
-  desc plain;   // used if oneDNN chooses no blocked layout, as on processors without AVX-512
+  desc plain;   // used if oneDNN chooses no blocked layout
+};
+
+struct Product {
+  Call call;
+  desc weights;  // the layout that it reads
 };
 
 // Uses the weights as they are stored if that is faster, otherwise a blocked layout that oneDNN chooses.
-dnnl::matmul::primitive_desc choose_matmul(const LinearSpec& s, const WeightLayouts& weights,
-                                           const MatmulOperands& operands, Activation activation) {
+Product choose_matmul(const LinearSpec& s, const WeightLayouts& weights, const MatmulOperands& operands,
+                      Activation activation) {
   const auto with = [&](const desc& layout) {
-    return onednn::matmul(operands.src, layout, operands.bias, operands.dst, activation);
+    return Product{onednn::matmul_call(operands.src, layout, operands.bias, operands.dst, activation), layout};
   };
+  if (s.dtype == DType::f32 && onednn::prefers_float_matmul()) return with(weights.stored);
   if (s.mode == Mode::train && s.dtype == DType::f32 && s.src[0] <= few_rows) {
-    const auto direct = with(weights.stored);
-    if (std::string_view(direct.impl_info_str()).starts_with("brg")) return direct;
+    auto direct = with(weights.stored);
+    if (direct.call.name().starts_with("brg")) return direct;
   }
-  const auto chosen = with(onednn::any(weights.extents, s.dtype));
-  if (chosen.weights_desc() != onednn::plain(weights.extents, s.dtype)) return chosen;
-  return with(weights.plain);
+  const desc chosen =
+      onednn::matmul(operands.src, onednn::any(weights.extents, s.dtype), operands.bias, operands.dst, activation)
+          .weights_desc();
+  return with(chosen != onednn::plain(weights.extents, s.dtype) ? chosen : weights.plain);
 }
 
 class Linear : public Op {
@@ -74,10 +81,8 @@ class Linear : public Op {
 
     const auto forward =
         choose_matmul(s, {{in_, out_}, turned, turned}, {src, bias, dst}, keeps_pre_ ? Activation::none : s.activation);
-    forward_ = Call(
-        forward, dnnl::matmul(forward),
-        {{DNNL_ARG_SRC, src}, {DNNL_ARG_WEIGHTS, forward.weights_desc()}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, dst}});
-    forward_weight_ = PackedWeight(turned, forward.weights_desc(), needs_);
+    forward_ = forward.call;
+    forward_weight_ = PackedWeight(turned, forward.weights, needs_);
 
     if (s.mode == Mode::train) {
       if (s.need_diff_src) {
@@ -86,20 +91,15 @@ class Linear : public Op {
         const bool pad = in_ % 128 == 0 && rows_ >= 16;
         const desc plain = pad ? onednn::strided({out_, in_}, dtype_, {in_ + 16, 1}) : canonical;
         const auto data = choose_matmul(s, {{out_, in_}, canonical, plain}, {dst, desc(), src}, Activation::none);
-        backward_data_ = Call(data, dnnl::matmul(data),
-                              {{DNNL_ARG_SRC, dst}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DST, src}});
-        backward_weight_ = PackedWeight(canonical, data.weights_desc(), needs_);
+        backward_data_ = data.call;
+        backward_weight_ = PackedWeight(canonical, data.weights, needs_);
       }
       const desc turned_diff = onednn::strided({out_, rows_}, dtype_, {1, out_}),
                  gradient = onednn::plain({out_, in_}, DType::f32);
-      for (const bool add : {false, true}) {
-        const auto weights = onednn::matmul(turned_diff, src, desc(), gradient, Activation::none, add);
-        backward_weights_[add] = Call(weights, dnnl::matmul(weights),
-                                      {{DNNL_ARG_SRC, turned_diff}, {DNNL_ARG_WEIGHTS, src}, {DNNL_ARG_DST, gradient}});
-      }
-      if (activation_ != Activation::none) prepare_activation(onednn::plain({rows_, out_}, dtype_));
+      for (const bool add : {false, true})
+        backward_weights_[add] = onednn::matmul_call(turned_diff, src, desc(), gradient, Activation::none, add);
     }
-    plan();
+    plan(s);
   }
 
   MemoryRequirements memory_requirements() const override { return needs_; }
@@ -122,19 +122,15 @@ class Linear : public Op {
     forward_.bind(DNNL_ARG_DST, keeps_pre_ ? args.saved : args.dst.data);
     run(forward_, args);
     if (!keeps_pre_) return;
-    activate_.bind(DNNL_ARG_SRC, args.saved);
-    activate_.bind(DNNL_ARG_DST, args.dst.data);
-    run(activate_, args);
+    activate(activation_, args.dst, before_activation(args));
   }
 
   void backward(const OpArgs& args) override {
     void* diff = args.diff_dst.data;
-    if (activation_backward_) {
+    if (activation_ != Activation::none) {
       diff = at(args.workspace, diff_at_);
-      activation_backward_.bind(keeps_pre_ ? DNNL_ARG_SRC : DNNL_ARG_DST, keeps_pre_ ? args.saved : args.dst.data);
-      activation_backward_.bind(DNNL_ARG_DIFF_DST, args.diff_dst.data);
-      activation_backward_.bind(DNNL_ARG_DIFF_SRC, diff);
-      run(activation_backward_, args);
+      activate_backward(activation_, {diff, dtype_, args.diff_dst.shape}, args.diff_dst,
+                        keeps_pre_ ? before_activation(args) : args.dst);
     }
     if (args.diff_weight[0]) {
       Call& weights = backward_weights_[args.mode[0] == GradMode::add];
@@ -153,28 +149,18 @@ class Linear : public Op {
   }
 
  private:
-  // The gradient of an activation is computed from the saved value before it if backward_reads_src(), otherwise from
-  // the result.
-  void prepare_activation(const desc& data) {
-    const onednn::Eltwise eltwise = onednn::eltwise_of(activation_, true);
-    const auto hint = onednn::eltwise_forward(eltwise, data, Mode::train);
-    const auto backward = onednn::eltwise_backward(eltwise, data, hint);
-    activation_backward_ =
-        Call(backward, dnnl::eltwise_backward(backward),
-             {{keeps_pre_ ? DNNL_ARG_SRC : DNNL_ARG_DST, data}, {DNNL_ARG_DIFF_DST, data}, {DNNL_ARG_DIFF_SRC, data}});
-    if (keeps_pre_) activate_ = Call(hint, dnnl::eltwise_forward(hint), {{DNNL_ARG_SRC, data}, {DNNL_ARG_DST, data}});
-  }
+  Tensor before_activation(const OpArgs& args) const { return {args.saved, dtype_, args.dst.shape}; }
 
   // workspace: oneDNN's scratchpad, then the gradient before the activation. saved: the value before the activation, if
   // its gradient is computed from that.
-  void plan() {
+  void plan(const LinearSpec& s) {
     std::size_t scratch = std::max(forward_weight_.scratch_bytes(), backward_weight_.scratch_bytes());
-    for (const Call* call :
-         {&forward_, &activate_, &activation_backward_, &backward_data_, &backward_weights_[0], &backward_weights_[1]})
+    for (const Call* call : {&forward_, &backward_data_, &backward_weights_[0], &backward_weights_[1]})
       scratch = std::max(scratch, call->scratch_bytes());
     const std::size_t activation_bytes = align64(std::size_t(rows_ * out_) * size_of(dtype_));
     diff_at_ = align64(scratch);
-    needs_.workspace = activation_backward_ ? diff_at_ + activation_bytes : scratch;
+    needs_.workspace =
+        s.mode == Mode::train && s.activation != Activation::none ? diff_at_ + activation_bytes : scratch;
     needs_.saved = keeps_pre_ ? activation_bytes : 0;
   }
 
@@ -193,7 +179,7 @@ class Linear : public Op {
   bool keeps_pre_;
   Activation activation_;
   MemoryRequirements needs_;
-  Call forward_, activate_, activation_backward_, backward_data_;
+  Call forward_, backward_data_;
   PackedWeight forward_weight_, backward_weight_;
   Call backward_weights_[2];  // write, add
   std::size_t diff_at_ = 0;   // in the workspace

@@ -21,10 +21,8 @@ MR_TARGET_CLONES void add_terms(float* __restrict square, const float* __restric
 }
 
 Call product(const desc& src, const desc& factor, const desc& dst, bool add) {
-  return onednn::checked("the products of muon", [&] {
-    const auto pd = onednn::matmul(src, factor, desc(), dst, Activation::none, add);
-    return Call(pd, dnnl::matmul(pd), {{DNNL_ARG_SRC, src}, {DNNL_ARG_WEIGHTS, factor}, {DNNL_ARG_DST, dst}});
-  });
+  return onednn::checked("the products of muon",
+                         [&] { return onednn::matmul_call(src, factor, desc(), dst, Activation::none, add); });
 }
 
 constexpr auto nothing = [](std::int64_t, std::int64_t) {};

@@ -7,11 +7,6 @@
 
 namespace millrace::cpu {
 
-// A row-major matrix, or the transpose of one: the distance from a row to the next, and from a column to the next.
-struct MatrixStrides {
-  std::int64_t row, column;
-};
-
 // dst = src * factor, or dst += src * factor. src: (rows, inner), factor: (inner, columns), dst: dense and row-major.
 class BlockedProduct {
  public:

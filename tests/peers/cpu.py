@@ -22,11 +22,16 @@ import images
 import loader
 
 HERE = pathlib.Path(__file__).parent
+TOKENS = ["--data.sample", "tokens", "--data.token_labels", "every", "--data.window", "128", "--data.stride", "128"]
 # name, network, samples of a rank, millrace's keys, optimizer, rate, the goal for fp32 and bf16
 CASES = [
     ("ResNet-18, CIFAR stem", "resnet18", 64, ["--model.name", "resnet", "--model.depth", "18", "--model.stem", "cifar"], "sgd", 0.01, (1.3, 1.6)),
     ("ResNet-20, CIFAR", "resnet20", 64, ["--model.name", "resnet", "--model.depth", "20"], "sgd", 0.01, (1.5, None)),
     ("MLP 2048-1024-1024-2", "mlp", 128, ["--model.name", "mlp", "--model.hidden", "1024 1024"], "adamw", 1e-4, (1.8, None)),
+    ("GPT-2 tiny, 128 bytes", "gpt2", 16, ["--model.name", "gpt2", "--model.size", "tiny", *TOKENS], "adamw", 1e-4, (1.3, 1.3)),
+    ("ViT tiny, 224x224", "vit", 8, ["--model.name", "vit", "--model.size", "tiny"], "adamw", 1e-5, (1.3, 1.3)),
+    ("U-Net, 16 to 128", "unet", 8, ["--model.name", "unet", "--model.width", "16"], "adamw", 1e-4, (1.3, 1.3)),
+    ("CosmoFlow, 16 to 256", "cosmoflow", 2, ["--model.name", "cosmoflow", "--model.width", "16"], "sgd", 1e-3, (1.3, 1.3)),
     ("one layer 2048-2", "linear", 128, ["--model.name", "mlp", "--model.hidden", ""], "adamw", 1e-4, (8, None)),
 ]
 SETUPS = [(2, 1), (1, 2)]  # ranks, threads of each
@@ -61,7 +66,8 @@ class Case:
         self.millrace, self.folder, self.ranks, self.threads, self.precision = millrace, folder, ranks, threads, precision
         self.goal = goals[precision == "bf16"]
         self.batch = self.rows * ranks
-        self.steps = {"resnet18": 10, "resnet20": 30}.get(self.network, 600)  # of 3 s, 0.2 s, milliseconds
+        self.images = self.network.startswith("resnet") or self.network in ("vit", "unet")
+        self.steps = {"resnet18": 10, "vit": 10, "unet": 10, "cosmoflow": 10, "resnet20": 30, "gpt2": 30}.get(self.network, 600)
         if quick:
             self.steps = max(5, self.steps // 5)
         self.warmup = self.steps // 5
@@ -75,18 +81,31 @@ class Case:
 
     def pack(self):
         noise = numpy.random.default_rng(1)
-        shape = (32, 32, 3) if self.network.startswith("resnet") else (2048,)
-        x = noise.integers(0, 256, (self.batch, *shape), dtype=numpy.uint8) if len(shape) > 1 else noise.standard_normal((self.batch, *shape), dtype=numpy.float32)
-        y = (numpy.arange(self.batch) % (10 if len(shape) > 1 else 2)).astype(numpy.uint8)
+        shape, labels = {"mlp": ((2048,), 2), "linear": ((2048,), 2), "vit": ((224, 224, 3), 10), "unet": ((128, 128, 3), 4),
+                         "cosmoflow": ((64, 64, 64, 4), 0), "gpt2": ((129,), 256)}.get(self.network, ((32, 32, 3), 10))
+        if self.network == "gpt2":
+            self.data.mkdir()
+            with h5py.File(self.data / "text.h5", "w") as f:
+                f["x"] = noise.integers(0, labels, (self.batch, *shape), dtype=numpy.uint8)
+                f.attrs["classes"] = labels
+            return
+        images = len(shape) == 3
+        x = noise.integers(0, 256, (self.batch, *shape), dtype=numpy.uint8) if images else noise.standard_normal((self.batch, *shape), dtype=numpy.float32)
+        y = (numpy.arange(self.batch) % max(labels, 1)).astype(numpy.uint8)
+        if self.network == "unet":
+            y = noise.integers(0, labels, (self.batch, *shape[:2]), dtype=numpy.uint8)
+        elif self.network == "cosmoflow":
+            y = noise.standard_normal((self.batch, 4), dtype=numpy.float32)
         numpy.save(self.folder / "x.npy", x)
         numpy.save(self.folder / "y.npy", y)
-        output([self.millrace, "pack", "--x", self.folder / "x.npy", "--y", self.folder / "y.npy", "--out", self.data, "--no-shuffle"])
+        layout = [] if len(shape) == 1 else ["--layout", "channels_last"]
+        output([self.millrace, "pack", "--x", self.folder / "x.npy", "--y", self.folder / "y.npy", "--out", self.data, "--no-shuffle", *layout])
 
     def train(self, more, rate=None):
         """The checkpoint, the losses and the seconds of every step."""
         run = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
         output([*MPIRUN, "-n", str(self.ranks), self.millrace, "train", "-c", "/dev/null", "--data.train", str(self.data / "*.h5"), *self.keys,
-                "--data.shuffle", "off", "--data.normalize", "on" if self.network.startswith("resnet") else "off", "--run.dir", str(run), "--run.threads", str(self.threads),
+                "--data.shuffle", "off", "--data.normalize", "on" if self.images else "off", "--run.dir", str(run), "--run.threads", str(self.threads),
                 "--run.precision", self.precision, "--train.global_batch", str(self.batch), "--train.micro_batch", str(self.rows),
                 "--optim.name", self.optimizer, "--optim.lr", str(self.rate if rate is None else rate), "--optim.schedule", "constant", "--optim.weight_decay", "0",
                 "--run.device", "cpu", "--checkpoint.every", "none", "--log.every", "1h", *more])
@@ -99,11 +118,10 @@ class Case:
     def theirs(self, way, steps=None):
         with h5py.File(next(self.data.glob("*.h5"))) as f:
             x = f["x"]
-            images = x.ndim == 4
-            mean, std = (numpy.atleast_1d(x.attrs[k] if k in x.attrs else f.attrs[k]).tolist() for k in ("mean", "std")) if images else ([0], [1])
+            mean, std = (numpy.atleast_1d(x.attrs[k] if k in x.attrs else f.attrs[k]).tolist() for k in ("mean", "std")) if self.images else ([0], [1])
         steps = steps or self.steps
         order = {"network": self.network, "data": str(next(self.data.glob("*.h5"))), "weights": str(self.weights), "threads": self.threads,
-                 "scale": 1 / 255 if images else 1, "mean": mean, "std": std, "channels_last": way.channels_last, "compile": way.compiled, "fused": way.fused,
+                 "scale": 1 / 255 if self.images else 1, "mean": mean, "std": std, "channels_last": way.channels_last, "compile": way.compiled, "fused": way.fused,
                  "optimizer": self.optimizer, "lr": self.rate, "precision": self.precision, "steps": steps, "warmup": steps // 5,
                  "port": random.randrange(20000, 30000)}
         path = self.folder / "order.json"
@@ -129,7 +147,7 @@ def compare(millrace, folder, options):
             continue
         c = Case(millrace, folder, case, ranks, threads, precision, options.quick)
         c.agree_on_the_start()
-        formats = [False, True] if c.network.startswith("resnet") else [False]
+        formats = [False, True] if c.images or c.network == "cosmoflow" else [False]
         tried = {way: c.theirs(way, max(5, c.steps // 3)) for way in (Way(f, compiled, True, threads > 1) for f in formats for compiled in (False, True))}
         fastest = min(tried, key=tried.get)
         for other in [fastest._replace(fused=False)] + [fastest._replace(spins=False)] * (threads > 1):
@@ -164,7 +182,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
     parser.add_argument("--quick", action="store_true", help="fewer steps and repeats: no figures to keep")
-    parser.add_argument("--only", help="the cases whose network begins so: resnet18, resnet20, mlp, linear; loader or images")
+    parser.add_argument("--only", help="the cases whose network begins so: resnet18, resnet20, mlp, gpt2, vit, unet, cosmoflow, linear; loader or images")
     parser.add_argument("--precision", nargs="*", default=["fp32", "bf16"], choices=["fp32", "bf16"])
     parser.add_argument("--ranks", type=int, choices=[1, 2], help="only the rows of so many")
     options = parser.parse_args()

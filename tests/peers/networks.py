@@ -4,6 +4,8 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
+from zoo import CosmoFlow, GPT2, UNet, ViT
+
 
 class Basic(nn.Module):
     def __init__(self, inside, width, stride):
@@ -59,5 +61,9 @@ NETWORKS = {
     "resnet18": lambda: ResNet((64, 128, 256, 512), 2),
     "resnet20": lambda: ResNet((16, 32, 64), 3),
     "mlp": lambda: mlp(2048, 1024, 1024, 2),
+    "gpt2": GPT2,
+    "vit": ViT,
+    "unet": UNet,
+    "cosmoflow": CosmoFlow,
     "linear": lambda: mlp(2048, 2),
 }

@@ -21,8 +21,12 @@ torch.manual_seed(1)
 
 with h5py.File(order["data"]) as f:
     share = f["x"].shape[0] // ranks
-    x = torch.from_numpy(f["x"][rank * share:(rank + 1) * share])
-    y = torch.from_numpy(f["y"][rank * share:(rank + 1) * share]).long().flatten()
+    rows = slice(rank * share, (rank + 1) * share)
+    x = torch.from_numpy(f["x"][rows])
+    tokens = "y" not in f
+    y = x[:, 1:].long() if tokens else torch.from_numpy(f["y"][rows])
+targets = y.is_floating_point()
+y = y if targets else y.long() if tokens or y.dim() > 2 else y.long().flatten()
 
 
 def unsupported(what):
@@ -31,11 +35,14 @@ def unsupported(what):
     sys.exit(0)
 
 
-images = x.dim() == 4
-x = x.float() * order["scale"]
-if images:
-    x = x.permute(0, 3, 1, 2).contiguous()
-    mean, std = (torch.tensor(order[k]).view(1, -1, 1, 1) for k in ("mean", "std"))
+spatial = x.dim() - 2
+if tokens:
+    x = x[:, :-1].long()
+else:
+    x = x.float() * order["scale"]
+if spatial > 0:
+    x = x.movedim(-1, 1).contiguous()
+    mean, std = (torch.tensor(order[k]).view(1, -1, *(1,) * spatial) for k in ("mean", "std"))
     x = (x - mean) / std
 
 net = NETWORKS[order["network"]]()
@@ -44,9 +51,10 @@ with h5py.File(order["weights"]) as f:
     with torch.no_grad():
         for name, parameter in net.named_parameters():
             value = torch.from_numpy(stored[name][()])
-            parameter.copy_(value.permute(0, 3, 1, 2) if parameter.dim() == 4 else value.view_as(parameter))
-if images and order["channels_last"]:
-    net, x = net.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+            parameter.copy_(value.movedim(-1, 1) if parameter.dim() > 3 else value.view_as(parameter))
+if order["channels_last"]:
+    layout = torch.channels_last_3d if spatial == 3 else torch.channels_last
+    net, x = net.to(memory_format=layout), x.to(memory_format=layout)
 if ranks > 1:
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", str(order["port"]))
@@ -64,13 +72,14 @@ try:
         optimizer = torch.optim.AdamW(net.parameters(), lr=order["lr"], weight_decay=0, **fused)
 except (TypeError, RuntimeError):  # fused, in PyTorch of 2022
     unsupported("fused")
-loss_of = nn.CrossEntropyLoss()
+loss_of = nn.MSELoss() if targets else nn.CrossEntropyLoss()
 
 
 def step():
     optimizer.zero_grad(set_to_none=True)
     with torch.autocast("cpu", torch.bfloat16, enabled=order["precision"] == "bf16"):
-        loss = loss_of(run(x), y)
+        out = run(x)
+        loss = loss_of(out.flatten(0, 1), y.flatten()) if tokens else loss_of(out, y)
     loss.backward()
     optimizer.step()
     return loss.detach()

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "millrace/device/tensor.hpp"
 #include "millrace/ops/op.hpp"
 
 namespace millrace::cpu {
@@ -13,5 +14,9 @@ struct ActivationKernels {
 };
 // Null for Activation::none.
 ActivationKernels activation_kernels(Activation);
+
+// Over whole tensors of any type, on all threads. `kept` as above.
+void activate(Activation, const Tensor& dst, const Tensor& src);
+void activate_backward(Activation, const Tensor& diff_src, const Tensor& diff_dst, const Tensor& kept);
 
 }  // namespace millrace::cpu

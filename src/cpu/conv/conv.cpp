@@ -1,16 +1,19 @@
 // Convolution with oneDNN. Activations are channels-last. Parameters have the canonical layout (K, kernel...,
 // C/groups). packed_weights holds copies of them in layouts of oneDNN, one for forward and one for backward-data,
 // because oneDNN computes with plain weights only in slow reference code. The weight gradient is computed in a layout
-// of oneDNN in the workspace; then one reorder writes or adds it to the canonical gradient. For small images, matrix
-// products are faster (kn2row_conv.hpp, kn2row_weight_gradient.hpp).
+// of oneDNN in the workspace; then one reorder writes or adds it to the canonical gradient. Other ways to compute are
+// faster for small images (kn2row_conv.hpp, kn2row_weight_gradient.hpp), and without AVX-512 (tile_conv.hpp,
+// tile_weight_gradient.hpp).
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <optional>
+#include <memory>
 
 #include "cpu/common/ops.hpp"
 #include "cpu/conv/kn2row_conv.hpp"
 #include "cpu/conv/kn2row_weight_gradient.hpp"
+#include "cpu/conv/tile_conv.hpp"
+#include "cpu/conv/tile_weight_gradient.hpp"
 #include "cpu/onednn/onednn_op.hpp"
 
 namespace millrace::cpu {
@@ -61,6 +64,20 @@ onednn::ConvShape conv_shape(const ConvSpec& s, DType weight_dtype) {
   return shape;
 }
 
+using Of = ConvPart::Of;
+
+// Null if the convolution of oneDNN is the fastest.
+std::unique_ptr<ConvPart> faster_conv(const ConvSpec& s, Of of, MemoryRequirements& needs) {
+  if (TileConv::is_faster(s, of)) return std::make_unique<TileConv>(s, of, needs);
+  if (Kn2rowConv::is_faster(s, of)) return std::make_unique<Kn2rowConv>(s, of, needs);
+  return nullptr;
+}
+std::unique_ptr<ConvPart> faster_weight_gradient(const ConvSpec& s) {
+  if (TileWeightGradient::is_faster(s)) return std::make_unique<TileWeightGradient>(s);
+  if (Kn2rowWeightGradient::is_faster(s)) return std::make_unique<Kn2rowWeightGradient>(s);
+  return nullptr;
+}
+
 class Conv : public Op {
  public:
   explicit Conv(const ConvSpec& s) : bias_count_(s.bias ? s.out_channels : 0) {
@@ -73,49 +90,44 @@ class Conv : public Op {
                      {DNNL_ARG_WEIGHTS, forward.weights_desc()},
                      {DNNL_ARG_BIAS, shape.bias},
                      {DNNL_ARG_DST, shape.dst}});
-    if (Kn2rowConv::is_faster(s, Kn2rowConv::Of::forward))
-      kn2row_forward_.emplace(s, Kn2rowConv::Of::forward, needs_);
-    else
-      forward_weight_ = PackedWeight(canonical, forward.weights_desc(), needs_);
+    other_forward_ = faster_conv(s, Of::forward, needs_);
+    if (!other_forward_) forward_weight_ = PackedWeight(canonical, forward.weights_desc(), needs_);
 
     if (s.mode == Mode::train) {
-      if (s.need_diff_src && Kn2rowConv::is_faster(s, Kn2rowConv::Of::data)) {
-        kn2row_data_.emplace(s, Kn2rowConv::Of::data, needs_);
-      } else if (s.need_diff_src) {
+      if (s.need_diff_src) other_data_ = faster_conv(s, Of::data, needs_);
+      if (s.need_diff_src && !other_data_) {
         const auto data = onednn::conv_backward_data(shape, forward);
         backward_data_ = Call(
             data, dnnl::convolution_backward_data(data),
             {{DNNL_ARG_DIFF_DST, shape.dst}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DIFF_SRC, shape.src}});
-        shares_copy_ = !kn2row_forward_ && data.weights_desc() == forward.weights_desc();
+        shares_copy_ = !other_forward_ && data.weights_desc() == forward.weights_desc();
         if (!shares_copy_) backward_weight_ = PackedWeight(canonical, data.weights_desc(), needs_);
       }
-      if (Kn2rowWeightGradient::is_faster(s))
-        kn2row_weights_.emplace(s);
-      else
-        prepare_backward_weights(s, shape, forward, canonical_diff);
+      other_weights_ = faster_weight_gradient(s);
+      if (!other_weights_) prepare_backward_weights(s, shape, forward, canonical_diff);
     }
     plan();
   }
 
   MemoryRequirements memory_requirements() const override { return needs_; }
   std::string implementation() const override {
-    std::string text = "onednn " + (kn2row_forward_ ? kn2row_forward_->implementation() : forward_.name());
+    std::string text = "onednn " + (other_forward_ ? other_forward_->implementation() : forward_.name());
     if (backward_data_) text += ", backward data " + backward_data_.name();
-    if (kn2row_data_) text += ", backward data " + kn2row_data_->implementation();
+    if (other_data_) text += ", backward data " + other_data_->implementation();
     if (backward_weights_) text += ", backward weights " + backward_weights_.name();
-    if (kn2row_weights_) text += ", backward weights " + kn2row_weights_->implementation();
+    if (other_weights_) text += ", backward weights " + other_weights_->implementation();
     return text;
   }
 
   void repack(const OpArgs& args) override {
     forward_weight_.repack(args);
-    if (kn2row_forward_) kn2row_forward_->repack(args);
-    if (kn2row_data_) kn2row_data_->repack(args);
+    if (other_forward_) other_forward_->repack(args);
+    if (other_data_) other_data_->repack(args);
     if (backward_data_ && !shares_copy_) backward_weight_.repack(args);
   }
 
   void forward(const OpArgs& args) override {
-    if (kn2row_forward_) return kn2row_forward_->run(args);
+    if (other_forward_) return other_forward_->run(args);
     forward_.bind(DNNL_ARG_SRC, args.src[0].data);
     forward_.bind(DNNL_ARG_WEIGHTS, forward_weight_.data(args));
     forward_.bind(DNNL_ARG_BIAS, args.weight[1].data);
@@ -124,12 +136,9 @@ class Conv : public Op {
   }
 
   void backward(const OpArgs& args) override {
-    if (kn2row_weights_ && args.diff_weight[0])
-      kn2row_weights_->run(args);
-    else if (args.diff_weight[0] || args.diff_weight[1])
-      backward_weights(args);
+    if (args.diff_weight[0] || args.diff_weight[1]) other_weights_ ? other_weights_->run(args) : backward_weights(args);
     if (!args.diff_src[0]) return;
-    if (kn2row_data_) return kn2row_data_->run(args);
+    if (other_data_) return other_data_->run(args);
     if (!backward_data_) return;
     backward_data_.bind(DNNL_ARG_DIFF_DST, args.diff_dst.data);
     backward_data_.bind(DNNL_ARG_WEIGHTS, (shares_copy_ ? forward_weight_ : backward_weight_).data(args));
@@ -162,9 +171,8 @@ class Conv : public Op {
     diff_weight_at_ = align64(scratch);
     diff_bias_at_ = diff_weight_at_ + align64(diff_weight_bytes_);
     needs_.workspace = backward_weights_ ? diff_bias_at_ + align64(std::size_t(bias_count_) * sizeof(float)) : scratch;
-    if (kn2row_weights_) needs_.workspace = std::max(needs_.workspace, kn2row_weights_->workspace());
-    for (const auto* sum : {&kn2row_forward_, &kn2row_data_})
-      if (*sum) needs_.workspace = std::max(needs_.workspace, (*sum)->workspace());
+    for (const auto* other : {&other_forward_, &other_data_, &other_weights_})
+      if (*other) needs_.workspace = std::max(needs_.workspace, (*other)->workspace());
   }
 
   void backward_weights(const OpArgs& args) {
@@ -195,8 +203,7 @@ class Conv : public Op {
   Call forward_, backward_data_, backward_weights_;
   PackedWeight forward_weight_, backward_weight_;
   // Used instead of the calls above where they are faster.
-  std::optional<Kn2rowConv> kn2row_forward_, kn2row_data_;
-  std::optional<Kn2rowWeightGradient> kn2row_weights_;
+  std::unique_ptr<ConvPart> other_forward_, other_data_, other_weights_;
   Call diff_reorder_[2];  // from the weight gradient in the workspace to the canonical one: write, add
   std::size_t diff_weight_at_ = 0, diff_bias_at_ = 0, diff_weight_bytes_ = 0;  // offsets and size in the workspace
   bool shares_copy_ = false, diff_is_canonical_ = false;

@@ -30,10 +30,12 @@ Kn2rowConv::Kn2rowConv(const ConvSpec& s, Of of, MemoryRequirements& needs)
   onednn::desc packed;
   for (const std::int64_t rows : taps_.row_counts()) {
     const auto from = onednn::plain({rows, in}, dtype_), to = onednn::plain({rows, out}, DType::f32);
-    const auto pd = onednn::matmul(from, products_.empty() ? onednn::any({in, out}, dtype_) : packed, {}, to);
-    packed = pd.weights_desc();  // all products use the layout of the first one
+    if (dtype_ == DType::f32 && onednn::prefers_float_matmul())
+      packed = canonical;
+    else if (products_.empty())  // all products use the layout of the first one
+      packed = onednn::matmul(from, onednn::any({in, out}, dtype_), {}, to).weights_desc();
     onednn::Call& call = products_[rows];
-    call = onednn::Call(pd, dnnl::matmul(pd), {{DNNL_ARG_SRC, from}, {DNNL_ARG_WEIGHTS, packed}, {DNNL_ARG_DST, to}});
+    call = onednn::matmul_call(from, packed, {}, to);
     scratch = std::max(scratch, call.scratch_bytes());
   }
   for (std::size_t t = 0; t < taps_.all.size(); ++t) {

@@ -4,24 +4,23 @@
 #pragma once
 #include <map>
 
+#include "cpu/conv/conv_part.hpp"
 #include "cpu/conv/kn2row_geometry.hpp"
 #include "cpu/onednn/onednn_op.hpp"
 
 namespace millrace::cpu {
 
-class Kn2rowConv {
+class Kn2rowConv : public ConvPart {
  public:
-  // forward: computes dst from src[0]. data: computes diff_src[0] from diff_dst.
-  enum class Of { forward, data };
   // Whether this is faster than the convolution of oneDNN. Supports neither groups nor bias.
   static bool is_faster(const ConvSpec&, Of);
   // Adds the memory for its copies of the weights to needs.packed_weights.
   Kn2rowConv(const ConvSpec&, Of, MemoryRequirements& needs);
 
-  std::size_t workspace() const { return workspace_; }
-  std::string implementation() const;
-  void repack(const OpArgs&);
-  void run(const OpArgs&);
+  std::size_t workspace() const override { return workspace_; }
+  std::string implementation() const override;
+  void repack(const OpArgs&) override;
+  void run(const OpArgs&) override;
 
  private:
   const Kn2rowGeometry taps_;

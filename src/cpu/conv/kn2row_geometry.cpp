@@ -4,17 +4,12 @@
 #include <cstring>
 
 #include "cpu/common/parallel.hpp"
+#include "cpu/conv/conv_axes.hpp"
 
 namespace millrace::cpu {
 namespace {
 
 constexpr std::int64_t chunk_rows = 1024;
-
-Shape with_three_axes(const Shape& s) {
-  Shape out{s[0], 1, 1, 1, s[-1]};
-  for (int a = 1; a + 1 < s.rank; ++a) out[5 - s.rank + a] = s[a];
-  return out;
-}
 
 // Calls f(offset in the images, offset in the gathered rows, count) for each run of `count` adjacent pixels of a tap.
 // Offsets and count are in pixels.

@@ -24,10 +24,8 @@ Kn2rowWeightGradient::Kn2rowWeightGradient(const ConvSpec& s) : taps_(s), elemen
                gradient = onednn::strided({out, in}, DType::f32, {filter, 1});
     Product& p = products_[rows];
     for (const bool add : {false, true}) {
-      const auto pd = onednn::matmul(diff, src, {}, gradient, Activation::none, add);
       onednn::Call& call = add ? p.add : p.write;
-      call =
-          onednn::Call(pd, dnnl::matmul(pd), {{DNNL_ARG_SRC, diff}, {DNNL_ARG_WEIGHTS, src}, {DNNL_ARG_DST, gradient}});
+      call = onednn::matmul_call(diff, src, {}, gradient, Activation::none, add);
       scratch = std::max(scratch, call.scratch_bytes());
     }
   }

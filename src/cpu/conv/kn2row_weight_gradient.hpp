@@ -4,21 +4,22 @@
 #pragma once
 #include <map>
 
+#include "cpu/conv/conv_part.hpp"
 #include "cpu/conv/kn2row_geometry.hpp"
 #include "cpu/onednn/onednn_op.hpp"
 
 namespace millrace::cpu {
 
-class Kn2rowWeightGradient {
+class Kn2rowWeightGradient : public ConvPart {
  public:
   // Whether this is faster than the convolution of oneDNN. Supports neither groups nor bias.
   static bool is_faster(const ConvSpec&);
   explicit Kn2rowWeightGradient(const ConvSpec&);
 
-  std::size_t workspace() const { return workspace_; }
-  std::string implementation() const;  // "9 x gemm:jit"
+  std::size_t workspace() const override { return workspace_; }
+  std::string implementation() const override;
   // Computes diff_weight[0] from src[0] and diff_dst, and writes or adds it.
-  void run(const OpArgs&);
+  void run(const OpArgs&) override;
 
  private:
   struct Product {

@@ -30,7 +30,37 @@ dnnl::prop_kind kind_of(Mode mode) {
   return mode == Mode::train ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
 }
 
-bool empty(const desc& d) { return d.get_size() == 0; }
+// An activation in oneDNN's terms. What alpha and beta mean depends on the algorithm; most have none.
+struct Eltwise {
+  dnnl::algorithm algorithm;
+  float alpha = 0, beta = 0;
+};
+Eltwise eltwise_of(Activation kind) {
+  switch (kind) {
+    case Activation::relu:
+      return {dnnl::algorithm::eltwise_relu};
+    case Activation::tanh:
+      return {dnnl::algorithm::eltwise_tanh};
+    case Activation::gelu:
+      return {dnnl::algorithm::eltwise_gelu_erf};
+    case Activation::gelu_tanh:
+      return {dnnl::algorithm::eltwise_gelu_tanh};
+    case Activation::silu:
+      return {dnnl::algorithm::eltwise_swish, 1};
+    case Activation::sigmoid:
+      return {dnnl::algorithm::eltwise_logistic};
+    case Activation::leaky_relu:
+      return {dnnl::algorithm::eltwise_relu, 0.01f};
+    case Activation::elu:
+      return {dnnl::algorithm::eltwise_elu, 1};
+    case Activation::hardswish:
+      return {dnnl::algorithm::eltwise_hardswish, 1.0f / 6, 0.5f};
+    case Activation::none:
+      break;
+  }
+  fail(Exit::internal, "internal error: oneDNN's linear layer has no activation {}. add it to eltwise_of()",
+       name_of(kind));
+}
 
 }  // namespace
 
@@ -75,33 +105,6 @@ dnnl::memory::data_type type_of(DType dtype) {
       {DType::f32, f32}, {DType::bf16, bf16}, {DType::f16, f16}};
   if (const auto* type = find_value(types, dtype)) return *type;
   fail(Exit::config, "the CPU does not compute in {}. choose fp32, bf16 or fp16", name_of(dtype));
-}
-
-Eltwise eltwise_of(Activation kind, bool from_dst) {
-  switch (kind) {
-    case Activation::relu:
-      return {from_dst ? dnnl::algorithm::eltwise_relu_use_dst_for_bwd : dnnl::algorithm::eltwise_relu};
-    case Activation::tanh:
-      return {from_dst ? dnnl::algorithm::eltwise_tanh_use_dst_for_bwd : dnnl::algorithm::eltwise_tanh};
-    case Activation::gelu:
-      return {dnnl::algorithm::eltwise_gelu_erf};
-    case Activation::gelu_tanh:
-      return {dnnl::algorithm::eltwise_gelu_tanh};
-    case Activation::silu:
-      return {dnnl::algorithm::eltwise_swish, 1};
-    case Activation::sigmoid:
-      return {from_dst ? dnnl::algorithm::eltwise_logistic_use_dst_for_bwd : dnnl::algorithm::eltwise_logistic};
-    case Activation::leaky_relu:
-      return {from_dst ? dnnl::algorithm::eltwise_relu_use_dst_for_bwd : dnnl::algorithm::eltwise_relu, 0.01f};
-    case Activation::elu:
-      return {from_dst ? dnnl::algorithm::eltwise_elu_use_dst_for_bwd : dnnl::algorithm::eltwise_elu, 1};
-    case Activation::hardswish:
-      return {dnnl::algorithm::eltwise_hardswish, 1.0f / 6, 0.5f};
-    case Activation::none:
-      break;
-  }
-  fail(Exit::internal, "internal error: oneDNN's linear layer has no activation {}. add it to eltwise_of()",
-       name_of(kind));
 }
 
 desc strided(const dims& d, DType dtype, const dims& strides) { return desc(d, type_of(dtype), strides); }
@@ -157,27 +160,6 @@ dnnl::matmul::primitive_desc matmul(const desc& src, const desc& weight, const d
   return describe<dnnl::matmul>(attr, std::tuple(src, weight, bias, dst));
 }
 
-dnnl::eltwise_forward::primitive_desc eltwise_forward(const Eltwise& eltwise, const desc& data, Mode mode) {
-#if DNNL_VERSION_MAJOR < 3
-  return describe<dnnl::eltwise_forward>(
-      user_scratch(), std::tuple(kind_of(mode), eltwise.algorithm, data, eltwise.alpha, eltwise.beta));
-#else
-  return describe<dnnl::eltwise_forward>(
-      user_scratch(), std::tuple(kind_of(mode), eltwise.algorithm, data, data, eltwise.alpha, eltwise.beta));
-#endif
-}
-
-dnnl::eltwise_backward::primitive_desc eltwise_backward(const Eltwise& eltwise, const desc& data,
-                                                        const dnnl::eltwise_forward::primitive_desc& hint) {
-#if DNNL_VERSION_MAJOR < 3
-  return describe<dnnl::eltwise_backward>(user_scratch(),
-                                          std::tuple(eltwise.algorithm, data, data, eltwise.alpha, eltwise.beta), hint);
-#else
-  return describe<dnnl::eltwise_backward>(
-      user_scratch(), std::tuple(eltwise.algorithm, data, data, data, eltwise.alpha, eltwise.beta), hint);
-#endif
-}
-
 dnnl::reorder::primitive_desc reorder(const desc& from, const desc& to, bool add) {
   auto attr = user_scratch();
   if (add) {
@@ -186,32 +168,6 @@ dnnl::reorder::primitive_desc reorder(const desc& from, const desc& to, bool add
     attr.set_post_ops(sum);
   }
   return {engine(), from, engine(), to, attr};
-}
-
-Call::Call(dnnl::primitive primitive, const std::vector<std::pair<int, desc>>& args, const desc& scratch,
-           std::string name)
-    : primitive_(std::move(primitive)), scratch_bytes_(scratch.get_size()), name_(std::move(name)) {
-  const auto add = [this](int arg, const desc& d) {
-    memory_.emplace_back(d, engine(), nullptr);
-    args_.push_back({arg, memory_.back().get()});
-    data_.push_back(nullptr);
-  };
-  for (const auto& [arg, d] : args)
-    if (!empty(d)) add(arg, d);
-  if (scratch_bytes_) add(DNNL_ARG_SCRATCHPAD, scratch);
-}
-
-void Call::bind(int arg, void* data) {
-  for (std::size_t i = 0; i < args_.size(); ++i) {
-    if (args_[i].arg != arg || data_[i] == data) continue;
-    memory_[i].set_data_handle(data);
-    data_[i] = data;
-  }
-}
-
-void Call::run() {
-  const auto status = dnnl_primitive_execute(primitive_.get(), stream().get(), int(args_.size()), args_.data());
-  if (status != dnnl_success) fail(Exit::internal, "oneDNN primitive {} failed (status {})", name_, int(status));
 }
 
 }  // namespace millrace::cpu::onednn

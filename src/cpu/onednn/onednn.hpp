@@ -2,10 +2,12 @@
 // 2 (Debian 12) and oneDNN 3 (Debian 13).
 #pragma once
 #include <dnnl.hpp>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cpu/matmul/float_matmul.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/types.hpp"
 #include "millrace/ops/op.hpp"
@@ -20,19 +22,12 @@ dnnl::stream& stream();  // one per thread; primitives have finished when their 
 bool has_bf16();         // whether this processor and this release compute in bf16 (needs AVX-512 or AMX)
 std::string isa_name();  // the instruction set that oneDNN uses: "AVX2", "AMX (bf16)"
 dnnl::memory::data_type type_of(DType);  // Error(config) for types that are not f32, bf16 or f16
-// An activation in oneDNN's terms. What alpha and beta mean depends on the algorithm; most have none.
-struct Eltwise {
-  dnnl::algorithm algorithm;
-  float alpha = 0, beta = 0;
-};
-// from_dst: the variant whose backward pass reads the result; for activations that are not backward_reads_src().
-Eltwise eltwise_of(Activation, bool from_dst = false);
-
 // Memory descriptors. plain: row-major without gaps. strided: with the given strides. any: the primitive chooses the
 // layout.
 desc plain(const dims&, DType);
 desc strided(const dims&, DType, const dims& strides);
 desc any(const dims&, DType);
+inline bool empty(const desc& d) { return d.get_size() == 0; }
 
 // Descriptors of primitives. Their scratchpad is provided by the user, so that the memory plan includes it. The
 // functions throw dnnl::error if oneDNN has no implementation.
@@ -51,13 +46,10 @@ ConvBackwardWeights conv_backward_weights(const ConvShape&, const ConvForward& h
 // dst = activation(src * weight + bias), or dst += src * weight if add.
 dnnl::matmul::primitive_desc matmul(const desc& src, const desc& weight, const desc& bias, const desc& dst,
                                     Activation = Activation::none, bool add = false);
-dnnl::eltwise_forward::primitive_desc eltwise_forward(const Eltwise&, const desc& data, Mode);
-// `data` describes src, or dst for a from_dst algorithm.
-dnnl::eltwise_backward::primitive_desc eltwise_backward(const Eltwise&, const desc& data,
-                                                        const dnnl::eltwise_forward::primitive_desc&);
 dnnl::reorder::primitive_desc reorder(const desc& from, const desc& to, bool add = false);
 
-// A primitive with its arguments. bind() sets the memory of an argument before run(). Neither function allocates.
+// A primitive, or a FloatMatmul, with its arguments. bind() sets the memory of an argument before run(). Neither
+// function allocates.
 class Call {
  public:
   Call() = default;
@@ -66,7 +58,10 @@ class Call {
   Call(const PrimitiveDesc& pd, dnnl::primitive primitive, const std::vector<std::pair<int, desc>>& args)
       : Call(std::move(primitive), args, pd.scratchpad_desc(), pd.impl_info_str()) {}
 
-  explicit operator bool() const { return bool(primitive_); }
+  // Arguments: SRC, WEIGHTS, BIAS, DST.
+  explicit Call(const FloatMatmul&);
+
+  explicit operator bool() const { return bool(primitive_) || product_; }
   std::size_t scratch_bytes() const { return scratch_bytes_; }
   const std::string& name() const { return name_; }  // the implementation in oneDNN: "brgconv:avx512_core_amx_bf16"
   void bind(int arg, void* data);
@@ -78,12 +73,19 @@ class Call {
  private:
   Call(dnnl::primitive, const std::vector<std::pair<int, desc>>&, const desc& scratch, std::string name);
   dnnl::primitive primitive_;
-  std::vector<dnnl::memory> memory_;  // owns the handles in args_
+  std::shared_ptr<const FloatMatmul> product_;  // used instead, if there is one
+  std::vector<dnnl::memory> memory_;            // owns the handles in args_
   std::vector<dnnl_exec_arg_t> args_;
   std::vector<void*> data_;
   std::size_t scratch_bytes_ = 0;
   std::string name_;
 };
+
+// Whether products of float32 matrices run with FloatMatmul: on processors for which oneDNN has no AVX-512.
+bool prefers_float_matmul();
+// dst = activation(src * weight + bias), or dst += src * weight if add, with weights in the layout that is given.
+Call matmul_call(const desc& src, const desc& weight, const desc& bias, const desc& dst, Activation = Activation::none,
+                 bool add = false);
 
 // Returns make(). Converts an exception of oneDNN to Error(config), whose message names `what`.
 template <class Make>

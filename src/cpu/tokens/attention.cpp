@@ -60,8 +60,7 @@ struct BlockProducts {
 
  private:
   static Call product(const desc& a, const desc& b, const desc& result, bool add) {
-    const auto pd = onednn::matmul(a, b, desc(), result, Activation::none, add);
-    return Call(pd, dnnl::matmul(pd), {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, result}});
+    return onednn::matmul_call(a, b, desc(), result, Activation::none, add);
   }
 };
 

@@ -1,0 +1,52 @@
+// Products of float32 matrices for processors with AVX2 and without AVX-512, where oneDNN's products reach about half
+// of the arithmetic limit. Blocks as in Goto and van de Geijn 2008 ("Anatomy of high-performance matrix
+// multiplication").
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "millrace/ops/op.hpp"
+
+namespace millrace::cpu {
+
+// In elements. One of both is 1.
+struct MatrixStrides {
+  std::int64_t row, column;
+};
+
+struct MatmulShape {
+  std::int64_t rows, columns, depth;
+  MatrixStrides a;         // (rows, depth)
+  MatrixStrides b;         // (depth, columns)
+  std::int64_t dst_width;  // elements from one row of the result to the next
+};
+
+class FloatMatmul {
+ public:
+  // Whether this processor has the instructions.
+  static bool available();
+
+  // dst = activation(a * b + bias), or dst += a * b if add. `threads`: at most so many compute. The result has the same
+  // bits for each number of threads.
+  FloatMatmul(const MatmulShape&, Activation, bool add, int threads);
+
+  std::size_t scratch_bytes() const;
+  // bias: (columns), or null. scratch: scratch_bytes(), aligned to 64 bytes.
+  void run(const float* a, const float* b, const float* bias, float* dst, void* scratch) const;
+
+ private:
+  struct Part {
+    std::int64_t row_begin, row_end, column_begin, column_end;
+  };
+  void run_part(const Part&, const float* a, const float* b, const float* bias, float* dst, float* scratch) const;
+  void activate(float* dst, std::int64_t rows, std::int64_t columns) const;
+
+  MatmulShape shape_;
+  Activation activation_;
+  bool add_;
+  int threads_;
+  std::int64_t depth_block_;  // a part of the depth, whose products are summed up in registers
+  std::size_t part_scratch_;  // bytes of one thread
+};
+
+}  // namespace millrace::cpu

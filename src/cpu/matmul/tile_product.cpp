@@ -1,0 +1,133 @@
+#include "cpu/matmul/tile_product.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "millrace/base/error.hpp"
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+namespace millrace::cpu::matmul {
+
+#ifdef __x86_64__
+#define MR_AVX2 __attribute__((target("avx2,fma")))
+
+namespace {
+
+// 12 sums, two vectors of b and one of a: 15 of 16 registers. Six rows need 12 multiplications for 8 loads.
+template <int rows>
+MR_AVX2 void multiply(const RowPanel& a, const float* b, Start start, const float* bias, float* dst,
+                      std::int64_t dst_width) {
+  __m256 sum[rows][2];
+#pragma GCC unroll 6
+  for (int r = 0; r < rows; ++r) sum[r][0] = sum[r][1] = _mm256_setzero_ps();
+  const std::int64_t end = a.part_depth * a.step, step = a.step;
+  for (std::int64_t p = 0; p < a.parts; ++p) {
+    const float* row[rows];
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; ++r) row[r] = a.pointers[p * tile_rows + r];
+    for (std::int64_t i = 0; i != end; i += step, b += tile_columns) {
+      const __m256 left = _mm256_loadu_ps(b), right = _mm256_loadu_ps(b + 8);
+#pragma GCC unroll 6
+      for (int r = 0; r < rows; ++r) {
+        const __m256 value = _mm256_broadcast_ss(row[r] + i);
+        sum[r][0] = _mm256_fmadd_ps(value, left, sum[r][0]);
+        sum[r][1] = _mm256_fmadd_ps(value, right, sum[r][1]);
+      }
+    }
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < rows; ++r) {
+    float* to = dst + r * dst_width;
+    if (start != Start::zero) {
+      const float* from = start == Start::bias ? bias : to;
+      sum[r][0] = _mm256_add_ps(sum[r][0], _mm256_loadu_ps(from));
+      sum[r][1] = _mm256_add_ps(sum[r][1], _mm256_loadu_ps(from + 8));
+    }
+    _mm256_storeu_ps(to, sum[r][0]);
+    _mm256_storeu_ps(to + 8, sum[r][1]);
+  }
+}
+
+// Turns 8 x 8 elements: to[k * 16 + i] = from[i * stride + k].
+MR_AVX2 void turn(float* to, const float* from, std::int64_t stride) {
+  __m256 in[8], pairs[8], fours[8];
+  for (int i = 0; i < 8; ++i) in[i] = _mm256_loadu_ps(from + i * stride);
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_ps(in[i], in[i + 1]);
+    pairs[i + 1] = _mm256_unpackhi_ps(in[i], in[i + 1]);
+  }
+  for (int i = 0; i < 8; i += 4)
+    for (int half = 0; half < 2; ++half) {
+      fours[i + 2 * half] = _mm256_shuffle_ps(pairs[i + half], pairs[i + half + 2], 0x44);
+      fours[i + 2 * half + 1] = _mm256_shuffle_ps(pairs[i + half], pairs[i + half + 2], 0xee);
+    }
+  for (int i = 0; i < 4; ++i) {
+    _mm256_storeu_ps(to + i * tile_columns, _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20));
+    _mm256_storeu_ps(to + (i + 4) * tile_columns, _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31));
+  }
+}
+
+MR_AVX2 void copy_columns(float* to, const float* from, std::int64_t stride, std::int64_t depth) {
+  for (std::int64_t k = 0; k < depth; ++k, to += tile_columns, from += stride) {
+    _mm256_storeu_ps(to, _mm256_loadu_ps(from));
+    _mm256_storeu_ps(to + 8, _mm256_loadu_ps(from + 8));
+  }
+}
+
+}  // namespace
+
+void multiply_tile(const RowPanel& a, const float* b, Start start, const float* bias, float* dst,
+                   std::int64_t dst_width) {
+  using Multiply = decltype(&multiply<1>);
+  constexpr Multiply functions[] = {&multiply<1>, &multiply<2>, &multiply<3>, &multiply<4>, &multiply<5>, &multiply<6>};
+  functions[a.rows - 1](a, b, start, bias, dst, dst_width);
+}
+#else
+namespace {
+void turn(float*, const float*, std::int64_t) {}
+void copy_columns(float*, const float*, std::int64_t, std::int64_t) {}
+}  // namespace
+void multiply_tile(const RowPanel&, const float*, Start, const float*, float*, std::int64_t) {
+  fail(Exit::internal,
+       "internal error: a product for AVX2 on a processor without it. ask FloatMatmul::available() first");
+}
+#endif
+
+void multiply_columns(const RowPanel& a, const float* b, Start start, const float* bias, float* dst,
+                      std::int64_t dst_width, std::int64_t columns) {
+  if (columns == tile_columns) return multiply_tile(a, b, start, bias, dst, dst_width);
+  alignas(64) float tile[tile_rows * tile_columns];
+  multiply_tile(a, b, Start::zero, nullptr, tile, tile_columns);
+  for (std::int64_t r = 0; r < a.rows; ++r) {
+    float* to = dst + r * dst_width;
+    const float* sums = tile + r * tile_columns;
+    for (std::int64_t c = 0; c < columns; ++c)
+      to[c] = start == Start::dst ? to[c] + sums[c] : start == Start::bias ? bias[c] + sums[c] : sums[c];
+  }
+}
+
+void pack_columns(float* to, const float* from, MatrixStrides strides, std::int64_t depth, std::int64_t columns) {
+  if (columns == tile_columns && strides.column == 1) return copy_columns(to, from, strides.row, depth);
+  std::int64_t k = 0;
+  if (columns == tile_columns && strides.row == 1)
+    for (; k + 8 <= depth; k += 8) {
+      turn(to + k * tile_columns, from + k, strides.column);
+      turn(to + k * tile_columns + 8, from + k + 8 * strides.column, strides.column);
+    }
+  for (; k < depth; ++k)
+    for (std::int64_t c = 0; c < tile_columns; ++c)
+      to[k * tile_columns + c] = c < columns ? from[k * strides.row + c * strides.column] : 0.0f;
+}
+
+void pack_rows(float* to, const float* from, std::int64_t stride, std::int64_t depth, std::int64_t rows) {
+  if (rows < tile_rows) {
+    for (std::int64_t k = 0; k < depth; ++k) std::copy_n(from + k * stride, rows, to + k * tile_rows);
+    return;
+  }
+  for (std::int64_t k = 0; k < depth; ++k)  // the compiler makes a call of std::copy_n
+    std::memcpy(to + k * tile_rows, from + k * stride, tile_rows * sizeof(float));
+}
+
+}  // namespace millrace::cpu::matmul

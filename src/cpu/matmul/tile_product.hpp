@@ -1,0 +1,31 @@
+// What products and convolutions share that are written for AVX2: the product of a panel of up to 6 rows with a panel
+// of 16 columns, and copies of blocks in the order in which it reads them.
+#pragma once
+#include <cstdint>
+
+#include "cpu/matmul/float_matmul.hpp"
+
+namespace millrace::cpu::matmul {
+
+constexpr std::int64_t tile_rows = 6, tile_columns = 16;
+
+// A panel of rows. The depth consists of parts. Row r of part p is pointers[p * 6 + r][i * step], i < part_depth.
+struct RowPanel {
+  const float* const* pointers;
+  std::int64_t rows;  // 1 to tile_rows
+  std::int64_t parts, part_depth, step;
+};
+enum class Start { zero, bias, dst };  // what the product is added to
+
+// dst[row * dst_width + column] = start + the sum over the depth of row[k] * b[k * 16 + column], for columns < 16.
+void multiply_tile(const RowPanel&, const float* b, Start, const float* bias, float* dst, std::int64_t dst_width);
+// The same for fewer columns. b has 16 nevertheless.
+void multiply_columns(const RowPanel&, const float* b, Start, const float* bias, float* dst, std::int64_t dst_width,
+                      std::int64_t columns);
+
+// to[k * 16 + column] = from(k, column) for depth x columns elements; further columns of the 16 become 0.
+void pack_columns(float* to, const float* from, MatrixStrides strides, std::int64_t depth, std::int64_t columns);
+// to[k * 6 + row] = from[row + k * stride] for rows x depth elements.
+void pack_rows(float* to, const float* from, std::int64_t stride, std::int64_t depth, std::int64_t rows);
+
+}  // namespace millrace::cpu::matmul

@@ -1,0 +1,95 @@
+#include <array>
+
+#include "cpu/common/parallel.hpp"
+#include "cpu/onednn/onednn.hpp"
+
+namespace millrace::cpu::onednn {
+namespace {
+
+// Of a matrix.
+std::array<std::int64_t, 2> extents_of(const desc& d) {
+#if DNNL_VERSION_MAJOR < 3
+  return {d.data.dims[0], d.data.dims[1]};
+#else
+  return {d.get_dims()[0], d.get_dims()[1]};
+#endif
+}
+MatrixStrides strides_of(const desc& d) {
+#if DNNL_VERSION_MAJOR < 3
+  return {d.data.format_desc.blocking.strides[0], d.data.format_desc.blocking.strides[1]};
+#else
+  return {d.get_strides()[0], d.get_strides()[1]};
+#endif
+}
+bool is_float(const desc& d) {
+#if DNNL_VERSION_MAJOR < 3
+  return d.data_type() == dnnl::memory::data_type::f32;
+#else
+  return d.get_data_type() == dnnl::memory::data_type::f32;
+#endif
+}
+
+}  // namespace
+
+bool prefers_float_matmul() {
+  static const bool yes = [] {
+    const auto isa = dnnl::get_effective_cpu_isa();
+    return isa == dnnl::cpu_isa::avx2 && FloatMatmul::available();
+  }();
+  return yes;
+}
+
+Call matmul_call(const desc& src, const desc& weight, const desc& bias, const desc& dst, Activation activation,
+                 bool add) {
+  if (is_float(src) && is_float(weight) && is_float(dst) && prefers_float_matmul()) {
+    const auto [rows, depth] = extents_of(src);
+    const std::int64_t columns = extents_of(dst)[1];
+    return Call(FloatMatmul({rows, columns, depth, strides_of(src), strides_of(weight), strides_of(dst).row},
+                            activation, add, thread_count()));
+  }
+  const auto pd = matmul(src, weight, bias, dst, activation, add);
+  return Call(pd, dnnl::matmul(pd),
+              {{DNNL_ARG_SRC, src}, {DNNL_ARG_WEIGHTS, weight}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, dst}});
+}
+
+Call::Call(dnnl::primitive primitive, const std::vector<std::pair<int, desc>>& args, const desc& scratch,
+           std::string name)
+    : primitive_(std::move(primitive)), scratch_bytes_(scratch.get_size()), name_(std::move(name)) {
+  const auto add = [this](int arg, const desc& d) {
+    memory_.emplace_back(d, engine(), nullptr);
+    args_.push_back({arg, memory_.back().get()});
+    data_.push_back(nullptr);
+  };
+  for (const auto& [arg, d] : args)
+    if (!empty(d)) add(arg, d);
+  if (scratch_bytes_) add(DNNL_ARG_SCRATCHPAD, scratch);
+}
+
+Call::Call(const FloatMatmul& product)
+    : product_(std::make_shared<const FloatMatmul>(product)),
+      args_{{DNNL_ARG_SRC, nullptr},
+            {DNNL_ARG_WEIGHTS, nullptr},
+            {DNNL_ARG_BIAS, nullptr},
+            {DNNL_ARG_DST, nullptr},
+            {DNNL_ARG_SCRATCHPAD, nullptr}},
+      data_(args_.size()),
+      scratch_bytes_(product.scratch_bytes()),
+      name_("float_matmul:avx2") {}
+
+void Call::bind(int arg, void* data) {
+  for (std::size_t i = 0; i < args_.size(); ++i) {
+    if (args_[i].arg != arg || data_[i] == data) continue;
+    if (!product_) memory_[i].set_data_handle(data);
+    data_[i] = data;
+  }
+}
+
+void Call::run() {
+  if (product_)
+    return product_->run(static_cast<const float*>(data_[0]), static_cast<const float*>(data_[1]),
+                         static_cast<const float*>(data_[2]), static_cast<float*>(data_[3]), data_[4]);
+  const auto status = dnnl_primitive_execute(primitive_.get(), stream().get(), int(args_.size()), args_.data());
+  if (status != dnnl_success) fail(Exit::internal, "oneDNN primitive {} failed (status {})", name_, int(status));
+}
+
+}  // namespace millrace::cpu::onednn

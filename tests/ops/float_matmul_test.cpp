@@ -1,0 +1,88 @@
+// FloatMatmul against sums in double. Other processors use oneDNN, so here it is called directly.
+#include "cpu/matmul/float_matmul.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "cpu/common/parallel.hpp"
+
+namespace millrace {
+namespace float_matmul_test {
+
+using cpu::FloatMatmul, cpu::MatmulShape;
+
+std::vector<float> random_floats(std::int64_t count, unsigned seed) {
+  std::mt19937 engine(seed);
+  std::uniform_real_distribution<float> values(-1, 1);
+  std::vector<float> out(static_cast<std::size_t>(count));
+  for (float& v : out) v = values(engine);
+  return out;
+}
+
+struct Product {
+  MatmulShape shape;
+  Activation activation;
+  bool add, bias;
+  std::vector<float> a = random_floats(shape.rows * shape.depth, 1), b = random_floats(shape.depth * shape.columns, 2),
+                     biases = random_floats(shape.columns, 3), old = random_floats(shape.rows * shape.dst_width, 4);
+
+  std::vector<float> run(int threads) const {
+    std::vector<float> dst = old;
+    const FloatMatmul product(shape, activation, add, threads);
+    const std::size_t bytes = product.scratch_bytes() + 64;
+    std::vector<std::byte> scratch(bytes);
+    void* aligned = scratch.data();
+    std::size_t space = bytes;
+    std::align(64, product.scratch_bytes(), aligned, space);
+    product.run(a.data(), b.data(), bias ? biases.data() : nullptr, dst.data(), aligned);
+    return dst;
+  }
+
+  double expected(std::int64_t row, std::int64_t column) const {
+    double sum = add ? old[std::size_t(row * shape.dst_width + column)] : bias ? biases[std::size_t(column)] : 0;
+    for (std::int64_t k = 0; k < shape.depth; ++k)
+      sum += double(a[std::size_t(row * shape.a.row + k * shape.a.column)]) *
+             b[std::size_t(k * shape.b.row + column * shape.b.column)];
+    return activation == Activation::relu && sum < 0 ? 0 : sum;
+  }
+
+  void check() const {
+    const std::vector<float> dst = run(1);
+    for (std::int64_t row = 0; row < shape.rows; ++row) {
+      for (std::int64_t column = 0; column < shape.columns; ++column)
+        ASSERT_NEAR(dst[std::size_t(row * shape.dst_width + column)], expected(row, column),
+                    2e-7 * std::sqrt(double(shape.depth)) * 8)
+            << "row " << row << ", column " << column;
+      for (std::int64_t column = shape.columns; column < shape.dst_width; ++column)
+        ASSERT_EQ(dst[std::size_t(row * shape.dst_width + column)], old[std::size_t(row * shape.dst_width + column)]);
+    }
+    const int threads = cpu::thread_count();
+    cpu::set_thread_count(3);
+    EXPECT_EQ(run(3), dst);
+    cpu::set_thread_count(threads);
+  }
+};
+
+// Rows, depth and columns beside and beyond the sizes of tiles and blocks.
+TEST(FloatMatmul, MatchesSumsInDouble) {
+  if (!FloatMatmul::available()) GTEST_SKIP() << "this processor has no AVX2";
+  constexpr std::int64_t sizes[][3] = {{1, 1, 1},     {6, 16, 16},   {5, 8, 15},      {7, 9, 17},   {37, 19, 21},
+                                       {96, 256, 64}, {97, 257, 33}, {200, 600, 530}, {13, 40, 600}};
+  for (const auto& [rows, depth, columns] : sizes)
+    for (const bool turned_a : {false, true})
+      for (const bool turned_b : {false, true}) {
+        SCOPED_TRACE(testing::Message() << rows << " x " << depth << " x " << columns << (turned_a ? ", a turned" : "")
+                                        << (turned_b ? ", b turned" : ""));
+        const cpu::MatrixStrides a = turned_a ? cpu::MatrixStrides{1, rows} : cpu::MatrixStrides{depth, 1},
+                                 b = turned_b ? cpu::MatrixStrides{1, depth} : cpu::MatrixStrides{columns, 1};
+        const MatmulShape shape{rows, columns, depth, a, b, columns + 3};
+        Product{shape, Activation::none, turned_a, false}.check();
+        Product{shape, turned_a ? Activation::none : Activation::relu, false, true}.check();
+      }
+}
+
+}  // namespace float_matmul_test
+}  // namespace millrace
