@@ -74,8 +74,9 @@ class CudaBackend : public Backend {
   std::int64_t padded_channels(const ConvSpec& spec) override { return cuda::padded_channels(spec, cudnn_); }
   bool merges_norm(const BatchNormSpec&) const override { return true; }
   std::string why_not_fused(const Spec& spec) override {
-    const auto* linear = std::get_if<LinearSpec>(&spec);
-    return linear ? cuda::why_not_fused(*linear, *cublas_) : cuda::why_not_fused(std::get<ConvSpec>(spec), cudnn_);
+    if (const auto* linear = std::get_if<LinearSpec>(&spec)) return cuda::why_not_fused(*linear, *cublas_);
+    if (const auto* conv = std::get_if<ConvSpec>(&spec)) return cuda::why_not_fused(*conv, cudnn_);
+    return "";
   }
   void set_kernel_timing(bool on) override {
     cudnn_.choices().set_timing(on);

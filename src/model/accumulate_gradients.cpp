@@ -38,12 +38,18 @@ std::optional<Spec> accumulating(const Spec& spec) {
     asked.accumulates_diff_src = true;
     return asked;
   }
+  if (const auto* norm = std::get_if<LayerNormSpec>(&spec)) {
+    LayerNormSpec asked = *norm;
+    asked.accumulates_diff_src = true;
+    return asked;
+  }
   return std::nullopt;
 }
 
 void accumulate(Spec& spec) {
   if (auto* conv = std::get_if<ConvSpec>(&spec)) conv->accumulates_diff_src = true;
   if (auto* linear = std::get_if<LinearSpec>(&spec)) linear->accumulates_diff_src = true;
+  if (auto* norm = std::get_if<LayerNormSpec>(&spec)) norm->accumulates_diff_src = true;
 }
 
 // Decides which sources of an addition share the memory of their gradient with the result. stores: of the addition i.

@@ -217,7 +217,9 @@ struct Backward {
   Cost operator()(const SliceSpec& s) const {
     return {0, size_of_tensor(s.src, s.dtype) + size_of_tensor(s.dst(), s.dtype)};
   }
-  Cost operator()(const LayerNormSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
+  Cost operator()(const LayerNormSpec& s) const {
+    return {0, (3 + s.accumulates_diff_src) * size_of_tensor(s.src, s.dtype)};
+  }
   Cost operator()(const TransposedConvSpec& s) const { return product(s.conv()); }
   Cost operator()(const GroupNormSpec& s) const { return {0, 5 * size_of_tensor(s.src, s.dtype)}; }
   Cost operator()(const ScaleBySpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }

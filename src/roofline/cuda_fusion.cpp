@@ -54,7 +54,8 @@ std::int64_t CudaFusionRules::padded_channels(const ConvSpec& s) { return padded
 
 std::string CudaFusionRules::why_not_fused(const Spec& spec) {
   if (const auto* conv = std::get_if<ConvSpec>(&spec)) return why_not(*conv);
-  return why_not(std::get<LinearSpec>(spec));
+  if (const auto* linear = std::get_if<LinearSpec>(&spec)) return why_not(*linear);
+  return "";
 }
 
 std::int64_t kernel_channels(const ConvSpec& s) {

@@ -90,7 +90,7 @@ void forward_passes(const LayerNormSpec& s, OpPasses& out) {
   out.add(PassKind::layer_norm, 2 * tensor_bytes(s.src, s.dtype));
 }
 void backward_passes(const LayerNormSpec& s, OpPasses& out) {
-  const int tensors = out.wants_gradient(0) ? 3 : 2;
+  const int tensors = 2 + out.wants_gradient(0) + s.accumulates_diff_src;
   // One block a multiprocessor at least, so there are enough parts for two stages.
   const int sums = column_sum_launches(s.positions()) * (s.bias ? 2 : 1);
   out.add(PassKind::layer_norm, tensors * tensor_bytes(s.src, s.dtype), 1 + sums);

@@ -119,6 +119,31 @@ TEST(AccumulateGradients, GivesTheBitsOfSeparatePasses) {
     }
 }
 
+struct WithSeparatePasses : ForwardingBackend {
+  using ForwardingBackend::ForwardingBackend;
+  std::string why_not_fused(const Spec& spec) override {
+    return std::holds_alternative<LayerNormSpec>(spec) ? "to compare" : inner.why_not_fused(spec);
+  }
+};
+
+// Along the blocks of a transformer, everything adds to one gradient in float32 with the bits of separate passes.
+TEST(AccumulateGradients, NormsAddToTheGradientOfTheirBlocks) {
+  const CpuContext cpu;
+  Backend& backend = *cpu.compute.backend;
+  const ModelSpec model =
+      text({"conv 8 3 pad=1", "repeat 3 {", "residual {", "layernorm", "conv 8 1", "}", "residual {", "rmsnorm",
+            "linear 8 axis=last", "gelu", "linear 8 axis=last", "}", "}", "globalpool", "linear outputs"});
+  WithSeparatePasses refusing(backend);
+  EXPECT_EQ(counts(compiled(refusing, model, 1)), (Counts{0, 6}));
+  EXPECT_EQ(counts(compiled(backend, model, 1)), (Counts{6, 0}));
+  ProgramFixture separate(backend.device(), refusing, model, 5, {12, 10, 3}, 1);
+  ProgramFixture accumulated(backend.device(), backend, model, 5, {12, 10, 3}, 1);
+  for (const bool first : {true, false}) {
+    EXPECT_EQ(accumulated.run(first), separate.run(first));
+    EXPECT_EQ(accumulated.gradient, separate.gradient);
+  }
+}
+
 // Random networks of convolutions and sums. apart: the sources of each sum are copied first, so that no gradient of
 // another operation shares memory with that of a sum.
 std::vector<std::string> random_sums(std::uint32_t seed, bool apart) {

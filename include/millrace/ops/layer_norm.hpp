@@ -24,6 +24,8 @@ struct LayerNormSpec {
   float epsilon = 1e-5f;
   DType dtype = DType::f32;
   Mode mode = Mode::train;
+  // Fusion level 1: backward adds to diff_src[0], in float32, instead of writing it.
+  bool accumulates_diff_src = false;
 
   Shape dst() const { return src; }
   std::int64_t channels() const { return src[-1]; }

@@ -129,9 +129,9 @@ class LayerNorm : public Op {
           if (!args.diff_src[0]) continue;
           const Products sum = products(dy, x, gamma, m.mean, m.inverse, channels_);
           const float mean_g = layer() ? sum.g / float(channels_) : 0;
-          float* dx = float_target(args.diff_src[0], p * channels_, row.y.data());
-          gradient(dx, dy, x, gamma, {m.mean, m.inverse, mean_g, sum.gx / float(channels_)}, channels_);
-          write_floats(args.diff_src[0], p * channels_, channels_, dx);
+          write_gradient(args.diff_src[0], p, row, [&](float* dx) {
+            gradient(dx, dy, x, gamma, {m.mean, m.inverse, mean_g, sum.gx / float(channels_)}, channels_);
+          });
         }
       }
     });
@@ -145,8 +145,11 @@ class LayerNorm : public Op {
   };
   struct Row {
     explicit Row(std::int64_t channels)
-        : x(std::size_t(channels)), dy(std::size_t(channels)), y(std::size_t(channels)) {}
-    std::vector<float> x, dy, y;
+        : x(std::size_t(channels)),
+          dy(std::size_t(channels)),
+          y(std::size_t(channels)),
+          before(std::size_t(channels)) {}
+    std::vector<float> x, dy, y, before;
   };
 
   bool layer() const { return spec_.kind == LayerNormSpec::Kind::layer; }
@@ -166,6 +169,21 @@ class LayerNorm : public Op {
       Row row(channels_);
       for (std::int64_t p = begin; p < end; ++p) body(p, row);
     });
+  }
+
+  // Stores what compute(float*) writes, or adds it.
+  template <class Compute>
+  void write_gradient(const Tensor& diff_src, std::int64_t position, Row& row, const Compute& compute) const {
+    const std::int64_t at = position * channels_;
+    float* to = float_target(diff_src, at, row.y.data());
+    if (!spec_.accumulates_diff_src) {
+      compute(to);
+    } else {
+      const float* before = read_floats(diff_src, at, channels_, row.before.data());
+      compute(row.y.data());
+      add(to, before, row.y.data(), channels_);
+    }
+    write_floats(diff_src, at, channels_, to);
   }
 
   // w: 0 for gamma, 1 for beta

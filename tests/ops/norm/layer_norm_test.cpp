@@ -75,6 +75,29 @@ TEST_P(LayerNormOp, InferenceEqualsTraining) {
   EXPECT_EQ(results[0], results[1]);
 }
 
+TEST_P(LayerNormOp, AddsToTheGradientOfItsSource) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const Shape& src : {Shape{40, 9, 64}, Shape{2, 3, 7}, Shape{2, 1, 20480}}) {
+      LayerNormSpec s = norm(src, GetParam(), dtype);
+      s.accumulates_diff_src = true;
+      OpHarness h(s);
+      const Values x = h.set_src(0, src, dtype, shifted_values(src.count(), 1));
+      const Values gamma = h.set_weight(0, {s.channels()}, DType::f32, random_values(s.channels(), 2));
+      if (s.bias) h.set_weight(1, {s.channels()}, DType::f32, random_values(s.channels(), 3));
+      const Values dy = h.set_diff_dst(src, dtype, random_values(src.count(), 4)), zeros(std::size_t(s.channels()));
+      h.want_dst(src, dtype);
+      h.want_diff_src(0, src, dtype);
+      put(h.args.diff_src[0], random_values(src.count(), 5));
+      Values expected = reference::layer_norm_gradients(s, x, gamma, dy, zeros, zeros).src;
+      const Values before = get(h.args.diff_src[0]);
+      for (std::size_t i = 0; i < before.size(); ++i) expected[i] += before[i];
+      h.forward();
+      h.backward();
+      expect_close(get(h.args.diff_src[0]), expected, Tolerance{2e-5, 8e-3, 1e-3}.of(dtype),
+                   fmt::format("{} {}", src.str(), name_of(dtype)));
+    }
+}
+
 // Frozen weights, or a first layer.
 TEST_P(LayerNormOp, WritesOnlyTheRequestedGradients) {
   const LayerNormSpec s = norm({6, 5, 24}, GetParam(), DType::f32);

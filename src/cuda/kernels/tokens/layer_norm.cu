@@ -85,6 +85,7 @@ template <class T, int n, bool once>
 struct Backward {
   Positions positions;
   T* diff_src;  // null: not wanted
+  bool adds;    // to diff_src
   const T *src, *diff_dst;
   const float *gamma, *mean, *inverse;
   float *diff_gamma, *diff_beta;  // (blocks, channels) each; null: not wanted
@@ -141,6 +142,11 @@ struct Backward {
       each([&](int c) {
         float dx[n];
         for (int k = 0; k < n; ++k) dx[k] = (g[k] - mean_g - x[k] * mean_gx) * scale;
+        if (adds) {
+          float before[n];
+          load(before, diff_src + p * positions.channels + c);
+          for (int k = 0; k < n; ++k) dx[k] += before[k];
+        }
         store(diff_src + p * positions.channels + c, dx);
       });
     }
@@ -203,7 +209,7 @@ class LayerNorm : public Op {
       using T = decltype(zero);
       launch<layer_norm_threads, 1>(
           context_, blocks_, threads_, 0,
-          Backward<T, n, once>{positions_, args.diff_src[0].as<T>(), args.src[0].as<T>(), args.diff_dst.as<T>(),
+          Backward<T, n, once>{positions_, args.diff_src[0].as<T>(), spec_.accumulates_diff_src, args.src[0].as<T>(), args.diff_dst.as<T>(),
                                args.weight[0].as<float>(), mean, mean + positions_.count,
                                args.diff_weight[0] ? of_gamma : nullptr, args.diff_weight[1] ? of_beta : nullptr});
     });
