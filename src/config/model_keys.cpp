@@ -38,6 +38,26 @@ void add_mlp(Keys& k) {
       number_key(MR_FIELD(model.dropout), fraction(),
                  "mlp, gpt2, vit, cosmoflow, hyperspectral: probability with which an activation is set to zero in "
                  "training"));
+  k.push_back(number_key(MR_FIELD(model.attention_dropout), fraction(),
+                         "gpt2, llama, vit: probability with which an attention weight is set to zero in training"));
+}
+
+// -1 is written "none".
+Key separator_key() {
+  Key key = number_key(MR_FIELD(model.separator), between(0, max_width),
+                       "gpt2, llama: the token that ends each document. Tokens then attend to those of their own "
+                       "document only. none: to all earlier tokens of the window");
+  key.value_format = "whole number or none";
+  key.set = [store = key.set](RunConfig& c, const std::vector<std::string>& words) {
+    if (words.size() == 1 && words[0] == "none")
+      c.model.separator = -1;
+    else
+      store(c, words);
+  };
+  key.get = [get = key.get](const RunConfig& c) {
+    return c.model.separator < 0 ? std::vector<std::string>{"none"} : get(c);
+  };
+  return key;
 }
 
 void add_transformers(Keys& k) {
@@ -68,6 +88,7 @@ void add_transformers(Keys& k) {
                  "twice the channels at the bottom, as the article has it"));
   k.push_back(number_key(MR_FIELD(model.rotary_base), above(1),
                          "llama: base of the frequencies of the rotary positions (500000 for Llama 3)"));
+  k.push_back(separator_key());
   k.push_back(number_key(MR_FIELD(model.drop_path), fraction(),
                          "vit, convnext: probability with which the last block is left out for a sample in training; "
                          "it rises linearly from 0 in the first block"));

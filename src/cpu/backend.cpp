@@ -90,6 +90,7 @@ struct Make {
   std::unique_ptr<Op> operator()(const UpsampleSpec& s) const { return cpu::make_upsample(s); }
   std::unique_ptr<Op> operator()(const MoveLabelsSpec& s) const { return cpu::make_move_labels(s); }
   std::unique_ptr<Op> operator()(const MixSpec& s) const { return cpu::make_mix(s); }
+  std::unique_ptr<Op> operator()(const DocumentsSpec& s) const { return cpu::make_documents(s); }
 };
 
 class CpuBackend : public Backend {

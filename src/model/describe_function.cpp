@@ -62,6 +62,7 @@ std::string text_of(const AttentionSpec& s) {
 }
 std::string text_of(const MoveLabelsSpec&) { return ""; }
 std::string text_of(const MixSpec&) { return ""; }
+std::string text_of(const DocumentsSpec& s) { return fmt::format("separator={}", s.separator); }
 std::string text_of(const CrossEntropySpec&) { return ""; }
 std::string text_of(const PointwiseLossSpec&) { return ""; }
 std::string text_of(const LinearCrossEntropySpec&) { return ""; }  // a rewrite makes it

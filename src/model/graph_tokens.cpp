@@ -26,13 +26,38 @@ int GraphBuilder::position_embedding(const std::string& name, int src, bool clas
   return node(name, spec, {src}, spec.dst(), parameters);
 }
 
-int GraphBuilder::attention(const std::string& name, int src, std::int64_t heads, std::int64_t key_heads, bool causal) {
+int GraphBuilder::documents(const std::string& name, std::int64_t separator) {
+  const DocumentsSpec spec{shape(Graph::x), graph_.values[Graph::x].dtype, separator};
+  const int dst = node(name, spec, {Graph::x}, spec.dst());
+  graph_.values.back().dtype = spec.dtype;
+  return dst;
+}
+
+bool GraphBuilder::holds_documents(int value) const {
+  const int from = graph_.producer(value);
+  return from >= 0 && std::holds_alternative<DocumentsSpec>(graph_.nodes[std::size_t(from)].spec);
+}
+
+int GraphBuilder::attention(const std::string& name, int src, const AttentionOptions& options) {
   Shape dst = shape(src);
   const Shape positions{dst[0], dst.rank < 2 ? 1 : dst.row_count() / dst[-1], dst[-1]};
-  const AttentionSpec spec{positions, heads, key_heads, causal, graph_.dtype, graph_.mode};
+  AttentionSpec spec{positions, options.heads, options.key_heads, options.causal, graph_.dtype, graph_.mode};
+  spec.dropout = options.dropout;
+  spec.seed = options.seed;
+  spec.documents = options.documents >= 0;
   spec.check();
+  std::vector<int> sources{src};
+  if (spec.dropout > 0) spec.layer = dropouts_++;
+  if (spec.dropout > 0 || spec.documents) sources.push_back(Graph::ids);
+  if (spec.documents) {
+    const Shape& documents = shape(options.documents);
+    if (positions[1] != documents[1])
+      fail(Exit::config, "model: layer '{}' has {} positions, but the documents were found in {} tokens", name,
+           positions[1], documents[1]);
+    sources.push_back(options.documents);
+  }
   dst[-1] = spec.dst()[-1];
-  return node(name, spec, {src}, dst);
+  return node(name, spec, sources, dst);
 }
 
 int GraphBuilder::rotary(const std::string& name, int src, std::int64_t heads, std::int64_t key_heads, float theta) {

@@ -96,15 +96,27 @@ class TextNetwork {
     const double deviation = line.real("std", 0, 0, 1e6);
     if (const auto shared = line.named.find("weights"); shared != line.named.end())
       shared->second = full_name(scope, shared->second);
+    refuse_documents(line, src);
     int at = -1;
-    if (line.kind == "add" || line.kind == "concat" || line.kind == "scale_by")
-      at = make_join(g_, line, name, src, result(scope, line, line.word(0, "the name of an earlier layer")));
-    else
+    if (line.kind == "attention") {
+      const std::string documents = line.take("documents");
+      at = make_attention(g_, line, name, src, documents.empty() ? -1 : result(scope, line, documents), spec_.seed);
+    } else if (line.kind == "add" || line.kind == "concat" || line.kind == "scale_by") {
+      const int other = result(scope, line, line.word(0, "the name of an earlier layer"));
+      refuse_documents(line, other);
+      at = make_join(g_, line, name, src, other);
+    } else {
       at = make_layer(g_, line, name, src, spec_);
+    }
     if (deviation > 0 && !g_.set_normal_init(name, deviation)) line.refuse("has no weights for std=. remove it");
     ++number_;
     if (!scope.outer) g_.set_older_name(name, fmt::format("{}.{}", number_, line.kind));
     return at;
+  }
+
+  void refuse_documents(const Line& line, int value) const {
+    if (g_.holds_documents(value))
+      line.refuse("`documents` is for `attention documents=NAME` only. read another result with from=");
   }
 
   int repeat(Scope& scope, const Line& line, const std::string& as, std::size_t at, int src) {
@@ -124,6 +136,7 @@ class TextNetwork {
     const std::string name = unused(scope, line, as);
     Scope own{&scope, name + ".", {}, {}};
     if (src == Graph::x) line.refuse("the samples are tokens, which only `embedding WIDTH` accepts");
+    refuse_documents(line, src);
     const int branch = build_lines(as.empty() ? scope : own, at + 1, ends_[at], src);
     return g_.add(name + ".add", src, branch);
   }

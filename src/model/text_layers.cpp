@@ -82,13 +82,12 @@ int make_linear(GraphBuilder& g, TextLine& line, const std::string& name, int sr
   return dst;
 }
 
-int make_dropout(GraphBuilder& g, const TextLine& line, const std::string& name, int src, std::uint64_t seed) {
+float probability(const TextLine& line, const std::string& word) {
   float p = -1;
-  const std::string& word = line.word(0, "a probability");
   const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), p);
   if (problem != std::errc() || end != word.data() + word.size() || !(p >= 0 && p < 1))
     line.refuse(fmt::format("'{}' is not a probability (a number of at least 0 and below 1)", word));
-  return g.dropout(name, src, p, seed, line.kind == "droppath");
+  return p;
 }
 
 int make_norm(GraphBuilder& g, TextLine& line, const std::string& name, int src) {
@@ -103,13 +102,14 @@ int make_norm(GraphBuilder& g, TextLine& line, const std::string& name, int src)
   return g.layer_norm(name, src, kind, layer && line.flag("bias", true), float(line.real("epsilon", 1e-5, 0, 1)));
 }
 
-int make_attention(GraphBuilder& g, TextLine& line, const std::string& name, int src) {
-  const std::int64_t heads = line.option("heads", 1), key_heads = line.option("key_heads", heads);
-  const bool causal = line.take_word("causal"), turned = line.named.contains("rotary");
-  const double theta = line.real("rotary", 0, 1, 1e30);
-  if (!line.words.empty()) line.refuse(fmt::format("'{}' is not an option of attention", line.words[0]));
-  if (turned) src = g.rotary(name + ".rotary", src, heads, key_heads, float(theta));
-  return g.attention(name, src, heads, key_heads, causal);
+int make_documents(GraphBuilder& g, TextLine& line, const std::string& name, int src, const ModelSpec& spec) {
+  if (src != Graph::x) line.refuse("documents accepts only the samples, and only with data.sample = tokens");
+  if (!line.named.contains("separator")) line.refuse("needs separator=TOKEN, the last token of each document");
+  const std::int64_t separator = line.option("separator", 0, 0);
+  if (separator >= spec.outputs)
+    line.refuse(fmt::format("the separator {} is outside of the vocabulary (the data has tokens up to {})", separator,
+                            spec.outputs - 1));
+  return g.documents(name, separator);
 }
 
 int make_gated(GraphBuilder& g, const TextLine& line, const std::string& name, int src) {
@@ -192,6 +192,7 @@ int make_reshape(GraphBuilder& g, TextLine& line, const std::string& name, int s
 int make_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src, const ModelSpec& spec) {
   const std::string& kind = line.kind;
   if (kind == "embedding") return make_embedding(g, line, name, src, spec);
+  if (kind == "documents") return make_documents(g, line, name, src, spec);
   if (src == Graph::x) line.refuse("the samples are tokens, which only `embedding WIDTH` accepts");
   if (kind == "conv" || kind == "convt" || kind == "maxpool" || kind == "avgpool" || kind == "globalpool")
     return make_window_layer(g, line, name, src, spec);
@@ -199,8 +200,8 @@ int make_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src
     return make_norm(g, line, name, src);
   if (const auto* activation = find_activation(kind)) return g.activation(name, src, activation->kind);
   if (kind == "linear") return make_linear(g, line, name, src, spec);
-  if (kind == "dropout" || kind == "droppath") return make_dropout(g, line, name, src, spec.seed);
-  if (kind == "attention") return make_attention(g, line, name, src);
+  if (kind == "dropout" || kind == "droppath")
+    return g.dropout(name, src, probability(line, line.word(0, "a probability")), spec.seed, kind == "droppath");
   if (kind == "positions") return g.position_embedding(name, src, line.flag("class_token", false));
   if (kind == "glu") return make_gated(g, line, name, src);
   if (kind == "scale") return g.scale(name, src, line.real("init", 1, -1e6, 1e6));
@@ -210,11 +211,32 @@ int make_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src
   if (kind == "reshape" || kind == "channels_to_axis" || kind == "axis_to_channels")
     return make_reshape(g, line, name, src);
   line.refuse(fmt::format(
-      "unknown layer '{}'. use one of conv, convt, embedding, positions, batchnorm, layernorm, rmsnorm, "
+      "unknown layer '{}'. use one of conv, convt, embedding, documents, positions, batchnorm, layernorm, rmsnorm, "
       "groupnorm, instancenorm, {}, glu, scale, se, attention, dropout, droppath, linear, maxpool, avgpool, "
       "globalpool, upsample, reshape, channels_to_axis, axis_to_channels, add, concat, scale_by, slice, or "
       "a block of repeat or residual",
       kind, activation_names()));
+}
+
+int make_attention(GraphBuilder& g, TextLine& line, const std::string& name, int src, int documents,
+                   std::uint64_t seed) {
+  if (src == Graph::x) line.refuse("the samples are tokens, which only `embedding WIDTH` accepts");
+  GraphBuilder::AttentionOptions options;
+  options.heads = line.option("heads", 1);
+  options.key_heads = line.option("key_heads", options.heads);
+  options.causal = line.take_word("causal");
+  options.seed = seed;
+  options.documents = documents;
+  const std::string dropout = line.take("dropout");
+  if (!dropout.empty()) options.dropout = probability(line, dropout);
+  const bool turned = line.named.contains("rotary");
+  const double theta = line.real("rotary", 0, 1, 1e30);
+  if (!line.words.empty()) line.refuse(fmt::format("'{}' is not an option of attention", line.words[0]));
+  if (documents >= 0 && !g.holds_documents(documents))
+    line.refuse("documents= must name a line `documents separator=TOKEN`");
+  if (documents >= 0 && !options.causal) line.refuse("attention within documents must be causal. add `causal`");
+  if (turned) src = g.rotary(name + ".rotary", src, options.heads, options.key_heads, float(theta));
+  return g.attention(name, src, options);
 }
 
 int make_join(GraphBuilder& g, TextLine& line, const std::string& name, int src, int other) {

@@ -66,19 +66,33 @@ class Lines {
   std::vector<std::string> lines;
 };
 
+// The options of the attention of a language model or vision transformer.
+std::string attention_options(const ModelSpec& spec) {
+  std::string out;
+  if (spec.attention_dropout > 0) out += fmt::format(" dropout={}", spec.attention_dropout);
+  if (spec.separator >= 0) out += " documents=documents";
+  return out;
+}
+
+// The embedding of the tokens, and where the documents begin.
+void add_embedding(Lines& out, const ModelSpec& spec, std::int64_t width, const char* name) {
+  if (spec.separator >= 0) out.add("documents separator={} as=documents", spec.separator);
+  out.add("embedding {} std=0.02 from=input as={}", width, name);
+}
+
 // Weights have the deviation 0.02; those before a sum are smaller by the root of the number of sums.
 std::vector<std::string> gpt2(const ModelSpec& spec) {
   const Size size = size_of(gpt2_sizes, spec);
   const double small = 0.02 / std::sqrt(2 * double(size.blocks));
   Lines out;
-  out.add("embedding {} std=0.02 as=wte", size.width);
+  add_embedding(out, spec, size.width, "wte");
   out.add("positions std=0.01 as=wpe");
   out.dropout(spec.dropout);
   out.add("repeat {} as=h {{", size.blocks);
   out.add("residual {{");
   out.add("layernorm as=ln_1");
   out.add("linear {} axis=last std=0.02 as=attn.c_attn", 3 * size.width);
-  out.add("attention heads={} causal as=attn", size.heads);
+  out.add("attention heads={} causal as=attn{}", size.heads, attention_options(spec));
   out.add("linear {} axis=last std={:.6g} as=attn.c_proj", size.width, small);
   out.dropout(spec.dropout);
   out.add("}}");
@@ -100,13 +114,13 @@ std::vector<std::string> llama(const ModelSpec& spec) {
   const std::int64_t head = size.width / size.heads;
   const double small = 0.02 / std::sqrt(2 * double(size.blocks));
   Lines out;
-  out.add("embedding {} std=0.02 as=embed_tokens", size.width);
+  add_embedding(out, spec, size.width, "embed_tokens");
   out.add("repeat {} as=layers {{", size.blocks);
   out.add("residual {{");
   out.add("rmsnorm as=input_layernorm");
   out.add("linear {} axis=last bias=off std=0.02 as=self_attn.qkv_proj", (size.heads + 2 * size.key_heads) * head);
-  out.add("attention heads={} key_heads={} causal rotary={} as=self_attn", size.heads, size.key_heads,
-          spec.rotary_base);
+  out.add("attention heads={} key_heads={} causal rotary={} as=self_attn{}", size.heads, size.key_heads,
+          spec.rotary_base, attention_options(spec));
   out.add("linear {} axis=last bias=off std={:.6g} as=self_attn.o_proj", size.width, small);
   out.add("}}");
   out.add("residual {{");
@@ -133,7 +147,7 @@ std::vector<std::string> vit(const ModelSpec& spec) {
     out.add("residual {{");
     out.add("layernorm epsilon=1e-6 as={}.norm1", name);
     out.add("linear {} axis=last std=0.02 as={}.attn.qkv", 3 * size.width, name);
-    out.add("attention heads={} as={}.attn", size.heads, name);
+    out.add("attention heads={} as={}.attn{}", size.heads, name, attention_options(spec));
     out.add("linear {} axis=last std=0.02 as={}.attn.proj", size.width, name);
     if (!path.empty()) out.add("{}", path);
     out.add("}}");

@@ -58,6 +58,14 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
     fail(Exit::config,
          "model.name: {} needs tokens with a label each. set data.sample = tokens and data.token_labels = every",
          spec.name);
+  if (spec.separator >= 0 && !language)
+    fail(Exit::config, "model.separator: it is for gpt2 and llama. set it to none{}",
+         spec.name == "layers" ? ", and begin the layers with `documents separator=TOKEN`" : "");
+  if (spec.separator >= spec.outputs)
+    fail(Exit::config,
+         "model.separator: token {} is outside of the vocabulary (the data has tokens up to {}). set it to the token "
+         "that ends each document, or to none",
+         spec.separator, spec.outputs - 1);
   if (spec.name == "unet" && (spec.pointwise_loss || y.rank == 1))
     fail(Exit::config, "model.name: unet needs a label at each position, stored as maps of integers. data.y holds {}",
          spec.pointwise_loss ? "floating-point targets" : "one label a row");

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "millrace/base/error.hpp"
+#include "millrace/ops/attention_dropout.hpp"
 #include "millrace/ops/backend.hpp"
 
 namespace millrace {
@@ -34,6 +35,11 @@ void AttentionSpec::check() const {
          "rows x positions x width, the heads of queries a multiple of those of keys, and their sum must divide the "
          "width",
          src.str(), heads, key_heads);
+  if (!(dropout >= 0 && dropout < 1))
+    fail(Exit::config, "attention: dropout {:g} is not in [0, 1). choose a probability below 1", dropout);
+  if (dropout > 0 && !AttentionDropout::can_count(positions()))
+    fail(Exit::config, "attention: dropout is for at most 131072 positions, not {}. set it to 0", positions());
+  if (documents && !causal) fail(Exit::config, "attention: documents need causal attention. add `causal`");
 }
 
 void RotarySpec::check() const {
@@ -107,6 +113,7 @@ struct Name {
   const char* operator()(const ReshapeSpec&) const { return "reshape"; }
   const char* operator()(const MoveLabelsSpec&) const { return "move_labels"; }
   const char* operator()(const MixSpec&) const { return "mix"; }
+  const char* operator()(const DocumentsSpec&) const { return "documents"; }
   const char* operator()(const LayerNormSpec& s) const {
     return s.kind == LayerNormSpec::Kind::rms ? "rms_norm" : "layer_norm";
   }
@@ -161,6 +168,9 @@ struct Forward {
   }
   Cost operator()(const AddSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
   Cost operator()(const MixSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
+  Cost operator()(const DocumentsSpec& s) const {
+    return {0, size_of_tensor(s.src, s.raw) + size_of_tensor(s.dst(), s.dtype)};
+  }
   Cost operator()(const CrossEntropySpec& s) const {
     return {0, (s.dice > 0 ? 6 : 2) * size_of_tensor(s.src, s.dtype)};
   }
@@ -168,7 +178,8 @@ struct Forward {
     return {0, 2 * size_of_tensor(s.src, s.dtype) + size_of_tensor(s.src, s.targets)};
   }
   Cost operator()(const AttentionSpec& s) const {
-    return {s.flops(), size_of_tensor(s.src, s.dtype) + size_of_tensor(s.dst(), s.dtype)};
+    const double documents = s.documents ? double(s.src[0] * s.positions()) * sizeof(std::int32_t) : 0;
+    return {s.flops(), size_of_tensor(s.src, s.dtype) + size_of_tensor(s.dst(), s.dtype) + documents};
   }
   Cost operator()(const ConcatSpec& s) const { return {0, 2 * size_of_tensor(s.dst(), s.dtype)}; }
   Cost operator()(const SliceSpec& s) const { return {0, 2 * size_of_tensor(s.dst(), s.dtype)}; }
@@ -202,6 +213,7 @@ struct Backward {
   Cost operator()(const InputSpec&) const { return {}; }
   Cost operator()(const MoveLabelsSpec&) const { return {}; }
   Cost operator()(const MixSpec&) const { return {}; }
+  Cost operator()(const DocumentsSpec&) const { return {}; }
   Cost operator()(const CrossEntropySpec&) const { return {}; }  // done by forward
   Cost operator()(const PointwiseLossSpec&) const { return {}; }
   Cost operator()(const EmbeddingSpec& s) const {

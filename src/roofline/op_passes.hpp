@@ -71,6 +71,7 @@ void forward_passes(const ScaleBySpec&, OpPasses&);
 inline void forward_passes(const ReshapeSpec&, OpPasses&) {}
 void forward_passes(const MoveLabelsSpec&, OpPasses&);
 void forward_passes(const MixSpec&, OpPasses&);
+void forward_passes(const DocumentsSpec&, OpPasses&);
 void forward_passes(const CrossEntropySpec&, OpPasses&);
 void forward_passes(const PointwiseLossSpec&, OpPasses&);
 void forward_passes(const LinearCrossEntropySpec&, OpPasses&);
@@ -99,6 +100,7 @@ void backward_passes(const ReshapeSpec&, OpPasses&);
 inline void backward_passes(const InputSpec&, OpPasses&) {}
 inline void backward_passes(const MoveLabelsSpec&, OpPasses&) {}
 inline void backward_passes(const MixSpec&, OpPasses&) {}
+inline void backward_passes(const DocumentsSpec&, OpPasses&) {}
 inline void backward_passes(const CrossEntropySpec&, OpPasses&) {}  // the forward pass writes the gradient
 inline void backward_passes(const LinearCrossEntropySpec&, OpPasses&) {}
 inline void backward_passes(const PointwiseLossSpec&, OpPasses&) {}

@@ -38,6 +38,10 @@ void forward_passes(const MixSpec& s, OpPasses& out) {  // each row is read twic
   out.add(PassKind::input, 3 * tensor_bytes(s.src, s.dtype));
 }
 
+void forward_passes(const DocumentsSpec& s, OpPasses& out) {
+  out.add(PassKind::input, tensor_bytes(s.src, s.raw) + tensor_bytes(s.dst(), s.dtype));
+}
+
 void forward_passes(const PoolSpec& s, OpPasses& out) {
   out.add(PassKind::pool, tensor_bytes(s.src, s.dtype) + tensor_bytes(s.dst(), s.dtype) + position_bytes(s));
 }
@@ -115,12 +119,16 @@ bool by_cudnn(const AttentionSpec& s) {
 double one_float_for_each_query(const AttentionSpec& s) {
   return double(s.src[0] * s.heads * s.positions()) * sizeof(float);
 }
+double documents_bytes(const AttentionSpec& s) {
+  return s.documents ? double(s.src[0] * s.positions()) * sizeof(std::int32_t) : 0;
+}
 }  // namespace
 
 // Keys and values are read from the cache by all blocks but the first. A plan of cuDNN counts as one launch, as for
-// convolutions.
+// convolutions. Its seeds, of two numbers, are written by a kernel. Documents are not known, so a row counts as one.
 void forward_passes(const AttentionSpec& s, OpPasses& out) {
-  const double bytes = tensor_bytes(s.src, s.dtype) + tensor_bytes(s.dst(), s.dtype) +
+  if (s.drops() && by_cudnn(s)) out.add(PassKind::dropout, 2 * sizeof(std::int64_t));
+  const double bytes = tensor_bytes(s.src, s.dtype) + tensor_bytes(s.dst(), s.dtype) + documents_bytes(s) +
                        (s.mode == Mode::train || by_cudnn(s) ? one_float_for_each_query(s) : 0);
   out.add_product(PassKind::attention, bytes, s.flops(), by_cudnn(s) ? s.dtype : DType::f32);
 }
@@ -130,13 +138,13 @@ void forward_passes(const AttentionSpec& s, OpPasses& out) {
 void backward_passes(const AttentionSpec& s, OpPasses& out) {
   if (!out.wants_gradient(0)) return;
   const double src = tensor_bytes(s.src, s.dtype), dst = tensor_bytes(s.dst(), s.dtype),
-               of_queries = one_float_for_each_query(s);
+               of_queries = one_float_for_each_query(s), documents = documents_bytes(s);
   if (by_cudnn(s)) {
-    out.add_product(PassKind::attention, 2 * (src + dst) + 3 * of_queries, 2.5 * s.flops(), s.dtype);
+    out.add_product(PassKind::attention, 2 * (src + dst) + 3 * of_queries + documents, 2.5 * s.flops(), s.dtype);
     return;
   }
-  out.add_product(PassKind::attention, src + 3 * dst + 2 * of_queries, 1.5 * s.flops(), DType::f32);
-  out.add_product(PassKind::attention, 2 * src + 2 * of_queries, 2 * s.flops(), DType::f32);
+  out.add_product(PassKind::attention, src + 3 * dst + 2 * of_queries + documents, 1.5 * s.flops(), DType::f32);
+  out.add_product(PassKind::attention, 2 * src + 2 * of_queries + documents, 2 * s.flops(), DType::f32);
 }
 
 void forward_passes(const GatedSpec& s, OpPasses& out) {

@@ -74,6 +74,10 @@ TEST(Options, BadValuesNameFileLineAndKey) {
   EXPECT_EQ(refusal("[run]\ndevice = gpu\n"), "a.cfg:2: run.device: 'gpu' is not one of auto|cpu|cuda");
   EXPECT_EQ(refusal("[model]\ndropout = 1\n"),
             "a.cfg:2: model.dropout: '1' is out of range (must be at least 0 and below 1)");
+  EXPECT_EQ(refusal("[model]\nattention_dropout = 1\n"),
+            "a.cfg:2: model.attention_dropout: '1' is out of range (must be at least 0 and below 1)");
+  EXPECT_EQ(refusal("[model]\nseparator = -1\n"),
+            "a.cfg:2: model.separator: '-1' is out of range (must be at least 0 and at most 2147483647)");
   EXPECT_EQ(refusal("[comm]\nbucket_size = 100\n"),
             "a.cfg:2: comm.bucket_size: '100' is out of range (must be at least 1KiB and at most 1TiB)");
   EXPECT_EQ(refusal("[comm]\nbucket_size = 2TiB\n"),

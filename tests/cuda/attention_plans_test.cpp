@@ -28,7 +28,12 @@ const AttentionSpec supported[] = {
     attention(8, 2048, 32, 8, 128, true),  attention(8, 256, 12, 1, 64, false),
     attention(3, 5, 2, 2, 8, true),        attention(4, 128, 4, 4, 256, true)};
 
-std::vector<AttentionProblem> problems(const AttentionSpec& s) { return {{s}, {s, true, false}, {s, true, true}}; }
+// Also with dropout.
+std::vector<AttentionProblem> problems(const AttentionSpec& s) {
+  AttentionSpec drops = s;
+  drops.dropout = 0.1f;
+  return {{s}, {s, true, false}, {s, true, true}, {drops}, {drops, true, false}, {drops, true, true}};
+}
 
 TEST(AttentionGraphs, CudnnAcceptsTheOperations) {
   const auto target = cudnn::DeviceTarget::described_by(h200());
@@ -41,7 +46,7 @@ TEST(AttentionGraphs, HaveKeysAndArgumentsOfTheirOwn) {
   for (const AttentionSpec& s : supported)
     for (const AttentionProblem& p : problems(s)) {
       EXPECT_TRUE(keys.insert(p.key()).second) << p.key();
-      EXPECT_EQ(p.arguments().size(), !p.backward ? 5u : p.accumulate ? 11u : 10u);
+      EXPECT_EQ(p.arguments().size(), (!p.backward ? 5u : p.accumulate ? 11u : 10u) + (p.spec.drops() ? 2 : 0));
     }
   // Keys and values lie in the memory of the queries, behind those of all heads.
   const auto arguments = AttentionProblem{attention(2, 5, 4, 2, 8, true)}.arguments();

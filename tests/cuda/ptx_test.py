@@ -16,7 +16,8 @@ nvcc, source, names = sys.argv[1], sys.argv[2], sys.argv[3:]
 WIDE = {
     "activation": {r"VectorizedLoopILi8ENS.*8Activate": (1, 1), r"VectorizedLoopILi8ENS.*ActivationGradient": (2, 1)},
     "add": {"AddElements": (2, 1), "CopyTwice": (1, 2)},
-    "attention/attention": {r"Forward.*f16ELi8": (3, 0), r"QueryGradients.*f16ELi8": (5, 0), r"KeyGradients.*f16ELi8": (6, 0)},
+    "attention/attention": {r"Forward.*f16ELi8": (3, 0), r"QueryGradients.*f16ELi8": (5, 0), r"KeyGradients.*f16ELi8": (6, 0),
+                            "WriteSeed": (0, 0)},
     "batch_norm": {"Normalise[IN]": (1, 1), "8Gradient[IN]": (1, 1), "ResidentForward": (1, 1), "ResidentBackward": (2, 1)},
     "bias": {r"AddBias.*Li8E": (1, 1)},
     "channels": {r"CopyChannels.*Li4E": (0, 0)},
@@ -40,6 +41,7 @@ WIDE = {
                         r"8Gradient.*Li8E": (2, 1)},
     "rows/mix": {"MixRows.*Li8E": (2, 1)},
     "rows/scale_by": {r"ScaleByFactor.*Li8E": (2, 1), r"RowSums.*Li8E": (8, 2)},
+    "tokens/documents": {"FindStarts": (0, 0)},
     "tokens/gated": {r"GatedForward.*Li8E": (2, 1), r"GatedBackward.*Li8E": (3, 2)},
     "tokens/position_embedding": {r"AddPositions.*Li8E": (2, 1), r"DropToken.*Li8E": (1, 1)},
     "tokens/rotary": {r"Rotate.*Li8E": (2, 2)},

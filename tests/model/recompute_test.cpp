@@ -40,6 +40,8 @@ Network gpt2() {
   spec.width = 32;
   spec.heads = 2;
   spec.dropout = 0.1f;
+  spec.attention_dropout = 0.2f;
+  spec.separator = 7;
   spec.tokens = true;
   spec.outputs = 256;
   return {"gpt2", true, spec, {2, {24}, DType::u8, {24}, true}};

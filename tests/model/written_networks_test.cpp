@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "millrace/base/error.hpp"
 #include "millrace/model/layout.hpp"
@@ -89,6 +90,35 @@ TEST(WrittenNetworks, StochasticDepthRisesWithTheBlock) {
   EXPECT_FLOAT_EQ(found.back(), 0.22f);
 }
 
+TEST(WrittenNetworks, TransformersDropAttentionWeightsAndKeepDocumentsApart) {
+  for (const std::string name : {"gpt2", "llama", "vit"}) {
+    ModelSpec spec = spec_of(name, "tiny", 256);
+    const auto build = [&] { return spec.tokens ? language(spec, 8) : images(spec, 32); };
+    const auto plain = describe_function(build());
+    spec.attention_dropout = 0.1f;
+    EXPECT_EQ(describe_function(build()), plain) << "the same function in inference";
+    if (spec.tokens) spec.separator = 255;
+    const Graph g = build();
+    std::set<std::uint32_t> layers;
+    int blocks = 0;
+    for (const Node& node : g.nodes)
+      if (const auto* attention = std::get_if<AttentionSpec>(&node.spec)) {
+        ++blocks;
+        layers.insert(attention->layer);
+        EXPECT_EQ(attention->dropout, 0.1f);
+        EXPECT_EQ(attention->documents, spec.tokens);
+        EXPECT_EQ(node.src[1], Graph::ids);
+        EXPECT_EQ(node.src.size(), spec.tokens ? 3u : 2u);
+      }
+    EXPECT_GE(blocks, 4);
+    EXPECT_EQ(layers.size(), std::size_t(blocks)) << "each draws other numbers";
+    EXPECT_EQ(describe_function(g) != plain, spec.tokens);
+    EXPECT_EQ(std::ranges::count_if(g.nodes,
+                                    [](const Node& node) { return std::holds_alternative<DocumentsSpec>(node.spec); }),
+              spec.tokens);
+  }
+}
+
 TEST(WrittenNetworks, LayerScaleBeginsWithItsConstant) {
   const Graph g = images(spec_of("convnext", "tiny", 10), 32);
   const ParameterLayout layout(g);
@@ -108,6 +138,15 @@ TEST(WrittenNetworks, WhatDoesNotFitIsRefused) {
                [] { language(spec_of("gpt2", "125M", 100), 8); });
   expect_error(Exit::config, "set data.sample = tokens and data.token_labels = every",
                [] { images(spec_of("gpt2", "tiny", 100)); });
+  const auto with_separator = [](const char* name, std::int64_t token) {
+    ModelSpec spec = spec_of(name, "tiny", 100);
+    spec.separator = token;
+    spec.tokens ? language(spec, 8) : images(spec, 32);
+  };
+  expect_error(Exit::config, "model.separator: token 100 is outside of the vocabulary (the data has tokens up to 99)",
+               [&] { with_separator("gpt2", 100); });
+  expect_error(Exit::config, "model.separator: it is for gpt2 and llama. set it to none",
+               [&] { with_separator("vit", 1); });
   expect_error(Exit::config, "vit does not accept tokens", [] {
     ModelSpec spec = spec_of("vit", "tiny", 10);
     spec.tokens = true;
@@ -176,6 +215,18 @@ TEST(WrittenNetworks, WhatCannotBeTrainedIsRefused) {
          "no other layer 'p' has weights");
   expect({"concat input", "linear outputs"}, "the samples are tokens", true);
   expect({"residual {", "}", "embedding 4", "linear outputs"}, "the samples are tokens", true);
+  const auto attend = [&](const std::string& options, const char* words, const std::string& documents) {
+    expect({documents, "embedding 4 from=input as=e", "linear 12 axis=last", "attention " + options, "linear outputs"},
+           words, true);
+  };
+  attend("causal dropout=1", "'1' is not a probability", "documents separator=9 as=d");
+  attend("causal documents=e", "documents= must name a line `documents separator=TOKEN`", "documents separator=9 as=d");
+  attend("documents=d", "attention within documents must be causal. add `causal`", "documents separator=9 as=d");
+  attend("causal documents=d", "the separator 10 is outside of the vocabulary (the data has tokens up to 9)",
+         "documents separator=10 as=d");
+  attend("causal documents=d", "needs separator=TOKEN", "documents as=d");
+  expect({"documents separator=9", "linear outputs"}, "`documents` is for `attention documents=NAME` only", true);
+  expect({"documents separator=9", "linear outputs"}, "only with data.sample = tokens");
   expect({"repeat 2147483647 {", "}", "linear outputs"}, "the block has no lines");
 }
 

@@ -33,5 +33,17 @@ TEST(Passes, AttentionOfCudnnAndOfKernels) {
   EXPECT_EQ(passes_of(DType::f32), by_kernels);
 }
 
+// cuDNN reads a seed, which a kernel writes. Kernels draw by themselves.
+TEST(Passes, DropoutOfAttention) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const auto passes =
+        counted(layers({"linear 32 axis=last", "attention heads=2 key_heads=1 dropout=0.1", "linear outputs"}, {4, 8},
+                       dtype, 2, 10),
+                1);
+    const bool seeds = std::ranges::any_of(passes, [](const Counted& pass) { return pass.kind == dropout; });
+    EXPECT_EQ(seeds, dtype == DType::bf16);
+  }
+}
+
 }  // namespace attention_passes_test
 }  // namespace millrace::roofline

@@ -100,8 +100,27 @@ void expect_close(const Values& actual, const Values& expected, const std::strin
   EXPECT_LE(worst, 1e-2 * largest) << what;
 }
 
-// As cases of attention_test.cpp, with memory that the host cannot reach.
-void expect_reference(Op& op, const AttentionSpec& s) {
+// Which probabilities are kept, as in attention_test.cpp.
+auto dropout_of(Op& op, const AttentionSpec& s, OpArgs args) {
+  const std::int64_t positions = s.positions(), size = s.head_size();
+  Values unit(std::size_t(s.src.count()));
+  for (std::int64_t at = 0; at < s.src[0] * positions; ++at)
+    for (std::int64_t head = s.heads + s.key_heads; head < s.heads + 2 * s.key_heads; ++head)
+      unit[std::size_t(at * s.src[-1] + head * size + at % positions)] = 1;
+  const Memory src(unit, s.src);
+  args.src[0] = src.tensor;
+  op.forward(args);
+  EXPECT_EQ(cudaStreamSynchronize(stream()), cudaSuccess);
+  Memory dst(s.dst());
+  copy(dst.data, args.dst.data, dst.bytes, cudaMemcpyDeviceToDevice);
+  return [=, y = dst.values()](int row, int head, int query, int key) {
+    return y[std::size_t(((row * positions + query) * s.heads + head) * size + key)] > 0;
+  };
+}
+
+// As cases of attention_test.cpp, with memory that the host cannot reach. With dropout: returns the probabilities that
+// are kept in the first head of the first row and of the last one.
+std::array<std::vector<bool>, 2> expect_reference(Op& op, const AttentionSpec& s, std::uint64_t step = 7) {
   const Memory src(random_values(s.src.count(), 1, 2), s.src), diff_dst(random_values(s.dst().count(), 2), s.dst());
   const Memory dst(s.dst()), diff_src(s.src);
   const MemoryRequirements needs = op.memory_requirements();
@@ -113,12 +132,28 @@ void expect_reference(Op& op, const AttentionSpec& s) {
   args.diff_src[0] = diff_src.tensor;
   args.workspace = workspace.data;
   args.saved = saved.data;
+  const std::vector<std::int64_t> ids{41, 5};
+  StepState state;
+  state.rng_step = step;
+  const Memory on_device(ids.size() * sizeof ids[0]), state_on_device(sizeof state);
+  copy(on_device.data, ids.data(), on_device.bytes, cudaMemcpyHostToDevice);
+  copy(state_on_device.data, &state, sizeof state, cudaMemcpyHostToDevice);
+  args.src[1] = {on_device.data, DType::i64, {s.src[0]}};
+  args.state = static_cast<StepState*>(state_on_device.data);
+  reference::AttentionExtras extras;
+  if (s.drops()) extras.keeps = dropout_of(op, s, args);
   op.forward(args);
   op.backward(args);
   EXPECT_EQ(cudaStreamSynchronize(stream()), cudaSuccess);
-  const auto expected = reference::attention(s, src.values(), diff_dst.values());
+  const auto expected = reference::attention(s, src.values(), diff_dst.values(), extras);
   expect_close(dst.values(), expected.dst, "dst");
   expect_close(diff_src.values(), expected.diff_src, "gradient");
+  std::array<std::vector<bool>, 2> kept;
+  for (int last = 0; s.drops() && last < 2; ++last)
+    for (int query = 0; query < 9; ++query)
+      for (int key = 0; key <= query; ++key)
+        kept[std::size_t(last)].push_back(extras.keeps(last * int(s.src[0] - 1), 0, query, key));
+  return kept;
 }
 
 const std::string adding = "cudnn eng0, backward eng0 adding up gradients of queries";
@@ -180,6 +215,31 @@ TEST(CudnnAttention, BothGraphsAddUpKeysOverTheQueriesThatShareThem) {
       EXPECT_EQ(op->implementation(), deterministic ? product : adding);
       expect_reference(*op, s);
     }
+}
+
+// Forward then takes the rows in the same parts as backward, each with a seed of its own.
+TEST(CudnnAttention, DropoutIsTheSameInBothDirections) {
+  AttentionSpec s = spec_of(16, DType::bf16);
+  s.dropout = 0.4f;
+  const std::size_t of_row = 4 * 64 * 128 * 2;
+  for (const auto& [rules, expected] : {std::pair(cudnn::PlanRules{}, adding),
+                                        {cudnn::PlanRules{.deterministic = true}, product},
+                                        {cudnn::PlanRules{.workspace_limit = of_row, .deterministic = true},
+                                         std::string("cudnn eng0 in 2 parts, backward eng0 in 2 parts")}}) {
+    Library library(rules);
+    const auto op = library.make(s);
+    EXPECT_EQ(op->implementation(), expected);
+    const auto kept = expect_reference(*op, s), again = expect_reference(*op, s), later = expect_reference(*op, s, 8);
+    EXPECT_EQ(kept, again);
+    EXPECT_NE(kept, later) << "another step";
+    EXPECT_NE(kept[0], kept[1]) << "another row";
+  }
+  testing::internal::CaptureStderr();
+  Library without_room({.workspace_limit = of_row - 1, .deterministic = true});
+  EXPECT_EQ(without_room.make(s)->implementation(), "kernels") << "which drop others than cuDNN";
+  testing::internal::GetCapturedStderr();
+  s.mode = Mode::infer;
+  EXPECT_EQ(Library().make(s)->implementation(), "cudnn eng0");
 }
 
 TEST(CudnnAttention, EqualOperationsShareAPlan) {

@@ -20,12 +20,13 @@ stride = 24
 vocabulary = 128
 [model]
 name = layers
-layers = embedding 32 std=0.2 as=wte
+layers = documents separator=32 as=words
+layers = embedding 32 std=0.2 from=input as=wte
 layers = positions std=0.2
 layers = residual {
 layers =   layernorm
 layers =   linear 96 axis=last std=0.2
-layers =   attention heads=4 causal
+layers =   attention heads=4 causal documents=words
 layers =   linear 32 axis=last std=0.2
 layers = }
 layers = residual {
@@ -77,6 +78,28 @@ CFG
   MILLRACE_SIMULATED_DELAY=0 expect_exit 0 train 1 timed --run.precision bf16 --cuda.autotune on --run.deterministic off --train.steps 2
   expect_line 'attention backward bf16 .* causal workspace [0-9]+"' cache/millrace/cudnn-*.json
   expect_line 'attention backward bf16 .* causal accumulate workspace' cache/millrace/cudnn-*.json
+  dropout
+}
+
+# Kernels drop the probabilities that the processor drops. cuDNN draws others, the same for the same micro-batches.
+dropout() {
+  sed -i '/attention/s/$/ dropout=0.3/' net.cfg
+  expect_exit 0 train 1 cpu_drop --run.device cpu
+  expect_exit 0 train 1 drop
+  expect_close drop cpu_drop 1e-5
+  expect_exit 0 train 1 drop16 --run.precision bf16 --train.micro_batch 8
+  expect_differs drop16 bf16
+  expect_exit 0 train 1 drop_eager --run.precision bf16 --train.micro_batch 8 --cuda.graph off
+  expect_bits drop_eager drop16
+  expect_exit 0 train 1 drop_again --run.precision bf16 --train.micro_batch 8 --train.recompute full
+  expect_bits drop_again drop16
+  expect_exit 0 train 2 drop_two --run.precision bf16 --train.micro_batch 8
+  expect_close drop_two drop16 0.0005
+}
+# expect_differs RUN OTHER: the last losses differ by more than rounding.
+expect_differs() {
+  expect_number "how much the last losses of $1 and $2 differ" \
+    "$(paste <(metrics "$1" loss) <(metrics "$2" loss) | awk '{ d = ($1 - $2) / $2 } END { print d < 0 ? -d : d }')" ">=" 0.001
 }
 
 run_case "$3"

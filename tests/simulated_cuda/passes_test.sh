@@ -86,7 +86,7 @@ case_modes() {
 # Heads of 8 by cuDNN or, in float32, by kernels; heads of 12 by kernels.
 case_attention() {
   sed -i 's/shape=8x8x8/shape=16x8/; /^layers =/d' net.cfg
-  sed -i 's/^name = layers$/&\nlayers = linear 96 axis=last\nlayers = attention heads=4 causal\nlayers = linear 96 axis=last\nlayers = attention heads=4 key_heads=2\nlayers = linear outputs/' net.cfg
+  sed -i 's/^name = layers$/&\nlayers = linear 96 axis=last\nlayers = attention heads=4 causal dropout=0.1\nlayers = linear 96 axis=last\nlayers = attention heads=4 key_heads=2\nlayers = linear outputs/' net.cfg
   expect_passes 1 1 fp16
   expect_passes 1 1 fp32 --run.precision fp32
   expect_passes 1 1 accumulated --run.precision bf16 --train.micro_batch 16

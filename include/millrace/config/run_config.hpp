@@ -114,7 +114,8 @@ struct ModelOptions {
                                             // the others: channels of a token, or of the first stage
   std::vector<std::int64_t> hidden{128};    // mlp: widths of the hidden layers
   std::string activation = "relu";
-  double dropout = 0;
+  double dropout = 0, attention_dropout = 0;
+  std::int64_t separator = -1;  // gpt2, llama: the last token of a document; -1: there are no documents
   std::string size = "auto";
   std::int64_t blocks = 0, heads = 0, key_heads = 0, feed_forward = 0, patch = 0;  // 0: as the size has it
   Upsampling upsample = Upsampling::linear;                                        // unet

@@ -96,6 +96,7 @@ class GraphBuilder {
   };
   GraphBuilder(const Batch&, DType compute, Mode);
   const Shape& shape(int value) const { return graph_.values[std::size_t(value)].shape; }
+  bool holds_documents(int value) const;  // it is a result of documents()
   int input(InputSpec);
   // The labels of the batch: at each position of the samples, moved as `input` moves these, if it does. The loss
   // compares with them from then on.
@@ -121,8 +122,17 @@ class GraphBuilder {
   int add(const std::string& name, int a, int b);
   // Adds a learned vector at each position. class_token: and puts a learned vector before them, as position 0.
   int position_embedding(const std::string& name, int src, bool class_token = false);
+  // Where the documents in the samples begin, which are tokens; `separator` is the last token of a document.
+  int documents(const std::string& name, std::int64_t separator);
+  struct AttentionOptions {
+    std::int64_t heads = 1, key_heads = 1;
+    bool causal = false;
+    float dropout = 0;
+    std::uint64_t seed = 0;  // of the dropout
+    int documents = -1;      // the value that documents() has returned; -1: a row is one document
+  };
   // src: (N, S..., (heads + 2 * key_heads) * head size)
-  int attention(const std::string& name, int src, std::int64_t heads, std::int64_t key_heads, bool causal);
+  int attention(const std::string& name, int src, const AttentionOptions&);
   // Rotates the queries and keys of such a source; it must have one axis of positions.
   int rotary(const std::string& name, int src, std::int64_t heads, std::int64_t key_heads, float theta);
   int gated(const std::string& name, int src, Activation);

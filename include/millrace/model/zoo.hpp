@@ -15,6 +15,8 @@ struct ModelSpec {
   std::vector<std::int64_t> hidden;
   Activation activation = Activation::relu;
   float dropout = 0, label_smoothing = 0;
+  float attention_dropout = 0;  // gpt2, llama, vit
+  std::int64_t separator = -1;  // gpt2, llama: the last token of a document; -1: a row is one document
   std::vector<std::string> layers;
   // gpt2, llama, vit, convnext: a size of the articles, and what differs from it. 0: as that size has it. unet: blocks
   // are the poolings.

@@ -1,16 +1,22 @@
 // Scaled dot-product attention with several heads (Vaswani et al. 2017). For each row and head:
 //
-//   dst = softmax(scale * Q K^T) V with scale = 1 / sqrt(head_size)
+//   dst = dropout(softmax(scale * Q K^T)) V with scale = 1 / sqrt(head_size)
 //
 //   src[0]   (N, S, (heads + 2 * key_heads) * head_size) in `dtype`: at each position the queries of all heads, then
 //            the keys and then the values, as one linear layer computes them
+//   src[1]   sample ids, (N) int64; with dropout or documents
+//   src[2]   where the document of each position begins, (N, S) int32, as documents.hpp has it; with documents
 //   dst      (N, S, heads * head_size)
-//   saved    log of the sum of exponentials, (N, heads, S) float32
+//   saved    log of the sum of exponentials, (N, heads, S) float32; with dropout, a backend may save more
 //
-// causal: position q attends to the positions 0 ... q only. key_heads < heads: grouped queries (Ainslie et al. 2023);
-// head h reads key head h / (heads / key_heads). The matrix of all scores, S x S, is not stored (Dao et al. 2022):
-// blocks of it are computed in each direction. Only cuDNN's deterministic backward pass stores one for each head, of
-// some rows at a time. Backward reads src and dst again.
+// causal: position q attends to the positions 0 ... q only. documents: only to those of its own document; it needs
+// causal. key_heads < heads: grouped queries (Ainslie et al. 2023); head h reads key head h / (heads / key_heads). The
+// matrix of all scores, S x S, is not stored (Dao et al. 2022): blocks of it are computed in each direction. Only
+// cuDNN's deterministic backward pass stores one for each head, of some rows at a time. Backward reads all src and dst
+// again.
+//
+// dropout: in Mode::train, a probability is divided by 1 - dropout or becomes zero. attention_dropout.hpp says which;
+// backward finds them again. cuDNN's engines draw others (src/cuda/dnn/attention.cpp).
 #pragma once
 #include "millrace/ops/op.hpp"
 
@@ -22,12 +28,20 @@ struct AttentionSpec {
   bool causal = false;
   DType dtype = DType::f32;
   Mode mode = Mode::train;
+  float dropout = 0;
+  std::uint64_t seed = 0;
+  std::uint32_t layer = 0;  // of dropout: as of DropoutSpec, counted together with those
+  bool documents = false;
 
-  void check() const;  // Error(config) if heads do not divide the width, or key heads do not divide heads
+  // Error(config) if heads do not divide the width, if key heads do not divide heads, if the dropout is not in [0, 1),
+  // or for documents without causal.
+  void check() const;
   std::int64_t head_size() const { return src[-1] / (heads + 2 * key_heads); }
   std::int64_t positions() const { return src[1]; }
+  bool drops() const { return dropout > 0 && mode == Mode::train; }
   Shape dst() const { return {src[0], src[1], heads * head_size()}; }
-  // Of the scores that are needed: about half of them if causal. The two products of each direction count alike.
+  // Of the scores that are needed: about half of them if causal. Documents are not known before the batch, so a row
+  // counts as one. The two products of each direction count alike.
   double flops() const {
     const double s = double(positions()), scores = causal ? s * (s + 1) / 2 : s * s;
     return 4.0 * double(src[0]) * double(heads) * scores * double(head_size());

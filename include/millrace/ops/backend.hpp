@@ -9,6 +9,7 @@
 #include "millrace/ops/batch_norm.hpp"
 #include "millrace/ops/blocks.hpp"
 #include "millrace/ops/conv.hpp"
+#include "millrace/ops/documents.hpp"
 #include "millrace/ops/elementwise.hpp"
 #include "millrace/ops/embedding.hpp"
 #include "millrace/ops/group_norm.hpp"
@@ -32,7 +33,7 @@ using Spec = std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, Activat
                           InputSpec, CrossEntropySpec, PointwiseLossSpec, EmbeddingSpec, LayerNormSpec, AttentionSpec,
                           PositionEmbeddingSpec, GatedSpec, ScaleSpec, RotarySpec, ConcatSpec, SliceSpec, UpsampleSpec,
                           TransposedConvSpec, GroupNormSpec, ScaleBySpec, ReshapeSpec, MoveLabelsSpec, MixSpec,
-                          LinearCrossEntropySpec>;
+                          DocumentsSpec, LinearCrossEntropySpec>;
 const char* name_of(const Spec&);  // "conv", "linear", ...
 // The backward pass reads src, or dst. A loss has no backward pass.
 bool keeps_src(const Spec&);

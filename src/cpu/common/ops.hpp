@@ -49,6 +49,7 @@ std::unique_ptr<Op> make_slice(const SliceSpec&);
 std::unique_ptr<Op> make_upsample(const UpsampleSpec&);
 std::unique_ptr<Op> make_move_labels(const MoveLabelsSpec&);
 std::unique_ptr<Op> make_mix(const MixSpec&);
+std::unique_ptr<Op> make_documents(const DocumentsSpec&);
 std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&);
 
 }  // namespace millrace::cpu

@@ -2,7 +2,7 @@
 // that run on this thread alone. A block of scores, its probabilities and their gradients stay in the cache.
 //
 // Backward computes the blocks in the order of the queries. The gradients of a key head are added up in float32 over
-// all queries, and over the query heads that share it.
+// all queries, and over the query heads that share it. Blocks in which all keys are of earlier documents are skipped.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,63 +11,16 @@
 
 #include "cpu/common/ops.hpp"
 #include "cpu/common/tile.hpp"
-#include "cpu/onednn/onednn_op.hpp"
 #include "cpu/tokens/attention_blocks.hpp"
+#include "cpu/tokens/attention_products.hpp"
 
 namespace millrace::cpu {
 namespace {
 
-using attention::ScoreBlock;
-using onednn::Call, onednn::desc;
+using attention::BlockProducts, attention::ScoreBlock, attention::ThreadProducts;
+using onednn::Call;
 
-constexpr std::int64_t block_queries = 64, block_keys = 256;
-
-// The products of one block, for its numbers of queries and keys. Q, K, V, dO: rows of the tensors; scores,
-// probabilities and their gradients: dense.
-struct BlockProducts {
-  Call scores;              // Q K^T
-  Call weighted;            // sums += probabilities V
-  Call diff_probabilities;  // dO V^T
-  Call diff_value;          // dV += probabilities^T dO
-  Call diff_query;          // dQ += diff_scores K
-  Call diff_key;            // dK += diff_scores^T Q
-
-  BlockProducts() = default;
-  BlockProducts(const AttentionSpec& s, std::int64_t queries, std::int64_t keys) {
-    const std::int64_t size = s.head_size(), stride = s.src[-1], out = s.heads * size;
-    const DType t = s.dtype;
-    const desc q = onednn::strided({queries, size}, t, {stride, 1}), k = onednn::strided({keys, size}, t, {stride, 1}),
-               k_turned = onednn::strided({size, keys}, t, {1, stride}),
-               d_out = onednn::strided({queries, size}, t, {out, 1}), block = onednn::plain({queries, keys}, t),
-               block_turned = onednn::strided({keys, queries}, t, {1, keys}),
-               block_f32 = onednn::plain({queries, keys}, DType::f32),
-               of_queries = onednn::plain({queries, size}, DType::f32),
-               of_keys = onednn::plain({keys, size}, DType::f32);
-    scores = product(q, k_turned, block_f32, false);
-    weighted = product(block, k, of_queries, true);
-    if (s.mode == Mode::infer) return;
-    diff_probabilities = product(d_out, k_turned, block_f32, false);
-    diff_value = product(block_turned, d_out, of_keys, true);
-    diff_query = product(block, k, of_queries, true);
-    diff_key = product(block_turned, q, of_keys, true);
-  }
-  std::size_t scratch_bytes() const {
-    std::size_t most = 0;
-    for (const Call* call : {&scores, &weighted, &diff_probabilities, &diff_value, &diff_query, &diff_key})
-      most = std::max(most, call->scratch_bytes());
-    return most;
-  }
-
- private:
-  static Call product(const desc& a, const desc& b, const desc& result, bool add) {
-    return onednn::matmul_call(a, b, desc(), result, Activation::none, add);
-  }
-};
-
-// The products of one thread for whole blocks and for those at the end: [queries are fewer][keys are fewer].
-struct ThreadProducts {
-  BlockProducts of[2][2];
-};
+constexpr std::int64_t block_queries = 64, block_keys = attention::drawn_keys;
 
 class Attention : public Op {
  public:
@@ -130,6 +83,7 @@ class Attention : public Op {
     void* narrow;                         // (queries, keys) in a 16-bit type
     float *maximum, *sum, *delta, *tile;  // (queries) three times; (2 * head_size)
     float *diff_key, *diff_value;         // (positions, head_size) each
+    float* factors;                       // (queries, keys), of the dropout
   };
 
   void plan() {
@@ -148,7 +102,8 @@ class Attention : public Op {
                                  floats(queries_),
                                  floats(2 * size_),
                                  train ? floats(spec_.positions() * size_) : 0,
-                                 train ? floats(spec_.positions() * size_) : 0};
+                                 train ? floats(spec_.positions() * size_) : 0,
+                                 spec_.drops() ? floats(queries_ * keys_) : 0};
     for (const std::size_t size : sizes) {
       offsets_.push_back(thread_bytes_);
       thread_bytes_ += size;
@@ -171,7 +126,8 @@ class Attention : public Op {
             floats(7),
             floats(8),
             floats(9),
-            floats(10)};
+            floats(10),
+            floats(11)};
   }
 
   // head: of the queries, then the keys, then the values
@@ -197,12 +153,24 @@ class Attention : public Op {
 
   // Calls body(block, products) for the blocks that queries [first, first + count) attend to.
   template <class Body>
-  void each_block(const Memory& m, std::int64_t first, std::int64_t count, const Body& body) const {
+  void each_block(const OpArgs& args, const Memory& m, std::int64_t row, std::int64_t first, std::int64_t count,
+                  const Body& body) const {
+    const std::int32_t* const starts =
+        spec_.documents ? args.src[2].as<std::int32_t>() + row * spec_.positions() : nullptr;
     const std::int64_t end = spec_.causal ? first + count : spec_.positions();
-    for (std::int64_t k = 0; k < end; k += keys_) {
-      const ScoreBlock b{first, count, k, std::min(keys_, spec_.positions() - k), spec_.causal};
+    for (std::int64_t k = starts ? starts[first] / keys_ * keys_ : 0; k < end; k += keys_) {
+      const ScoreBlock b{first, count, k, std::min(keys_, spec_.positions() - k), spec_.causal, starts};
       body(b, m.products->of[count < queries_][b.keys < keys_]);
     }
+  }
+
+  // The factors of the dropout for a block; null: there is none.
+  const float* factors(const OpArgs& args, const Memory& m, const ScoreBlock& b, std::int64_t row,
+                       std::int64_t head) const {
+    if (!spec_.drops()) return nullptr;
+    const auto id = std::uint64_t(args.src[1].as<std::int64_t>()[row]);
+    attention::dropout_factors(b, {dropout_, int(head), id, args.state->rng_step}, m.factors);
+    return m.factors;
   }
 
   void forward_queries(const OpArgs& args, const Memory& m, std::int64_t row, std::int64_t head, std::int64_t first) {
@@ -210,9 +178,10 @@ class Attention : public Op {
     std::fill_n(m.maximum, count, -std::numeric_limits<float>::infinity());
     std::fill_n(m.sum, count, 0.0f);
     std::fill_n(m.sums, count * size_, 0.0f);
-    each_block(m, first, count, [&](const ScoreBlock& b, BlockProducts& p) {
+    each_block(args, m, row, first, count, [&](const ScoreBlock& b, BlockProducts& p) {
       run(p.scores, m, in_src(args.src[0], row, first, head), in_src(args.src[0], row, b.first_key, key), m.scores);
       attention::softmax_block(b, scale_, m.scores, m.maximum, m.sum, m.sums, size_);
+      if (const float* kept = factors(args, m, b, row, head)) multiply(m.scores, m.scores, kept, b.queries * b.keys);
       run(p.weighted, m, narrowed(m, b, m.scores), in_src(args.src[0], row, b.first_key, key + spec_.key_heads),
           m.sums);
     });
@@ -231,13 +200,16 @@ class Attention : public Op {
     }
     std::fill_n(m.sums, count * size_, 0.0f);
     const void *queries = in_src(args.src[0], row, first, head), *diff = in_src(args.diff_dst, row, first, head);
-    each_block(m, first, count, [&](const ScoreBlock& b, BlockProducts& p) {
+    each_block(args, m, row, first, count, [&](const ScoreBlock& b, BlockProducts& p) {
       const void *keys = in_src(args.src[0], row, b.first_key, key),
                  *values = in_src(args.src[0], row, b.first_key, key + spec_.key_heads);
       run(p.scores, m, queries, keys, m.scores);
       attention::probabilities_block(b, scale_, m.scores, log_sums(args, row, head) + first);
-      run(p.diff_value, m, narrowed(m, b, m.scores), diff, m.diff_value + b.first_key * size_);
+      const float* const kept = factors(args, m, b, row, head);
+      if (kept) multiply(m.diff, m.scores, kept, b.queries * b.keys);
+      run(p.diff_value, m, narrowed(m, b, kept ? m.diff : m.scores), diff, m.diff_value + b.first_key * size_);
       run(p.diff_probabilities, m, diff, values, m.diff);
+      if (kept) multiply(m.diff, m.diff, kept, b.queries * b.keys);
       attention::score_gradients(b, scale_, m.diff, m.scores, m.delta);
       const void* diff_scores = narrowed(m, b, m.diff);
       run(p.diff_query, m, diff_scores, keys, m.sums);
@@ -256,6 +228,7 @@ class Attention : public Op {
   int threads_;
   std::int64_t size_ = spec_.head_size(), group_ = spec_.heads / spec_.key_heads;
   float scale_ = float(1 / std::sqrt(double(size_)));
+  AttentionDropout dropout_{spec_.seed, spec_.layer, spec_.positions(), spec_.dropout};
   std::int64_t queries_ = 1, keys_ = 1;  // of a whole block
   std::vector<ThreadProducts> products_;
   std::vector<std::size_t> offsets_;  // of the parts of a thread's memory

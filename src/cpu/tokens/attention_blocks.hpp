@@ -2,17 +2,23 @@
 #pragma once
 #include <cstdint>
 
+#include "millrace/ops/attention_dropout.hpp"
+
 namespace millrace::cpu::attention {
 
 // A block of scores: queries [first_query, + queries) against keys [first_key, + keys).
 struct ScoreBlock {
   std::int64_t first_query, queries, first_key, keys;
   bool causal;
+  const std::int32_t* starts = nullptr;  // of the documents, by position; null: a row is one document
 
-  // How many of the block's keys query number q of the block attends to.
-  std::int64_t visible(std::int64_t q) const {
-    if (!causal) return keys;
-    const std::int64_t count = first_query + q - first_key + 1;
+  // Query number q of the block attends to keys [hidden, visible) of the block.
+  std::int64_t visible(std::int64_t q) const { return causal ? within(first_query + q + 1) : keys; }
+  std::int64_t hidden(std::int64_t q) const { return starts ? within(starts[first_query + q]) : 0; }
+
+ private:
+  std::int64_t within(std::int64_t position) const {
+    const std::int64_t count = position - first_key;
     return count < 0 ? 0 : count < keys ? count : keys;
   }
 };
@@ -24,6 +30,15 @@ void softmax_block(const ScoreBlock&, float scale, float* scores, float* maximum
                    std::int64_t size);
 // The softmax again, from its saved logarithms: probabilities = exp(scale * score - log_sum).
 void probabilities_block(const ScoreBlock&, float scale, float* scores, const float* log_sum);
+// How dropout changes the probabilities of a row and head.
+struct HeadDropout {
+  const AttentionDropout& dropout;
+  int head;
+  std::uint64_t id, step;
+};
+constexpr std::int64_t drawn_keys = 256;  // of a block, at most; its first key is a multiple of a tile of the dropout
+// The factors of all probabilities of a block, 0 or 1 / (1 - dropout).
+void dropout_factors(const ScoreBlock&, const HeadDropout&, float* factors);
 // diff = probability * (diff - delta) * scale: the gradient of a score from that of its probability.
 void score_gradients(const ScoreBlock&, float scale, float* diff, const float* probabilities, const float* delta);
 

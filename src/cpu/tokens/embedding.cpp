@@ -2,6 +2,7 @@
 
 #include "cpu/common/ops.hpp"
 #include "cpu/common/tile.hpp"
+#include "cpu/tokens/token_types.hpp"
 
 namespace millrace::cpu {
 namespace {
@@ -51,14 +52,6 @@ class Embedding : public Op {
   }
 
  private:
-  // Calls body(const T*) with the stored type of the tokens.
-  template <class Body>
-  static void with_tokens(const Tensor& src, const Body& body) {
-    if (src.dtype == DType::u8) return body(src.as<const std::uint8_t>());
-    if (src.dtype == DType::u16) return body(src.as<const std::uint16_t>());
-    if (src.dtype == DType::i32) return body(src.as<const std::int32_t>());
-    fail(Exit::config, "embedding: {} values cannot be tokens. use uint8, uint16 or int32", name_of(src.dtype));
-  }
   std::int64_t grain() const { return std::max<std::int64_t>(1, tile_count / spec_.width); }
 
   EmbeddingSpec spec_;

@@ -5,6 +5,10 @@
 // with a product for the gradient of the queries. Its engines store a matrix of 16-bit scores for each head, S x S. So
 // it takes as many rows of the batch at once as that leaves room for in the workspace. Otherwise the blocks add up the
 // gradient, unless both were timed and the other graph is faster.
+//
+// Dropout: cuDNN draws the probabilities to keep, from a seed in device memory and their place in the tensor of all
+// scores. A kernel writes the seeds in the forward pass, and the backward pass reads them again. So forward takes the
+// same rows at once as backward, each with a seed of its own that follows from the id of its first row.
 #include "cuda/dnn/attention.hpp"
 
 #include <fmt/core.h>
@@ -72,20 +76,31 @@ std::optional<Backward> choose_backward(const AttentionSpec& s, Cudnn& library) 
   return best;
 }
 
+// A plan for some rows of the batch, with its arguments for each part of them.
+struct Parts {
+  AttentionSpec of;
+  std::vector<Call> calls;
+  Parts() = default;
+  Parts(const std::shared_ptr<const cudnn::Plan>& plan, const AttentionProblem& problem, std::int64_t rows)
+      : of(problem.spec) {
+    for (std::int64_t row = 0; row < rows; row += of.src[0]) calls.emplace_back(plan, problem);
+  }
+};
+
 class CudnnAttention : public Op {
  public:
   // kernels: for backward if cuDNN does not compute it; otherwise null.
-  CudnnAttention(const AttentionSpec& s, cudnnHandle_t handle, Call forward, const std::optional<Backward>& backward,
-                 std::unique_ptr<Op> kernels)
-      : spec_(s), handle_(handle), forward_(std::move(forward)), kernels_(std::move(kernels)) {
-    std::size_t own = forward_.workspace_bytes();
+  CudnnAttention(const AttentionSpec& s, const LaunchContext& context, cudnnHandle_t handle, Parts forward,
+                 const std::optional<Backward>& backward, std::unique_ptr<Op> kernels)
+      : spec_(s), context_(context), handle_(handle), forward_(std::move(forward)), kernels_(std::move(kernels)) {
+    std::size_t own = forward_.calls[0].workspace_bytes();
     needs_.saved = s.mode == Mode::train ? bytes_of_queries(s) : 0;
+    seeds_at_ = align64(needs_.saved);
+    if (s.drops()) needs_.saved = seeds_at_ + forward_.calls.size() * sizeof(AttentionSeed);
     if (backward) {
-      part_ = backward->problem.spec;
       accumulates_ = backward->problem.accumulate;
-      for (std::int64_t row = 0; row < s.src[0]; row += part_.src[0])
-        parts_.emplace_back(backward->plan, backward->problem);
-      own = std::max(own, parts_[0].workspace_bytes());
+      backward_ = Parts(backward->plan, backward->problem, s.src[0]);
+      own = std::max(own, backward_.calls[0].workspace_bytes());
     }
     of_queries_at_ = align64(own);
     query_sums_at_ = of_queries_at_ + align64(bytes_of_queries(s));
@@ -96,55 +111,71 @@ class CudnnAttention : public Op {
 
   MemoryRequirements memory_requirements() const override { return needs_; }
   std::string implementation() const override {
-    std::string text = "cudnn " + forward_.plan().engine();
+    std::string text = "cudnn " + forward_.calls[0].plan().engine();
+    if (forward_.calls.size() > 1) text += fmt::format(" in {} parts", forward_.calls.size());
     if (kernels_) return text + ", backward " + kernels_->implementation();
-    if (parts_.empty()) return text;
-    text += ", backward " + parts_[0].plan().engine();
-    if (parts_.size() > 1) text += fmt::format(" in {} parts", parts_.size());
+    if (backward_.calls.empty()) return text;
+    text += ", backward " + backward_.calls[0].plan().engine();
+    if (backward_.calls.size() > 1) text += fmt::format(" in {} parts", backward_.calls.size());
     return text + (accumulates_ ? " adding up gradients of queries" : "");
   }
 
   void forward(const OpArgs& args) override {
-    std::vector<void*> pointers = in_src(args.src[0], 0);
+    if (spec_.drops()) write_attention_seeds(context_, spec_, args, forward_.of.src[0], seeds(args));
     // cuDNN has no engine without the logarithms of the sums.
-    pointers.insert(pointers.end(),
-                    {args.dst.data, spec_.mode == Mode::train ? args.saved : at(args.workspace, of_queries_at_)});
-    forward_.run(handle_, std::move(pointers), args.workspace);
+    void* const log_sums = spec_.mode == Mode::train ? args.saved : at(args.workspace, of_queries_at_);
+    for (std::size_t i = 0; i < forward_.calls.size(); ++i) {
+      std::vector<void*> pointers = in_src(args.src[0], forward_.of, i);
+      pointers.push_back(at(args.dst.data, i * bytes_of_dst(forward_.of)));
+      pointers.push_back(at(log_sums, i * bytes_of_queries(forward_.of)));
+      add_seed(pointers, args, i);
+      forward_.calls[i].run(handle_, std::move(pointers), args.workspace);
+    }
   }
 
   void backward(const OpArgs& args) override {
     if (!args.diff_src[0]) return;
     if (kernels_) return kernels_->backward(args);
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
-      const std::size_t dst = i * std::size_t(part_.dst().count()) * size_of(spec_.dtype);
-      const std::size_t of_queries = i * bytes_of_queries(part_);
-      std::vector<void*> pointers = in_src(args.src[0], i);
+    for (std::size_t i = 0; i < backward_.calls.size(); ++i) {
+      const std::size_t dst = i * bytes_of_dst(backward_.of), of_queries = i * bytes_of_queries(backward_.of);
+      std::vector<void*> pointers = in_src(args.src[0], backward_.of, i);
       pointers.insert(pointers.end(),
                       {at(args.dst.data, dst), at(args.saved, of_queries), at(args.diff_dst.data, dst)});
-      for (void* gradient : in_src(args.diff_src[0], i)) pointers.push_back(gradient);
+      for (void* gradient : in_src(args.diff_src[0], backward_.of, i)) pointers.push_back(gradient);
       pointers.push_back(at(args.workspace, of_queries_at_ + of_queries));
       if (accumulates_) pointers.push_back(at(args.workspace, query_sums_at_));
-      parts_[i].run(handle_, std::move(pointers), args.workspace);
+      add_seed(pointers, args, i);
+      backward_.calls[i].run(handle_, std::move(pointers), args.workspace);
     }
   }
 
  private:
+  std::size_t bytes_of_dst(const AttentionSpec& part) const {
+    return std::size_t(part.dst().count()) * size_of(spec_.dtype);
+  }
+  AttentionSeed* seeds(const OpArgs& args) const { return static_cast<AttentionSeed*>(at(args.saved, seeds_at_)); }
+  void add_seed(std::vector<void*>& pointers, const OpArgs& args, std::size_t part) const {
+    if (!spec_.drops()) return;
+    AttentionSeed* const seed = seeds(args) + part;
+    pointers.insert(pointers.end(), {&seed->seed, &seed->offset});
+  }
   // Queries, keys and values of a part of the rows.
-  std::vector<void*> in_src(const Tensor& src, std::size_t part) const {
+  std::vector<void*> in_src(const Tensor& src, const AttentionSpec& of_part, std::size_t part) const {
     const std::size_t head = std::size_t(spec_.head_size()) * size_of(spec_.dtype);
-    void* const queries = at(src.data, part == 0 ? 0 : part * std::size_t(part_.src.count()) * size_of(spec_.dtype));
+    void* const queries = at(src.data, part * std::size_t(of_part.src.count()) * size_of(spec_.dtype));
     return {queries, at(queries, std::size_t(spec_.heads) * head),
             at(queries, std::size_t(spec_.heads + spec_.key_heads) * head)};
   }
 
-  AttentionSpec spec_, part_;
+  AttentionSpec spec_;
+  LaunchContext context_;
   cudnnHandle_t handle_;
-  Call forward_;
-  std::vector<Call> parts_;  // of backward
+  Parts forward_, backward_;
   std::unique_ptr<Op> kernels_;
   bool accumulates_ = false;
   // In the workspace, behind that of cuDNN: a float for each query, and the sums of the gradient of the queries.
   std::size_t of_queries_at_ = 0, query_sums_at_ = 0;
+  std::size_t seeds_at_ = 0;  // in saved
   MemoryRequirements needs_;
 };
 
@@ -170,8 +201,8 @@ std::unique_ptr<Op> make_attention(const AttentionSpec& spec, const LaunchContex
         fmt::format("cuDNN {} is older than 9.16, which attention needs. slower kernels are used", cudnnGetVersion()));
     return make_attention(spec, context);
   }
-  const AttentionProblem forward{spec};
-  const auto choice = library.choose(forward);
+  AttentionProblem forward{spec};
+  auto choice = library.choose(forward);
   if (!choice) {
     library.warn_once(
         fmt::format("cuDNN {} has no engine for attention with heads of {} in {} on this GPU. slower kernels are used",
@@ -183,9 +214,14 @@ std::unique_ptr<Op> make_attention(const AttentionSpec& spec, const LaunchContex
   if (spec.mode == Mode::train && !(backward = choose_backward(spec, library))) {
     warn_about_backward(spec, library);
     kernels = make_attention(spec, context);
+    if (spec.drops()) return kernels;  // they drop others than cuDNN
   }
-  return std::make_unique<CudnnAttention>(spec, library.handle(), Call(choice->plan, forward), backward,
-                                          std::move(kernels));
+  if (spec.drops() && backward->problem.spec.src[0] != spec.src[0]) {
+    forward.spec.src[0] = backward->problem.spec.src[0];
+    if (!(choice = library.choose(forward))) return make_attention(spec, context);
+  }
+  return std::make_unique<CudnnAttention>(spec, context, library.handle(), Parts(choice->plan, forward, spec.src[0]),
+                                          backward, std::move(kernels));
 }
 
 }  // namespace millrace::cuda

@@ -16,7 +16,8 @@ struct AttentionProblem {
 
   std::string key() const;
   // Forward: queries, keys, values, dst, log_sums. Backward: the same, diff_dst, the three gradients, one float for
-  // each query and, with accumulate, the sums of dQ.
+  // each query and, with accumulate, the sums of dQ. At the end of both, with documents: their starts; with dropout: an
+  // int64 seed and an int64 offset.
   std::vector<Argument> arguments() const;
   std::vector<Constant> constants() const;
   operator Problem() const;
@@ -27,6 +28,7 @@ class AttentionGraph : public Graph {
   AttentionGraph(const DeviceTarget&, const AttentionProblem&);
 
  private:
+  static constexpr std::int64_t virtual_role = 0, first_virtual_role = 100;
   // A tensor with four axes; role 0: virtual.
   struct View {
     std::int64_t dims[4], strides[4];
@@ -48,6 +50,8 @@ class AttentionGraph : public Graph {
   View index(const View& scores, std::int64_t axis);
   View reduce(cudnnReduceTensorOp_t, const View& x, const View& result);
   View reshape(const View& x, const View& result);
+  View draw(double probability, const View& seed, const View& offset);
+  View dropout_mask();
   View scaled_scores(const View& queries, const View& keys, const View& scale);
   View masked(const View& scores);
   void to_key_heads(const View& a, const View& b, std::int64_t role);
@@ -56,7 +60,7 @@ class AttentionGraph : public Graph {
 
   AttentionProblem problem_;
   cudnnDataType_t type_;
-  std::int64_t next_role_;  // of virtual tensors
+  std::int64_t next_role_ = first_virtual_role;  // of virtual tensors
 };
 
 }  // namespace millrace::cuda::cudnn

@@ -35,7 +35,16 @@ std::unique_ptr<Op> make_slice(const SliceSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_upsample(const UpsampleSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_move_labels(const MoveLabelsSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_mix(const MixSpec&, const LaunchContext&, Device&);
+std::unique_ptr<Op> make_documents(const DocumentsSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_attention(const AttentionSpec&, const LaunchContext&);
+// A seed of cuDNN's random numbers, and where they begin.
+struct AttentionSeed {
+  alignas(16) std::int64_t seed;
+  alignas(16) std::int64_t offset;
+};
+// For an attention with dropout: writes a seed for each part of `rows` rows, from the id of its first row and the step.
+void write_attention_seeds(const LaunchContext&, const AttentionSpec&, const OpArgs&, std::int64_t rows,
+                           AttentionSeed* seeds);
 // The function makes the matrix products of muon.
 std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec&, const LaunchContext&, Device&,
                                             const MakeOrthogonalizer&);
@@ -70,6 +79,7 @@ struct MakeKernelOp {
   std::unique_ptr<Op> operator()(const UpsampleSpec& s) const { return make_upsample(s, context); }
   std::unique_ptr<Op> operator()(const MoveLabelsSpec& s) const { return make_move_labels(s, context); }
   std::unique_ptr<Op> operator()(const MixSpec& s) const { return make_mix(s, context, device); }
+  std::unique_ptr<Op> operator()(const DocumentsSpec& s) const { return make_documents(s, context); }
   std::unique_ptr<Op> operator()(const AttentionSpec& s) const { return make_attention(s, context); }
 };
 

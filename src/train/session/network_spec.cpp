@@ -131,6 +131,8 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data, std::optional<s
   m.hidden = c.model.hidden;
   m.activation = activation_from(c.model.activation);
   m.dropout = float(c.model.dropout);
+  m.attention_dropout = float(c.model.attention_dropout);
+  m.separator = c.model.separator;
   m.label_smoothing = float(c.model.label_smoothing);
   m.layers = c.model.layers;
   m.size = c.model.size;

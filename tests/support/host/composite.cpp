@@ -75,18 +75,25 @@ const std::map<cudnnBackendDescriptorType_t, std::vector<Operand>> operands{
       {"Y", CUDNN_ATTR_OPERATION_POINTWISE_YDESC}}},
     {CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR,
      {{"X", CUDNN_ATTR_OPERATION_REDUCTION_XDESC}, {"Y", CUDNN_ATTR_OPERATION_REDUCTION_YDESC}}},
+    {CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR,
+     {{"Y", CUDNN_ATTR_OPERATION_RNG_YDESC},
+      {"seed", CUDNN_ATTR_OPERATION_RNG_SEED},
+      {"offset", CUDNN_ATTR_OPERATION_RNG_OFFSET_DESC}}},
     {CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR,
      {{"X", CUDNN_ATTR_OPERATION_RESHAPE_XDESC}, {"Y", CUDNN_ATTR_OPERATION_RESHAPE_YDESC}}}};
 
 json tensor_of(const Record& t) {
   const auto type = value<cudnnDataType_t>(t, CUDNN_ATTR_TENSOR_DATA_TYPE);
+  const bool is_virtual = value<char>(t, CUDNN_ATTR_TENSOR_IS_VIRTUAL) != 0;
   return {{"name", std::to_string(value<std::int64_t>(t, CUDNN_ATTR_TENSOR_UNIQUE_ID))},
           {"dim", values<std::int64_t>(t, CUDNN_ATTR_TENSOR_DIMENSIONS)},
           {"stride", values<std::int64_t>(t, CUDNN_ATTR_TENSOR_STRIDES)},
-          {"dataType", type == CUDNN_DATA_HALF       ? "CUDNN_DATA_HALF"
-                       : type == CUDNN_DATA_BFLOAT16 ? "CUDNN_DATA_BFLOAT16"
-                                                     : "CUDNN_DATA_FLOAT"},  // virtual integers too
-          {"isVirtual", value<char>(t, CUDNN_ATTR_TENSOR_IS_VIRTUAL) != 0},
+          {"dataType", type == CUDNN_DATA_HALF                   ? "CUDNN_DATA_HALF"
+                       : type == CUDNN_DATA_BFLOAT16             ? "CUDNN_DATA_BFLOAT16"
+                       : type == CUDNN_DATA_INT64                ? "CUDNN_DATA_INT64"
+                       : type == CUDNN_DATA_INT32 && !is_virtual ? "CUDNN_DATA_INT32"
+                                                                 : "CUDNN_DATA_FLOAT"},  // virtual integers too
+          {"isVirtual", is_virtual},
           {"isByValue", value<char>(t, CUDNN_ATTR_TENSOR_IS_BY_VALUE) != 0},
           {"ptrAlignment", value<std::int64_t>(t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT)}};
 }
@@ -101,6 +108,9 @@ json node_of(const Record& operation, std::map<std::string, json>& tensors) {
   if (operation.type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)
     node["mode"] = int(value<cudnnReduceTensorOp_t>(part(operation, CUDNN_ATTR_OPERATION_REDUCTION_DESC),
                                                     CUDNN_ATTR_REDUCTION_OPERATOR));
+  if (operation.type == CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR)
+    node["probability"] =
+        value<double>(part(operation, CUDNN_ATTR_OPERATION_RNG_DESC), CUDNN_ATTR_RNG_BERNOULLI_DIST_PROBABILITY);
   for (const auto& [name, attribute] : operands.at(operation.type)) {
     if (!operation.attributes.contains(attribute)) continue;
     const json tensor = tensor_of(part(operation, attribute));

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/rng.hpp"
 #include "support/host/composite.hpp"
 
 namespace millrace::test::composite {
@@ -98,6 +99,16 @@ void multiply(const View& a, const View& b, View& c) {
   });
 }
 
+// Other numbers than cuDNN's, but also a function of seed, offset and place.
+void draw(double probability, const View& seed, const View& offset_of_numbers, View& y) {
+  const auto number = [](const View& v) { return std::uint64_t(*static_cast<const std::int64_t*>(v.data)); };
+  const std::uint64_t key = number(seed), begin = number(offset_of_numbers);
+  each(y.dims, [&](const Numbers& at) {
+    const std::int64_t place = offset(y, at);
+    y.set(place, uniform01(philox(key, begin, std::uint64_t(place)).v[0]) < probability);
+  });
+}
+
 }  // namespace
 
 void compute(const nlohmann::json& node, std::map<std::string, View>& views) {
@@ -110,6 +121,8 @@ void compute(const nlohmann::json& node, std::map<std::string, View>& views) {
                                of("T"), *of("Y"));
     case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
       return reduce(cudnnReduceTensorOp_t(node.at("mode").get<int>()), *of("X"), *of("Y"));
+    case CUDNN_BACKEND_OPERATION_RNG_DESCRIPTOR:
+      return draw(node.at("probability"), *of("seed"), *of("offset"), *of("Y"));
     case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR: {
       View &x = *of("X"), &y = *of("Y");  // the same memory with other axes
       each(x.dims, [&](const Numbers& at) { y.set(offset(x, at), x.get(offset(x, at))); });

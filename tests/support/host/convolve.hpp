@@ -20,6 +20,7 @@ struct View {
   double get(std::int64_t i) const {
     if (!data) return kept[std::size_t(i)];
     if (type == DType::f32) return static_cast<float*>(data)[i];
+    if (type == DType::i32) return static_cast<std::int32_t*>(data)[i];
     if (type == DType::f16) return float(static_cast<f16*>(data)[i]);
     return float(static_cast<bf16*>(data)[i]);
   }

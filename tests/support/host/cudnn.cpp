@@ -35,6 +35,8 @@ std::map<cudnnBackendDescriptor_t, Pack>& packs() {
 }
 
 DType type_of(const std::string& name) {
+  if (name == "CUDNN_DATA_INT64") return DType::i64;
+  if (name == "CUDNN_DATA_INT32") return DType::i32;
   return name == "CUDNN_DATA_FLOAT" ? DType::f32 : name == "CUDNN_DATA_HALF" ? DType::f16 : DType::bf16;
 }
 

@@ -20,12 +20,27 @@ namespace {
 
 using namespace attention;
 
+struct WriteSeed {  // index i is a part of the rows
+  AttentionSeed* seeds;
+  const std::int64_t* ids;
+  const StepState* state;
+  std::uint64_t key;
+  int rows;  // of a part
+  MR_DEVICE_INLINE void operator()(std::int64_t i) const {
+    const Random4 drawn = philox(key, state->rng_step << 32, std::uint64_t(ids[i * rows]));
+    seeds[i].seed = std::int64_t(std::uint64_t(drawn.v[0] & 0x7fffffffu) << 32 | drawn.v[1]);
+    seeds[i].offset = 0;
+  }
+};
+
 class Attention : public Op {
  public:
   Attention(const AttentionSpec& spec, const LaunchContext& context) : spec_(spec), context_(context) {
     dispatch_dtype(spec_.dtype, [](auto) {});
     heads_ = {int(spec_.positions()), int(spec_.head_size()), int(spec_.heads),
               int(spec_.key_heads),   spec_.causal,           float(1 / std::sqrt(double(spec_.head_size())))};
+    if (spec_.drops()) heads_.factor = 1 / (1 - spec_.dropout);
+    heads_.dropout = {spec_.seed, spec_.layer, spec_.positions(), spec_.dropout};
     constexpr std::int64_t max_blocks = std::int64_t(1) << 30;
     if (spec_.positions() > max_blocks || spec_.src[-1] > max_blocks || blocks(spec_.heads, 1) > max_blocks)
       fail(Exit::config, "attention: an input of {} is more than the kernels can index. lower train.micro_batch",
@@ -44,7 +59,8 @@ class Attention : public Op {
     dispatch(args, [&](auto zero, auto n) {
       using T = decltype(zero);
       with_parts([&](auto parts) {
-        run(blocks(spec_.heads, parts), Forward<T, n, parts>{heads_, args.dst.as<T>(), args.src[0].as<T>(), log_sums});
+        run(blocks(spec_.heads, parts),
+            Forward<T, n, parts>{heads(args), args.dst.as<T>(), args.src[0].as<T>(), log_sums});
       });
     });
   }
@@ -58,13 +74,20 @@ class Attention : public Op {
                                static_cast<const float*>(args.saved)};
       T* const diff_src = args.diff_src[0].as<T>();
       with_parts([&](auto parts) {
-        run(blocks(spec_.heads, parts), QueryGradients<T, n, parts>{heads_, tensors, diff_src, delta});
+        run(blocks(spec_.heads, parts), QueryGradients<T, n, parts>{heads(args), tensors, diff_src, delta});
       });
-      run(blocks(spec_.key_heads, 1), KeyGradients<T, n>{heads_, tensors, diff_src, delta});
+      run(blocks(spec_.key_heads, 1), KeyGradients<T, n>{heads(args), tensors, diff_src, delta});
     });
   }
 
  private:
+  Heads heads(const OpArgs& args) const {
+    Heads out = heads_;
+    if (spec_.documents) out.starts = args.src[2].as<std::int32_t>();
+    if (spec_.drops()) out.ids = args.src[1].as<std::int64_t>();
+    out.state = args.state;
+    return out;
+  }
   std::int64_t blocks(std::int64_t heads, std::int64_t parts) const {
     const std::int64_t columns = parts * tile, splits = (spec_.head_size() + columns - 1) / columns;
     return spec_.src[0] * heads * ((spec_.positions() + tile - 1) / tile) * splits;
@@ -96,6 +119,13 @@ class Attention : public Op {
 };
 
 }  // namespace
+
+void write_attention_seeds(const LaunchContext& context, const AttentionSpec& s, const OpArgs& args, std::int64_t rows,
+                           AttentionSeed* seeds) {
+  for_each(context, s.src[0] / rows,
+           WriteSeed{seeds, args.src[1].as<std::int64_t>(), args.state, rng_key(s.seed, RngPurpose::dropout) + s.layer,
+                     int(rows)});
+}
 
 std::unique_ptr<Op> make_attention(const AttentionSpec& spec, const LaunchContext& context) {
   spec.check();

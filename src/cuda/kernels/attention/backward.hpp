@@ -11,7 +11,8 @@ struct Tensors {
   const float* log_sums;
 };
 
-// dQ = scale * (P o (dO V^T - delta)) K, with delta = the sum of dO o O over the columns, which the other kernel reads.
+// dQ = scale * (P o (M o dO V^T - delta)) K, with M the factors of the dropout, or 1, and delta = the sum of dO o O
+// over the columns, which the other kernel reads.
 template <class T, int n, int parts>
 struct QueryGradients {
   Heads h;
@@ -31,7 +32,8 @@ struct QueryGradients {
     write_delta(block, at, diff);
     Values sums[parts];
     set_zero(sums);
-    MR_NO_UNROLL for (int first_key = 0; first_key < h.key_end(at.first); first_key += tile) {
+    MR_NO_UNROLL for (int first_key = h.key_begin(at.row, at.first); first_key < h.key_end(at.first);
+                      first_key += tile) {
       Values tiles[2];  // scores, and gradients of the probabilities
       set_zero(tiles);
       const Rows<const T> keys = h.src_rows(tensors.src, at.row, first_key, key_head);
@@ -41,10 +43,13 @@ struct QueryGradients {
       for (int i = 0; i < each; ++i) {
         const int row = y + side * i, query = at.first + row;
         const float log_sum = row < queries.count ? tensors.log_sums[h.query(at.row, at.head, query)] : 0;
+        const int start = h.start(at.row, query);
+        const unsigned kept = h.kept(at.row, at.head, query, first_key, x);
         for (int j = 0; j < each; ++j) {
-          const bool visible = h.visible(query, first_key + x + side * j);
+          const bool visible = h.visible(query, first_key + x + side * j, start);
           const float p = visible ? expf(h.scale * tiles[0][i][j] - log_sum) : 0;
-          scores[row * tile_stride + x + side * j] = p * (tiles[1][i][j] - of_rows[row]) * h.scale;
+          const float diff_p = kept >> j & 1u ? h.factor * tiles[1][i][j] : 0;
+          scores[row * tile_stride + x + side * j] = p * (diff_p - of_rows[row]) * h.scale;
         }
       }
       MR_UNROLL for (int part = 0; part < parts; ++part)
@@ -82,7 +87,8 @@ struct QueryGradients {
   }
 };
 
-// dV = P^T dO and dK = scale * (P o (dO V^T - delta))^T Q. The tiles of scores are transposed: a row is a key.
+// dV = (M o P)^T dO and dK = scale * (P o (M o dO V^T - delta))^T Q. The tiles of scores are transposed: a row is a
+// key.
 template <class T, int n>
 struct KeyGradients {
   Heads h;
@@ -101,6 +107,7 @@ struct KeyGradients {
     set_zero(sums);
     MR_NO_UNROLL for (int head = at.head * group; head < (at.head + 1) * group; ++head) {
       MR_NO_UNROLL for (int first = h.causal ? at.first : 0; first < h.positions; first += tile) {
+        if (h.start(at.row, first) >= at.first + tile) break;  // all further queries are of later documents
         const Rows<const T> queries = h.src_rows(tensors.src, at.row, first, head),
                             diff = h.dst_rows(tensors.diff_dst, at.row, first, head);
         Values tiles[2];  // probabilities and their gradients
@@ -131,10 +138,13 @@ struct KeyGradients {
       const bool exists = query < h.positions;
       const std::int64_t of_query = h.query(at.row, head, query);
       const float log_sum = exists ? tensors.log_sums[of_query] : 0, sum = exists ? delta[of_query] : 0;
+      const int start = h.start(at.row, query);
+      const unsigned kept = h.kept(at.row, head, query, at.first, y);
       for (int i = 0; i < each; ++i) {
-        const bool visible = h.visible(query, at.first + y + side * i);
-        tiles[0][i][j] = visible ? expf(h.scale * tiles[0][i][j] - log_sum) : 0;
-        tiles[1][i][j] = tiles[0][i][j] * (tiles[1][i][j] - sum) * h.scale;
+        const bool visible = h.visible(query, at.first + y + side * i, start);
+        const float p = visible ? expf(h.scale * tiles[0][i][j] - log_sum) : 0, factor = kept >> i & 1u ? h.factor : 0;
+        tiles[0][i][j] = factor * p;
+        tiles[1][i][j] = p * (factor * tiles[1][i][j] - sum) * h.scale;
       }
     }
   }

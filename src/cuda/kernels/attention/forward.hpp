@@ -21,11 +21,13 @@ struct Forward {
     Values sums[parts];
     set_zero(sums);
     float maximum = -INFINITY, sum = 0;  // of own_row; the sum is this thread's part
-    MR_NO_UNROLL for (int first_key = 0; first_key < h.key_end(at.first); first_key += tile) {
-      write_scores(block, queries, h.src_rows(src, at.row, first_key, key_head), at.first, first_key);
+    MR_NO_UNROLL for (int first_key = h.key_begin(at.row, at.first); first_key < h.key_end(at.first);
+                      first_key += tile) {
+      write_scores(block, queries, h.src_rows(src, at.row, first_key, key_head), at, first_key);
       const float before = maximum;
       softmax(block, own_row, maximum, sum);
-      if (block.thread() % row_threads == 0) of_rows[own_row] = expf(before - maximum);  // 0 in the first tile
+      drop(block, at, own_row, first_key);
+      if (block.thread() % row_threads == 0) of_rows[own_row] = expf(before - finite(maximum));  // 0 in the first tile
       block.sync();
       for (int i = 0; i < each; ++i) {
         const float factor = of_rows[block.thread() / side + side * i];
@@ -41,7 +43,7 @@ struct Forward {
     float total = 0;
     for (int k = 0; k < row_threads; ++k) total += exchange[own_row * row_threads + k];
     if (block.thread() % row_threads == 0) {
-      of_rows[own_row] = 1 / total;
+      of_rows[own_row] = h.factor / total;
       if (log_sums && at.column == 0 && own_row < queries.count)
         log_sums[h.query(at.row, at.head, at.first + own_row)] = maximum + logf(total);
     }
@@ -52,21 +54,25 @@ struct Forward {
   }
 
  private:
+  // A maximum that scores can be subtracted from. Until the first tile of its document, that of a query is -infinity.
+  static MR_DEVICE_INLINE float finite(float maximum) { return maximum == -INFINITY ? 0 : maximum; }
   template <class Block>
   MR_DEVICE_INLINE void write_scores(Block& block, const Rows<const T>& queries, const Rows<const T>& keys,
-                                     int first_query, int first_key) const {
+                                     const Place& at, int first_key) const {
     float* const shared = block.template shared<float>();
     Values s[1];
     set_zero(s);
     multiply_rows<n>(block, shared, s[0], queries, keys, h.size);
     const int y = block.thread() / side, x = block.thread() % side;
-    for (int i = 0; i < each; ++i)
+    for (int i = 0; i < each; ++i) {
+      const int row = y + side * i, query = at.first + row, start = h.start(at.row, query);
       for (int j = 0; j < each; ++j) {
-        const int row = y + side * i, column = x + side * j;
-        // The row of a query that does not exist gets scores too, because a maximum of -infinity would lead to NaNs.
-        const bool visible = first_key + column < h.positions && (!h.causal || first_key + column <= first_query + row);
+        // The row of a query that does not exist gets scores too, because a sum of 0 would lead to NaNs.
+        const int column = x + side * j, key = first_key + column;
+        const bool visible = key >= start && key < h.positions && (!h.causal || key <= query);
         shared[scores_at + row * tile_stride + column] = visible ? h.scale * s[0][i][j] : -INFINITY;
       }
+    }
     block.sync();
   }
   // Online softmax (Milakov and Gimelshein 2018).
@@ -82,10 +88,22 @@ struct Forward {
       const float other = exchange[own_row * row_threads + k];
       maximum = other > maximum ? other : maximum;
     }
-    sum *= expf(before - maximum);
+    const float shift = finite(maximum);
+    sum *= expf(before - shift);
     for (int k = 0; k < tile; k += row_threads) {
-      row[k] = expf(row[k] - maximum);
+      row[k] = expf(row[k] - shift);
       sum += row[k];
+    }
+  }
+  // Each thread drops some of the values of its row that it has computed.
+  template <class Block>
+  MR_DEVICE_INLINE void drop(Block& block, const Place& at, int own_row, int first_key) const {
+    if (!h.ids) return;
+    float* const row = block.template shared<float>() + scores_at + own_row * tile_stride;
+    MR_NO_UNROLL for (int x = block.thread() % row_threads; x < side; x += row_threads) {
+      const unsigned kept = h.kept(at.row, at.head, at.first + own_row, first_key, x);
+      for (int j = 0; j < each; ++j)
+        if (!(kept >> j & 1u)) row[x + side * j] = 0;
     }
   }
 };

@@ -1,6 +1,8 @@
 // Where the tiles of attention lie in memory.
 #pragma once
 #include "cuda/kernels/attention/tiles.hpp"
+#include "millrace/device/step_state.hpp"
+#include "millrace/ops/attention_dropout.hpp"
 
 namespace millrace::cuda::attention {
 
@@ -13,6 +15,11 @@ struct Heads {
   int positions, size, heads, key_heads;
   bool causal;
   float scale;
+  const std::int32_t* starts = nullptr;  // of the documents, (rows, positions); null: a row is one document
+  const std::int64_t* ids = nullptr;     // of the samples; null: no dropout
+  const StepState* state = nullptr;
+  AttentionDropout dropout = {};
+  float factor = 1;  // of the probabilities that the dropout keeps
 
   MR_DEVICE_INLINE int tiles() const { return (positions + tile - 1) / tile; }
   MR_DEVICE_INLINE int count(int first) const { return positions - first < tile ? positions - first : tile; }
@@ -31,9 +38,24 @@ struct Heads {
   MR_DEVICE_INLINE std::int64_t query(int row, int head, int position) const {
     return (std::int64_t(row) * heads + head) * positions + position;
   }
-  MR_DEVICE_INLINE bool visible(int query, int key) const {
-    return key < positions && query < positions && (!causal || key <= query);
+  // start: of the query's document
+  MR_DEVICE_INLINE bool visible(int query, int key, int start) const {
+    return key >= start && key < positions && query < positions && (!causal || key <= query);
   }
+  MR_DEVICE_INLINE int start(int row, int query) const {
+    return starts && query < positions ? starts[std::int64_t(row) * positions + query] : 0;
+  }
+  // Which of the keys first_key + x + side * j of a tile the dropout keeps for a query: bit j.
+  MR_DEVICE_INLINE unsigned kept(int row, int head, int query, int first_key, int x) const {
+    static_assert(tile == AttentionDropout::tile && side == AttentionDropout::draws && each == 4);
+    if (!ids) return 15u;
+    const std::uint64_t counter = dropout.counter(state->rng_step, query, first_key / tile) + std::uint64_t(x);
+    const Random4 drawn = philox(dropout.key_of_head(head), counter, std::uint64_t(ids[row]));
+    unsigned bits = 0;
+    for (int j = 0; j < each; ++j) bits |= unsigned(dropout.keeps(drawn.v[j])) << j;
+    return bits;
+  }
+  MR_DEVICE_INLINE int key_begin(int row, int first_query) const { return start(row, first_query) / tile * tile; }
   MR_DEVICE_INLINE int key_end(int first_query) const { return causal ? first_query + count(first_query) : positions; }
 };
 
