@@ -28,11 +28,19 @@ const AttentionSpec supported[] = {
     attention(8, 2048, 32, 8, 128, true),  attention(8, 256, 12, 1, 64, false),
     attention(3, 5, 2, 2, 8, true),        attention(4, 128, 4, 4, 256, true)};
 
-// Also with dropout.
+// Also with dropout and with documents.
 std::vector<AttentionProblem> problems(const AttentionSpec& s) {
   AttentionSpec drops = s;
   drops.dropout = 0.1f;
-  return {{s}, {s, true, false}, {s, true, true}, {drops}, {drops, true, false}, {drops, true, true}};
+  std::vector<AttentionProblem> out{{s},     {s, true, false},     {s, true, true},
+                                    {drops}, {drops, true, false}, {drops, true, true}};
+  if (!s.causal) return out;
+  AttentionSpec packed = s;
+  packed.documents = true;
+  drops.documents = true;
+  for (const AttentionProblem& p : {AttentionProblem{packed}, {packed, true, false}, {packed, true, true}, {drops}})
+    out.push_back(p);
+  return out;
 }
 
 TEST(AttentionGraphs, CudnnAcceptsTheOperations) {
@@ -46,7 +54,10 @@ TEST(AttentionGraphs, HaveKeysAndArgumentsOfTheirOwn) {
   for (const AttentionSpec& s : supported)
     for (const AttentionProblem& p : problems(s)) {
       EXPECT_TRUE(keys.insert(p.key()).second) << p.key();
-      EXPECT_EQ(p.arguments().size(), (!p.backward ? 5u : p.accumulate ? 11u : 10u) + (p.spec.drops() ? 2 : 0));
+      EXPECT_EQ(p.arguments().size(), (!p.backward    ? 5u
+                                       : p.accumulate ? 11u
+                                                      : 10u) +
+                                          (p.spec.drops() ? 2 : 0) + p.spec.documents);
     }
   // Keys and values lie in the memory of the queries, behind those of all heads.
   const auto arguments = AttentionProblem{attention(2, 5, 4, 2, 8, true)}.arguments();

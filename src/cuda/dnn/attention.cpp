@@ -6,6 +6,9 @@
 // it takes as many rows of the batch at once as that leaves room for in the workspace. Otherwise the blocks add up the
 // gradient, unless both were timed and the other graph is faster.
 //
+// Documents: cuDNN hides the keys before the start of a query's document, which it reads as a tensor. It does not skip
+// blocks of them. (Its ragged tensors need a fixed number of documents, which differs from batch to batch.)
+//
 // Dropout: cuDNN draws the probabilities to keep, from a seed in device memory and their place in the tensor of all
 // scores. A kernel writes the seeds in the forward pass, and the backward pass reads them again. So forward takes the
 // same rows at once as backward, each with a seed of its own that follows from the id of its first row.
@@ -38,13 +41,13 @@ std::size_t bytes_of_queries(const AttentionSpec& s) {
 }
 
 // How many rows of the batch the graph without accumulation takes at once: all, or a part of them, so that the stored
-// scores fit. 0: not even one. Tensors of floats are aligned to 16 bytes in each part.
+// scores fit. 0: not even one. Tensors of floats, and of starts, are aligned to 16 bytes in each part.
 std::int64_t rows_at_once(const AttentionSpec& s, std::size_t workspace_limit) {
   const auto rounded = [&](std::int64_t unit) { return (s.positions() + unit - 1) / unit * unit; };
   const std::int64_t of_row = s.heads * rounded(64) * rounded(128) * 2;
   for (std::int64_t rows = s.src[0]; rows > 0; --rows)
     if (s.src[0] % rows == 0 && std::size_t(rows * of_row) <= workspace_limit &&
-        (rows == s.src[0] || rows * s.heads * s.positions() % 4 == 0))
+        (rows == s.src[0] || rows * (s.documents ? 1 : s.heads) * s.positions() % 4 == 0))
       return rows;
   return 0;
 }
@@ -128,7 +131,7 @@ class CudnnAttention : public Op {
       std::vector<void*> pointers = in_src(args.src[0], forward_.of, i);
       pointers.push_back(at(args.dst.data, i * bytes_of_dst(forward_.of)));
       pointers.push_back(at(log_sums, i * bytes_of_queries(forward_.of)));
-      add_seed(pointers, args, i);
+      add_extras(pointers, args, forward_.of, i);
       forward_.calls[i].run(handle_, std::move(pointers), args.workspace);
     }
   }
@@ -144,7 +147,7 @@ class CudnnAttention : public Op {
       for (void* gradient : in_src(args.diff_src[0], backward_.of, i)) pointers.push_back(gradient);
       pointers.push_back(at(args.workspace, of_queries_at_ + of_queries));
       if (accumulates_) pointers.push_back(at(args.workspace, query_sums_at_));
-      add_seed(pointers, args, i);
+      add_extras(pointers, args, backward_.of, i);
       backward_.calls[i].run(handle_, std::move(pointers), args.workspace);
     }
   }
@@ -154,7 +157,11 @@ class CudnnAttention : public Op {
     return std::size_t(part.dst().count()) * size_of(spec_.dtype);
   }
   AttentionSeed* seeds(const OpArgs& args) const { return static_cast<AttentionSeed*>(at(args.saved, seeds_at_)); }
-  void add_seed(std::vector<void*>& pointers, const OpArgs& args, std::size_t part) const {
+  void add_extras(std::vector<void*>& pointers, const OpArgs& args, const AttentionSpec& of_part,
+                  std::size_t part) const {
+    if (spec_.documents)
+      pointers.push_back(
+          at(args.src[2].data, part * std::size_t(of_part.src[0] * spec_.positions()) * sizeof(std::int32_t)));
     if (!spec_.drops()) return;
     AttentionSeed* const seed = seeds(args) + part;
     pointers.insert(pointers.end(), {&seed->seed, &seed->offset});

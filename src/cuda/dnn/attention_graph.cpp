@@ -26,8 +26,8 @@ enum AttentionRole : std::int64_t {
   minus_infinity_role,
   one_role,
   starts_role,
-  seed_role,
-  offset_role,
+  draw_seed_role,
+  draw_offset_role,
   kept_factor_role
 };
 
@@ -66,15 +66,18 @@ std::vector<Argument> AttentionProblem::arguments() const {
   if (backward) add_gradients(all, *this, keys, values);
   if (s.documents) all.push_back({starts_role, {s.src[0], s.positions()}, DType::i32});
   if (s.drops()) {
-    all.push_back({seed_role, {1}, DType::i64});
-    all.push_back({offset_role, {1}, DType::i64});
+    all.push_back({draw_seed_role, {1}, DType::i64});
+    all.push_back({draw_offset_role, {1}, DType::i64});
   }
   return all;
 }
 
 std::vector<Constant> AttentionProblem::constants() const {
   std::vector<Constant> all{{scale_role, float(1 / std::sqrt(double(spec.head_size())))}};
-  if (spec.causal || spec.documents) all.push_back({minus_infinity_role, -std::numeric_limits<float>::infinity()});
+  // Documents: the first scores of a query may all be hidden, and a maximum of -infinity would lead to NaNs.
+  constexpr float finite = -1024.0f * 1024 * 1024;
+  if (spec.causal)
+    all.push_back({minus_infinity_role, spec.documents ? finite : -std::numeric_limits<float>::infinity()});
   if (backward) all.push_back({one_role, spec.drops() ? 1 - spec.dropout : 1.0f});
   if (spec.drops()) all.push_back({kept_factor_role, 1 / (1 - spec.dropout)});
   return all;
@@ -116,7 +119,7 @@ AttentionGraph::View AttentionGraph::masked(const View& of) {
 
 AttentionGraph::View AttentionGraph::dropout_mask() {
   const auto number = [&](std::int64_t role) { return tensor({{1, 1, 1, 1}, {1, 1, 1, 1}, CUDNN_DATA_INT64, role}); };
-  const View seed = number(seed_role), offset = number(offset_role);
+  const View seed = number(draw_seed_role), offset = number(draw_offset_role);
   return draw(1 - double(problem_.spec.dropout), seed, offset);
 }
 

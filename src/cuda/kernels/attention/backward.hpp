@@ -40,16 +40,19 @@ struct QueryGradients {
       multiply_rows<n>(block, shared, tiles[0], queries, keys, h.size);
       multiply_rows<n>(block, shared, tiles[1], diff,
                        h.src_rows(tensors.src, at.row, first_key, key_head + h.key_heads), h.size);
+      if (h.ids)
+        for (int i = 0; i < each; ++i) {
+          const unsigned kept = h.kept(at.row, at.head, at.first + y + side * i, first_key, x);
+          for (int j = 0; j < each; ++j) tiles[1][i][j] = kept >> j & 1u ? h.factor * tiles[1][i][j] : 0;
+        }
       for (int i = 0; i < each; ++i) {
         const int row = y + side * i, query = at.first + row;
         const float log_sum = row < queries.count ? tensors.log_sums[h.query(at.row, at.head, query)] : 0;
         const int start = h.start(at.row, query);
-        const unsigned kept = h.kept(at.row, at.head, query, first_key, x);
         for (int j = 0; j < each; ++j) {
           const bool visible = h.visible(query, first_key + x + side * j, start);
           const float p = visible ? expf(h.scale * tiles[0][i][j] - log_sum) : 0;
-          const float diff_p = kept >> j & 1u ? h.factor * tiles[1][i][j] : 0;
-          scores[row * tile_stride + x + side * j] = p * (diff_p - of_rows[row]) * h.scale;
+          scores[row * tile_stride + x + side * j] = p * (tiles[1][i][j] - of_rows[row]) * h.scale;
         }
       }
       MR_UNROLL for (int part = 0; part < parts; ++part)
