@@ -1,5 +1,7 @@
 // The cuDNN graph of attention: matrix products with the softmax between them, which cuDNN compiles to fused kernels.
 #pragma once
+#include <utility>
+
 #include "cuda/dnn/cudnn_graph.hpp"
 #include "millrace/ops/attention.hpp"
 
@@ -37,13 +39,49 @@ class AttentionGraph : public Graph {
     const Descriptor* descriptor = nullptr;
   };
   View tensor(View, bool by_value = false);
-  View scalar(std::int64_t role);
-  View of_src(std::int64_t role, std::int64_t heads);     // and of its gradient
-  View transposed_src(std::int64_t role);                 // keys or values
-  View of_dst(std::int64_t role, bool in_float = false);  // and of its gradient; in_float: virtual
-  View scores(cudnnDataType_t, bool transposed = false);
-  View of_queries(std::int64_t role);                 // one float for each query
-  View of_heads(std::int64_t role, cudnnDataType_t);  // like dst, head after head
+  View scalar(std::int64_t role) { return tensor({{1, 1, 1, 1}, {1, 1, 1, 1}, CUDNN_DATA_FLOAT, role}, true); }
+  // Of src, and of its gradient.
+  View of_src(std::int64_t role, std::int64_t heads) {
+    const AttentionSpec& s = problem_.spec;
+    const std::int64_t width = s.src[-1], size = s.head_size();
+    return tensor({{s.src[0], heads, s.positions(), size}, {s.positions() * width, size, width, 1}, type_, role});
+  }
+  // Keys or values.
+  View transposed_src(std::int64_t role) {
+    const AttentionSpec& s = problem_.spec;
+    const std::int64_t width = s.src[-1], size = s.head_size();
+    return tensor({{s.src[0], s.key_heads, size, s.positions()}, {s.positions() * width, size, 1, width}, type_, role});
+  }
+  // Of dst, and of its gradient. in_float: virtual.
+  View of_dst(std::int64_t role, bool in_float = false) {
+    const AttentionSpec& s = problem_.spec;
+    const std::int64_t width = s.heads * s.head_size();
+    return tensor({{s.src[0], s.heads, s.positions(), s.head_size()},
+                   {s.positions() * width, s.head_size(), width, 1},
+                   in_float ? CUDNN_DATA_FLOAT : type_,
+                   role});
+  }
+  View scores(cudnnDataType_t type, bool transposed = false) {
+    const AttentionSpec& s = problem_.spec;
+    const std::int64_t n = s.positions();
+    View v{{s.src[0], s.heads, n, n}, {s.heads * n * n, n * n, n, 1}, type};
+    if (transposed) std::swap(v.strides[2], v.strides[3]);
+    return tensor(v);
+  }
+  // One float for each query.
+  View of_queries(std::int64_t role) {
+    const AttentionSpec& s = problem_.spec;
+    return tensor({{s.src[0], s.heads, s.positions(), 1},
+                   {s.heads * s.positions(), s.positions(), 1, 1},
+                   CUDNN_DATA_FLOAT,
+                   role});
+  }
+  // Like dst, head after head.
+  View of_heads(std::int64_t role, cudnnDataType_t type) {
+    const AttentionSpec& s = problem_.spec;
+    const std::int64_t n = s.positions(), size = s.head_size();
+    return tensor({{s.src[0], s.heads, n, size}, {s.heads * n * size, n * size, size, 1}, type, role});
+  }
   View matmul(const View& a, const View& b, const View& result);
   View pointwise(cudnnPointwiseMode_t, const View& x, const View* b, const View& result,
                  const View* selector = nullptr);
