@@ -97,6 +97,17 @@ SharedRegion HostCollective::allocate(std::size_t bytes) {
   return {regions_.back().mine, bytes, id};
 }
 
+void HostCollective::all_gather(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) {
+  if (alone_) return;
+  all_gather_async(r, begin, count, t, tag);
+  wait(tag);
+  const std::lock_guard lock(mutex_);
+  const auto span = std::find_if(spans_.rbegin(), spans_.rend(), [tag](const CommSpan& s) { return s.tag == tag; });
+  span->started = span->queued;
+  span->ended = steady_seconds();
+  span->blocking = true;
+}
+
 void HostCollective::wait(int tag) {
   if (alone_) return;
   const auto newest = newest_.find(tag);

@@ -45,6 +45,7 @@ class HostCollective : public Collective {
   void all_gather_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
     this->begin(CollectiveOp::all_gather, r, begin, count, t, tag);
   }
+  void all_gather(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override;
   void wait(int tag) override;
   void finish() override;
   void all_reduce_scalars(std::span<double> values) override;

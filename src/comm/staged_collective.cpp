@@ -99,11 +99,13 @@ class StagedCollective : public Collective {
          begin, count);
   }
   void all_gather_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
-    const std::size_t part = rank_slice_elements(count);
-    start(r, begin, count, t);
-    send(
-        {&region(r), begin, count, begin, count, t, nullptr, true, true, span(CollectiveOp::all_gather, tag, count, t)},
-        begin + part * rank(), part);
+    start_all_gather(r, begin, count, t, span(CollectiveOp::all_gather, tag, count, t));
+  }
+  void all_gather(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+    CommSpan whole = span(CollectiveOp::all_gather, tag, count, t);
+    whole.blocking = true;
+    start_all_gather(r, begin, count, t, whole);
+    wait(tag);
   }
 
   void wait(int tag) override {
@@ -162,6 +164,12 @@ class StagedCollective : public Collective {
   }
   static CommSpan span(CollectiveOp op, int tag, std::size_t count, DType t) {
     return {tag, count * size_of(t), steady_seconds(), 0, 0, false, op};
+  }
+
+  void start_all_gather(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, const CommSpan& whole) {
+    const std::size_t part = rank_slice_elements(count);
+    start(r, begin, count, t);
+    send({&region(r), begin, count, begin, count, t, nullptr, true, true, whole}, begin + part * rank(), part);
   }
 
   // Makes the comm stream wait for the work that is enqueued on the compute stream so far.

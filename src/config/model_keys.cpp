@@ -146,6 +146,9 @@ void add_model_keys(Keys& k) {
   k.push_back(number_key(MR_FIELD(model.dice), at_least(0),
                          "cross_entropy with a label at each position: adds so many times the Dice loss of each "
                          "sample, from the softmax probabilities, over all classes"));
+  k.push_back(switch_key(MR_FIELD(model.sync_batch_norm),
+                         "statistics of batch normalisation over the micro-batches of all ranks, as PyTorch's "
+                         "SyncBatchNorm. off: each rank normalises its micro-batches by themselves"));
   k.push_back(
       number_key(MR_FIELD(model.fusion), between(0, 3),
                  "how far operations are fused. 0: not at all; 1: normalisation and linear layers with the operations "

@@ -1,16 +1,21 @@
 // Batch norm. The first pass computes sums of x - shift and of its square for each chunk of blocks: in float within a
 // block, in double across blocks. The sums of the chunks are added in order. The second pass normalises, adds the
-// residual, and saves one bit per element that says whether the ReLU let it pass.
+// residual, and saves one bit per element that says whether the ReLU let it pass. If it is synchronised, the ranks
+// exchange mean and variance between the two passes, and the two sums of the gradient in the same way.
 #include <cmath>
 
-#include "cpu/batch_norm_kernels.hpp"
+#include "cpu/batch_norm_tiles.hpp"
 #include "cpu/common/ops.hpp"
+#include "millrace/ops/rank_exchange.hpp"
 
 namespace millrace::cpu {
 namespace {
 
 using batch_norm::Lines;
+using batch_norm::read;
+using batch_norm::target;
 using batch_norm::Target;
+using batch_norm::write;
 
 class BatchNorm : public Op {
  public:
@@ -37,6 +42,7 @@ class BatchNorm : public Op {
   void forward(const OpArgs& args) override {
     float *mean = moments(args), *inverse = mean + grid_.channels;
     const bool train = spec_.mode == Mode::train;
+    if (args.without_rows) return exchange_nothing(args);
     if (train) statistics(args, mean, inverse);
     if (spec_.produces_affine) return write_affine(args, mean, inverse);
     parallel_ranges(grid_.block_count(), block_grain(), [&](std::int64_t begin, std::int64_t end) {
@@ -64,6 +70,7 @@ class BatchNorm : public Op {
   }
 
   void backward(const OpArgs& args) override {
+    if (args.without_rows) return exchange_nothing(args);
     const float *mean = moments(args), *inverse = mean + grid_.channels;
     float *mean_g = static_cast<float*>(args.workspace), *slope = mean_g + grid_.channels;
     gradient_statistics(args, mean, inverse, mean_g, slope);
@@ -119,29 +126,6 @@ class BatchNorm : public Op {
     return reinterpret_cast<double*>(static_cast<std::byte*>(args.workspace) + sums_at()) + chunk * 2 * grid_.channels;
   }
 
-  static Lines read(const Tensor& t, const Block& b, float* tile) {
-    if (t.dtype == DType::f32) return {t.as<float>() + b.begin, b.stride};
-    if (b.contiguous())
-      to_float(tile, element(t, b.begin), t.dtype, b.count());
-    else
-      for (std::int64_t r = 0; r < b.rows; ++r)
-        to_float(tile + r * b.width, element(t, b.begin + r * b.stride), t.dtype, b.width);
-    return {tile, b.width};
-  }
-  // Where to compute a result. float32 tensors are written directly. Otherwise, or if the result is not requested, it
-  // is computed in the tile, which write() stores.
-  static Target target(const Tensor& t, const Block& b, float* tile) {
-    return t && t.dtype == DType::f32 ? Target{t.as<float>() + b.begin, b.stride} : Target{tile, b.width};
-  }
-  static void write(const Tensor& t, const Block& b, Target from) {
-    if (!t || t.dtype == DType::f32) return;
-    if (b.contiguous())
-      from_float(element(t, b.begin), t.dtype, from.data, b.count());
-    else
-      for (std::int64_t r = 0; r < b.rows; ++r)
-        from_float(element(t, b.begin + r * b.stride), t.dtype, from.data + r * b.width, b.width);
-  }
-
   // Calls sum_block(block, shift, a, b) for each block, adds up the two sums a and b of each lane, and writes those of
   // each chunk and channel to the workspace. prepare(shift, slab) fills `shift`, one value per lane.
   template <class Prepare, class SumBlock>
@@ -182,30 +166,56 @@ class BatchNorm : public Op {
     return {a, b};
   }
 
-  // Computes the variance from the sums of x - shift and of its square, which is accurate if the shift is near the
-  // mean. The shift is the mean of a few rows spread over the tensor. With consumes_sums, the shift is 0.
+  // What synchronised norms exchange; null: nothing.
+  RankExchange* exchange(const OpArgs& args) const { return spec_.synchronised ? args.ranks : nullptr; }
+  std::int64_t exchanged() const { return ChannelPairs<double>::count(grid_.channels); }
+  ChannelPairs<double> own(RankExchange& ranks) const { return {ranks.own(exchanged()), grid_.channels}; }
+  PairsOfRanks all(RankExchange& ranks) const { return {ranks.values(), grid_.channels, ranks.ranks()}; }
+  void exchange_nothing(const OpArgs& args) const {
+    std::fill_n(args.ranks->own(exchanged()), exchanged(), 0.0);
+    args.ranks->all_gather(exchanged(), RankExchange::Pass::without_rows);
+  }
+  template <class Body>
+  void each_channel(const Body& body) const {
+    parallel_ranges(grid_.channels, 256, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t c = begin; c < end; ++c) body(c);
+    });
+  }
+
   void statistics(const OpArgs& args, float* mean, float* inverse) const {
     float* shift = static_cast<float*>(args.workspace);
     if (!spec_.consumes_sums) sum_source(args, shift);
-    const double n = double(grid_.rows), weight = double(spec_.src[0]) * double(args.state->row_weight);
-    const float* given = args.sums.as<float>();
+    const double weight = double(spec_.src[0]) * double(args.state->row_weight);
     float* stats = args.stats.as<float>();
-    parallel_ranges(grid_.channels, 256, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t c = begin; c < end; ++c) {
-        const auto [sum, square] =
-            spec_.consumes_sums ? std::pair(double(given[c]), double(given[grid_.channels + c])) : total(args, c);
-        const double spread = square - sum * sum / n, squares = spread < 0 ? 0 : spread;  // keeps a NaN
-        const double center = (spec_.consumes_sums ? 0 : double(shift[c])) + sum / n;
-        mean[c] = float(center);
-        inverse[c] = float(1 / std::sqrt(squares / n + double(spec_.epsilon)));
-        if (!stats) continue;
-        const float values[2] = {float(weight * center), float(weight * squares / (n > 1 ? n - 1 : 1))};
-        for (int k = 0; k < 2; ++k) {
-          float& to = stats[k * grid_.channels + c];
-          to = args.stats_mode == GradMode::add ? to + values[k] : values[k];
-        }
+    const auto store = [&](std::int64_t c, const ChannelMoments& m) {
+      mean[c] = float(m.mean);
+      inverse[c] = float(1 / std::sqrt(m.squares / m.count + double(spec_.epsilon)));
+      if (!stats) return;
+      const float values[2] = {float(weight * m.mean), float(weight * m.squares / (m.count > 1 ? m.count - 1 : 1))};
+      for (int k = 0; k < 2; ++k) {
+        float& to = stats[k * grid_.channels + c];
+        to = args.stats_mode == GradMode::add ? to + values[k] : values[k];
       }
+    };
+    RankExchange* const ranks = exchange(args);
+    each_channel([&](std::int64_t c) {
+      const ChannelMoments m = moments_of_rank(args, shift, c);
+      ranks ? own(*ranks).put(c, m.count, m.mean, m.squares) : store(c, m);
     });
+    if (!ranks) return;
+    ranks->all_gather(exchanged(), RankExchange::Pass::forward);
+    each_channel([&](std::int64_t c) { store(c, all(*ranks).moments(c)); });
+  }
+
+  // Computes the variance from the sums of x - shift and of its square, which is accurate if the shift is near the
+  // mean. The shift is the mean of a few rows spread over the tensor. With consumes_sums, the shift is 0.
+  ChannelMoments moments_of_rank(const OpArgs& args, const float* shift, std::int64_t c) const {
+    const double n = double(grid_.rows);
+    const float* given = args.sums.as<float>();
+    const auto [sum, square] =
+        spec_.consumes_sums ? std::pair(double(given[c]), double(given[grid_.channels + c])) : total(args, c);
+    const double spread = square - sum * sum / n, squares = spread < 0 ? 0 : spread;  // keeps a NaN
+    return {n, (spec_.consumes_sums ? 0 : double(shift[c])) + sum / n, squares};
   }
 
   // The bias is computed from the rounded scale.
@@ -251,22 +261,27 @@ class BatchNorm : public Op {
                                       lanes, sum, product);
           });
     const float* given = args.diff_sums.as<float>();
-    const double n = double(grid_.rows);
-    parallel_ranges(grid_.channels, 256, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t c = begin; c < end; ++c) {
-        const auto [sum, product] =
-            spec_.consumes_diff_sums ? std::pair(double(given[grid_.channels + c]), 0.0) : total(args, c);
-        const double gamma = spec_.consumes_diff_sums ? double(given[c]) : product * double(inverse[c]);
-        mean_g[c] = float(sum / n);
-        slope[c] = float(gamma * double(inverse[c]) / n);
-        for (int w = 0; w < 2; ++w) {
-          if (!args.diff_weight[w]) continue;
-          float& to = args.diff_weight[w].as<float>()[c];
-          const float value = float(w == 0 ? gamma : sum);
-          to = args.mode[w] == GradMode::add ? to + value : value;
-        }
+    const auto store = [&](std::int64_t c, const PairsOfRanks::Sums& of) {
+      mean_g[c] = float(of.first / of.count);
+      slope[c] = float(of.second * double(inverse[c]) / of.count);
+    };
+    RankExchange* const ranks = exchange(args);
+    each_channel([&](std::int64_t c) {
+      const auto [sum, product] =
+          spec_.consumes_diff_sums ? std::pair(double(given[grid_.channels + c]), 0.0) : total(args, c);
+      const double gamma = spec_.consumes_diff_sums ? double(given[c]) : product * double(inverse[c]);
+      const PairsOfRanks::Sums of_rank{double(grid_.rows), sum, gamma};
+      ranks ? own(*ranks).put(c, of_rank.count, sum, gamma) : store(c, of_rank);
+      for (int w = 0; w < 2; ++w) {
+        if (!args.diff_weight[w]) continue;
+        float& to = args.diff_weight[w].as<float>()[c];
+        const float value = float(w == 0 ? gamma : sum);
+        to = args.mode[w] == GradMode::add ? to + value : value;
       }
     });
+    if (!ranks) return;
+    ranks->all_gather(exchanged(), RankExchange::Pass::backward);
+    each_channel([&](std::int64_t c) { store(c, all(*ranks).sums(c)); });
   }
 
   BatchNormSpec spec_;

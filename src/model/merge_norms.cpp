@@ -1,4 +1,4 @@
-// Fusion level 1 for batch norms whose neighbours only some backends have kernels for.
+// Fusion level 1 for batch norms whose neighbours only some backends have kernels for. Not for synchronised norms.
 #include "millrace/model/graph.hpp"
 
 namespace millrace {
@@ -9,7 +9,7 @@ namespace {
 bool merge_residual_norm(Graph& graph, int at, const FusionRules& rules) {
   Node& node = graph.nodes[std::size_t(at)];
   const auto* spec = std::get_if<BatchNormSpec>(&node.spec);
-  if (!spec || !spec->residual) return false;
+  if (!spec || !spec->residual || spec->synchronised) return false;
   const int other = graph.single_consumer(node.src[1]) < 0 ? -1 : graph.producer(node.src[1]);
   if (other < 0) return false;
   const Node& residual = graph.nodes[std::size_t(other)];
@@ -34,7 +34,7 @@ bool merge_pool(Graph& graph, int at, const FusionRules& rules) {
   if (!pooling || pooling->kind != PoolSpec::Kind::max || graph.single_consumer(pool.src[0]) < 0) return false;
   const int before = graph.producer(pool.src[0]);
   const auto* norm = before < 0 ? nullptr : std::get_if<BatchNormSpec>(&graph.nodes[std::size_t(before)].spec);
-  if (!norm || norm->residual || norm->activation != Activation::relu) return false;
+  if (!norm || norm->residual || norm->synchronised || norm->activation != Activation::relu) return false;
   BatchNormSpec merged = *norm;
   merged.pool = pooling->window;
   std::int64_t taps = 1;

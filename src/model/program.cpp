@@ -42,6 +42,7 @@ Program::Program(CompiledGraph compiled, const ParameterLayout& layout, const Pr
     OpArgs& args = args_[i];
     args.state = memory.state;
     args.metrics = memory.metrics;
+    args.ranks = memory.ranks;
     args.workspace = region(memory, compiled_.workspace_region);
     args.saved = region(memory, compiled_.saved_region[i]);
     if (const auto offset = compiled_.packed_weight_offset[i]) args.packed_weights = at(memory.packed_weights, *offset);
@@ -223,11 +224,42 @@ void Program::backward(bool first, GradReadyHook* sink) {
       continue;
     }
     backward_node(step.node, first);
-    if (sink)
-      for (int p : final_params_after_[std::size_t(step.node)]) {
-        const auto& slot = layout_.parameters[std::size_t(p)];
-        sink->on_gradient_ready(slot.begin, slot.end);
-      }
+    announce_gradients(step.node, sink);
+  }
+}
+
+void Program::announce_gradients(int node, GradReadyHook* sink) {
+  if (!sink) return;
+  for (const int p : final_params_after_[std::size_t(node)]) {
+    const auto& slot = layout_.parameters[std::size_t(p)];
+    sink->on_gradient_ready(slot.begin, slot.end);
+  }
+}
+
+std::optional<OpArgs> Program::args_without_rows(int node) const {
+  const auto* norm = std::get_if<BatchNormSpec>(&compiled_.graph.nodes[std::size_t(node)].spec);
+  OpArgs args = args_[std::size_t(node)];
+  if (!norm || !norm->synchronised || !args.ranks) return std::nullopt;
+  args.without_rows = true;
+  return args;
+}
+
+void Program::forward_without_rows() {
+  for (std::size_t i = 0; i < args_.size(); ++i)
+    if (const auto args = args_without_rows(int(i))) {
+      const ScopedLabel here(*compiled_.device, labels_[i].forward.c_str());
+      compiled_.ops[i]->forward(*args);
+    }
+}
+
+void Program::backward_without_rows(GradReadyHook* sink) {
+  for (const BackwardStep& step : compiled_.schedule.steps) {
+    if (step.work == NodeWork::recompute) continue;
+    if (const auto args = args_without_rows(step.node)) {
+      const ScopedLabel here(*compiled_.device, labels_[std::size_t(step.node)].backward.c_str());
+      compiled_.ops[std::size_t(step.node)]->backward(*args);
+    }
+    announce_gradients(step.node, sink);
   }
 }
 

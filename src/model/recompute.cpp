@@ -23,9 +23,16 @@ bool runs_backward(const Graph& graph, const Node& node) {
   return node.dst < 0 || graph.values[std::size_t(node.dst)].needs_grad;
 }
 
+// A norm that waits for the other ranks: how often and in which order must not depend on the rows of a rank.
+bool meets_ranks(const Node& node) {
+  const auto* norm = std::get_if<BatchNormSpec>(&node.spec);
+  return norm && norm->synchronised;
+}
+
 // Samples and labels stay where they are only until the forward pass has read them. A loss writes its gradient.
 bool can_run_again(const Node& node) {
-  return stores_result(node) && std::ranges::none_of(node.src, [](int v) { return v == Graph::x || v == Graph::y; });
+  return stores_result(node) && !meets_ranks(node) &&
+         std::ranges::none_of(node.src, [](int v) { return v == Graph::x || v == Graph::y; });
 }
 
 // The source of a convolution that normalises what it reads is the source of that norm.

@@ -109,6 +109,7 @@ std::string communication_of(const Run& run) {
         s.tag >= 0 ? fmt::format("bucket {}", s.tag)
                    : std::string(s.tag == -1   ? "statistics"
                                  : s.tag == -4 ? "weight of the loss"
+                                 : s.tag <= -5 ? "norms of all ranks"
                                                : "other"),
         s.op == CollectiveOp::all_reduce ? std::string() : fmt::format(", {}", name_of(s.op)),
         bytes_text(double(s.bytes) / times), fixed(s.ready / times * 1e3, 2), fixed(s.queued / times * 1e3, 2),

@@ -10,7 +10,7 @@ bool keeps_bits(const BatchNormSpec& s) { return s.activation == Activation::rel
 
 batch_norm::Layout layout(const BatchNormSpec& s) { return batch_norm::layout_of(s.src.count(), s.src[-1]); }
 // Only plain norms have kernels that do the work of two passes.
-bool is_plain(const BatchNormSpec& s) { return !s.residual_norm && !s.pool; }
+bool is_plain(const BatchNormSpec& s) { return !s.residual_norm && !s.pool && !s.synchronised; }
 
 // A value and a byte for each result of a max pool: where the maximum is.
 double kept_maxima(const BatchNormSpec& s) { return tensor_bytes(s.dst(), s.dtype) + double(s.dst().count()); }
@@ -23,7 +23,8 @@ void forward_passes(const BatchNormSpec& s, OpPasses& out) {
                           plan_forward(layout(s), int(size_of(s.dtype)), s.residual, out.on_chip).fits;
   if (!one_kernel) out.add(PassKind::norm_statistics, s.consumes_sums ? 0 : tensor);
   if (s.residual_norm) out.add(PassKind::norm_statistics, s.consumes_residual_sums ? 0 : tensor);
-  if (s.produces_affine) return;  // level 3: the convolution behind applies it
+  if (s.synchronised) out.add(PassKind::norm_statistics, 0);  // combines those of the ranks
+  if (s.produces_affine) return;                              // level 3: the convolution behind applies it
   if (s.pool) return out.add(PassKind::norm_apply, tensor + tensor_bytes(s.dst(), s.dtype) + kept_maxima(s));
   out.add(PassKind::norm_apply, (s.residual ? 3 : 2) * tensor + (keeps_bits(s) ? bits(s) : 0));
 }
@@ -42,6 +43,7 @@ void backward_passes(const BatchNormSpec& s, OpPasses& out) {
                           plan_backward(layout(s), int(size_of(s.dtype)), out.on_chip).fits;
   if (one_kernel) return out.add(PassKind::norm_gradient_apply, inputs + results * tensor + mask);
   out.add(PassKind::norm_gradient_sums, s.consumes_diff_sums ? 0 : inputs);
+  if (s.synchronised) out.add(PassKind::norm_gradient_sums, 0);
   if (results > 0) out.add(PassKind::norm_gradient_apply, inputs + results * tensor);
 }
 

@@ -66,16 +66,17 @@ case_start() {
 case_train() {
   local after='after step [0-9]+'
   begin_stop 2 0 "training, all-reduce" "$(named 0 'training, all-reduce')"
+  begin_stop 2 1 "training, all-reduce" "$(named 1 'training, all-reduce')" --model.sync_batch_norm on  # of a norm
   begin_stop 2 1 evaluation "$(named 1 evaluation 'after step 1[34]')"
   begin_stop 2 0 "evaluation, all-reduce" "$(named 0 'evaluation, all-reduce' "$after")"
   end_stops
-  expect_record 2 1 2
+  expect_record 3 1 2
   begin_stop 2 1 "checkpoint, barrier" "$(named 1 'checkpoint, barrier')"
   begin_stop 2 0 "checkpoint, file system" "$(named 0 'checkpoint, file system' "$after")" --train.evaluate off
   begin_stop 2 1 "end, barrier" "$(named 1 'end, barrier' 'after step 42')"
   begin_stop 2 0 MPI_Finalize "$(named 0 'end, MPI_Finalize' 'after step 42')"
   end_stops
-  expect_record 5 0 2
+  expect_record 6 0 2
 }
 
 # Simulated hosts. The ranks of a host that is stopped as a whole cannot be named one by one before MPI has started and

@@ -86,6 +86,17 @@ TEST(ReplayedTraining, EqualsTheCpuWithAccumulation) {
   expect_same_training(c, 2, 2e-4);
 }
 
+// Three ranks with up to three micro-batches; in the last step of an epoch, two have none.
+TEST(ReplayedTraining, EqualsTheCpuWithSynchronisedNorms) {
+  RunConfig c = small_run(true);
+  c.model.sync_batch_norm = true;
+  c.train.micro_batch = 4;
+  expect_same_training(c, 3, 2e-4);
+  c.optim.zero = 1;
+  c.comm.bucket_size = 4096;
+  expect_same_training(c, 2, 2e-4);
+}
+
 TEST(ReplayedTraining, EqualsTheCpuAtFusionLevelsTwoAndThree) {
   RunConfig c = fused_run(2);
   c.train.micro_batch = 16;

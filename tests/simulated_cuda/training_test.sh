@@ -1,6 +1,6 @@
 #!/bin/bash
 # Whole trainings on the simulated CUDA: the results of every mode.
-# Usage: training_test.sh MILLRACE_SIMULATED MPIEXEC results|muon|weights|autotune|networks|dependent|persistent|resnet|ranks|profile|diagnose|tune|slots|seeds
+# Usage: training_test.sh MILLRACE_SIMULATED MPIEXEC results|muon|weights|autotune|networks|synchronised|dependent|persistent|resnet|ranks|profile|diagnose|tune|slots|seeds
 set -euo pipefail
 source "$(dirname "$0")/training_lib.sh" "$1" "$2"
 
@@ -149,6 +149,33 @@ case_networks() {
   done
   expect_lines 1 'resumed at step 4'
   expect_close mixed plain 1e-5
+}
+# Statistics over all ranks: the losses of one rank with the whole batch, with graphs, through host memory and with unequal rows.
+case_synchronised() {
+  small_config
+  local few=(--run.device cuda --cuda.autotune off --run.precision fp32 --train.steps 8 --checkpoint.every none --model.sync_batch_norm on)
+  local whole=(--train.micro_batch 36)
+  expect_exit 0 train 1 cpu "${few[@]}" "${whole[@]}" --run.device cpu
+  expect_exit 0 train 1 one "${few[@]}" "${whole[@]}"
+  expect_close one cpu 1e-5
+  expect_exit 0 train 2 two "${few[@]}" --train.micro_batch 18
+  expect_close two cpu 1e-5
+  expect_exit 0 train 2 two_eager "${few[@]}" --train.micro_batch 18 --cuda.graph off
+  expect_bits two_eager two
+  expect_exit 0 train 3 three "${few[@]}" --train.micro_batch 13
+  expect_close three cpu 1e-5
+  MILLRACE_SIMULATED_GPUS=1 expect_exit 0 train 2 shared "${few[@]}" --train.micro_batch 18
+  expect_close shared cpu 1e-5
+  expect_exit 0 train 2 apart "${few[@]}" --train.micro_batch 18 --model.sync_batch_norm off
+  expect_close apart cpu 0.001 ">="
+  # Three micro-batches on a rank and two on the other, in several graphs; then with ZeRO, and launched one by one.
+  expect_exit 0 train 2 uneven_cpu "${few[@]}" --train.micro_batch 8 --run.device cpu
+  expect_exit 0 train 2 uneven "${few[@]}" --train.micro_batch 8 --cuda.graph_micro_batches 1
+  expect_close uneven uneven_cpu 1e-5
+  expect_exit 0 train 2 uneven_zero "${few[@]}" --train.micro_batch 8 --optim.zero 1 --model.fusion 2
+  expect_close uneven_zero uneven_cpu 1e-5
+  expect_exit 0 train 2 uneven_eager "${few[@]}" --train.micro_batch 8 --optim.zero 1 --model.fusion 2 --cuda.graph off
+  expect_bits uneven_eager uneven_zero
 }
 # Norms that keep their tensors on the chip.
 case_persistent() {

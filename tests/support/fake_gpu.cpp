@@ -253,6 +253,8 @@ ExecutionContext make_cuda_context(World& world, const ExecutionOptions& options
   compute.backend = std::make_unique<EnqueuedBackend>(*device, std::move(operations));
   compute.collective =
       std::make_unique<EnqueuedCollective>(world, *device, make_host_collective(world, options.collective));
+  // Operations run on the device's thread, where they wait for the other ranks.
+  if (options.exchanges && world.size() > 1) compute.exchange = make_host_collective(world, options.collective);
   compute.device = std::move(device);
   return compute;
 }

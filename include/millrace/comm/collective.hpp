@@ -28,7 +28,7 @@ struct CommSpan {
   int tag = 0;
   std::size_t bytes = 0;
   double queued = 0, started = 0, ended = 0;
-  bool blocking = false;  // it ran inside an *_async call, so the caller waited for it
+  bool blocking = false;  // the caller waited for it: it ran inside an *_async call, or by all_gather()
   CollectiveOp op = CollectiveOp::all_reduce;
 };
 
@@ -47,6 +47,11 @@ class Collective {
   virtual void reduce_scatter_async(const SharedRegion&, std::size_t begin, std::size_t count, DType, int tag) = 0;
   // Splits the range in the same way. Every rank gets all parts, part r from rank r.
   virtual void all_gather_async(const SharedRegion&, std::size_t begin, std::size_t count, DType, int tag) = 0;
+  // The same, and the compute stream waits for it at once. Its span begins when that stream begins to wait.
+  virtual void all_gather(const SharedRegion& region, std::size_t begin, std::size_t count, DType dtype, int tag) {
+    all_gather_async(region, begin, count, dtype, tag);
+    wait(tag);
+  }
   // Makes the compute stream wait for the newest operation with this tag and for all operations started before it, but
   // not for later ones. In a captured step, the operation must have been started in the same capture. Throws as
   // finish() does.

@@ -18,6 +18,9 @@ struct ExecutionContext {
   std::unique_ptr<Device> device;
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Collective> collective;
+  // For what the ranks exchange inside of operations (ops/rank_exchange.hpp), beside the gradients, so that neither
+  // waits for the other. Null: `collective` does that, in the order of its other operations.
+  std::unique_ptr<Collective> exchange;
 };
 
 // Options that apply to GPUs only (the cuda.* keys).
@@ -56,6 +59,7 @@ struct ExecutionOptions {
   Placement placement;
   CollectiveOptions collective;
   bool deterministic = false;
+  bool exchanges = false;  // operations exchange values
   CudaOptions cuda;
 };
 

@@ -127,6 +127,7 @@ struct ModelOptions {
   std::vector<std::string> class_weights;
   double dice = 0;  // cross_entropy: weight of the Dice loss of each row
   double beta = 1;  // smooth_l1
+  bool sync_batch_norm = false;
   int fusion = -1;  // fusion level; -1: the default of the backend
 };
 

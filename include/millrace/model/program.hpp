@@ -88,7 +88,8 @@ struct ProgramMemory {
   float* running = nullptr;
   float* stats = nullptr;
   StepState* state = nullptr;
-  void* metrics = nullptr;  // of the loss, for evaluations; null: none are wanted
+  void* metrics = nullptr;        // of the loss, for evaluations; null: none are wanted
+  RankExchange* ranks = nullptr;  // for synchronised norms; null: each rank by itself
 };
 
 class Program {
@@ -105,6 +106,10 @@ class Program {
   void forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, ParamReadyHook* gate = nullptr,
                TimestampSeries around_input = {});
   void backward(bool first, GradReadyHook* sink);
+  // For a rank without a micro-batch, while other ranks have one: takes part in what synchronised norms exchange, in
+  // the same order. It announces the same ranges of the gradient to the sink, but computes none.
+  void forward_without_rows();
+  void backward_without_rows(GradReadyHook* sink);
   // For benchmarks: runs one node by itself on the present contents of its buffers.
   void run_node(int node, bool backward);
   const Tensor& value(int v) const { return values_[std::size_t(v)]; }
@@ -132,6 +137,9 @@ class Program {
   void recompute_node(int node);
   void set_modes(std::size_t node, bool first);
   void backward_node(int node, bool first);
+  void announce_gradients(int node, GradReadyHook* sink);
+  // The arguments for a norm that meets the other ranks without rows; nullopt: the node does not meet them.
+  std::optional<OpArgs> args_without_rows(int node) const;
   CompiledGraph compiled_;
   ParameterLayout layout_;
   std::vector<Tensor> values_;

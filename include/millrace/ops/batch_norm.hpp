@@ -26,6 +26,10 @@ struct BatchNormSpec {
   Activation activation = Activation::none;  // none or relu
   DType dtype = DType::f32;
   Mode mode = Mode::train;
+  // In Mode::train, with OpArgs::ranks: the statistics are over the micro-batches of all ranks, as of PyTorch's
+  // SyncBatchNorm, and so are the sums of the gradient behind diff_src. The gradients of gamma and beta are those of
+  // this rank. stats gets the same mean and variance on all ranks, times their own N. Not with residual_norm and pool.
+  bool synchronised = false;
   // Fusion level 1: max pooling follows. Requires the ReLU, at most `max_taps` positions of a window, and no residual.
   // dst and diff_dst are those of the pool. saved: mean, 1/std, and for each element of dst its maximum in src and
   // where that was, or that the ReLU let nothing pass.

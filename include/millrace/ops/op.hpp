@@ -13,6 +13,8 @@
 
 namespace millrace {
 
+class RankExchange;
+
 enum class Mode { train, infer };
 // gelu: the exact function, x * Phi(x). gelu_tanh: the approximation 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 // of Hendrycks & Gimpel 2016, the only form that some libraries have. silu: x * sigmoid(x). leaky_relu: 0.01 x for
@@ -89,6 +91,10 @@ struct OpArgs {
   void* workspace = nullptr;
   StepState* state = nullptr;
   void* metrics = nullptr;  // losses in Mode::infer: see loss.hpp. null: not requested
+  // For batch norms that are synchronised over the ranks; null: only this rank counts. without_rows: this rank has no
+  // micro-batch, so forward and backward only take part in the exchange.
+  RankExchange* ranks = nullptr;
+  bool without_rows = false;
 };
 
 class Op {

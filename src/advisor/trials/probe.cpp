@@ -43,7 +43,8 @@ class ResidentSource : public Source {
   std::unordered_set<const void*> filled_;
 };
 
-// Skips the collectives of gradients and weights. Scalar all-reduces still run: the ranks agree by them when to end.
+// Skips the collectives of gradients, weights and statistics. Scalar all-reduces still run: the ranks agree by them
+// when to end.
 class NoOpCollective : public Collective {
  public:
   explicit NoOpCollective(std::unique_ptr<Collective> inner) : inner_(std::move(inner)) {}
@@ -104,8 +105,9 @@ std::unique_ptr<Session> session(World& world, const RunConfig& config) {
 void disable_parts(Session& s, Ablation ablation) {
   if (ablation >= Ablation::no_input)
     s.data.train_source = std::make_unique<ResidentSource>(std::move(s.data.train_source));
-  if (ablation >= Ablation::no_communication)
-    s.compute.collective = std::make_unique<NoOpCollective>(std::move(s.compute.collective));
+  if (ablation < Ablation::no_communication) return;
+  for (auto* collective : {&s.compute.collective, &s.compute.exchange})
+    if (*collective) *collective = std::make_unique<NoOpCollective>(std::move(*collective));
 }
 
 // When a probe ends, and what counts.

@@ -6,6 +6,9 @@
 // sums: then a kernel with a thread for each channel takes the place of the first, and no bits are stored. At level 3,
 // the next convolution does the work of the second kernel in forward. Tensors that fit on the chip are read once, by a
 // kernel that does the work of both (batch_norm_resident.hpp).
+//
+// If the norm is synchronised, the first kernel stores what the ranks exchange, and a kernel with a thread for each
+// channel combines that of all ranks.
 #include <algorithm>
 
 #include "cuda/block/dispatch_dtype.hpp"
@@ -14,6 +17,7 @@
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/runtime/workspace.hpp"
 #include "millrace/device/step_state.hpp"
+#include "millrace/ops/rank_exchange.hpp"
 
 namespace millrace::cuda {
 namespace {
@@ -24,6 +28,11 @@ using millrace::batch_norm::OnChipMemory, millrace::batch_norm::ResidentPlan;
 constexpr int threads_max = millrace::batch_norm::threads_max;
 constexpr int resident_blocks_wanted = millrace::batch_norm::resident_blocks;
 constexpr int apply_blocks = 4;  // for each multiprocessor, all of which are resident
+
+struct Zeros {
+  double* values;
+  MR_DEVICE_INLINE void operator()(std::int64_t i) const { values[i] = 0; }
+};
 
 class BatchNorm : public Op {
  public:
@@ -55,6 +64,7 @@ class BatchNorm : public Op {
     dispatch_dtype(spec_.dtype, [&](auto zero) {
       using T = decltype(zero);
       const bool train = spec_.mode == Mode::train;
+      if (args.without_rows) return exchange_nothing(args);
       if (train && !forward_.fits) statistics<T>(args);
       if (spec_.produces_affine) return;
       const float* mean = train ? moments(args, 0) : args.weight[2].as<float>();
@@ -83,6 +93,7 @@ class BatchNorm : public Op {
   }
 
   void backward(const OpArgs& args) override {
+    if (args.without_rows) return exchange_nothing(args);
     dispatch_dtype(spec_.dtype, [&](auto zero) {
       using T = decltype(zero);
       relu() && !spec_.consumes_diff_sums ? gradients<T, true>(args) : gradients<T, false>(args);
@@ -105,7 +116,7 @@ class BatchNorm : public Op {
 
   void plan_resident_kernels() {
     const LaunchContext& context = launcher_.context;
-    if (context.shared_bytes == 0 || spec_.mode == Mode::infer) return;
+    if (context.shared_bytes == 0 || spec_.mode == Mode::infer || spec_.synchronised) return;
     const OnChipMemory memory{context.multiprocessors, context.shared_bytes};
     const int element = int(size_of(spec_.dtype));
     if (!spec_.consumes_sums && !spec_.produces_affine) forward_ = plan_forward(l_, element, spec_.residual, memory);
@@ -154,7 +165,22 @@ class BatchNorm : public Op {
     return {args.weight[0].as<float>(), args.weight[1].as<float>(), args.affine.as<f16>()};
   }
 
+  // What synchronised norms exchange; null: nothing.
+  RankExchange* exchange(const OpArgs& args) const { return spec_.synchronised ? args.ranks : nullptr; }
+  std::int64_t exchanged() const { return ChannelPairs<double>::count(l_.channels); }
+  // use: a functor of PairsOfRanks and `of`, for each channel.
+  template <class Use, class Of>
+  void combine(RankExchange& ranks, RankExchange::Pass pass, const Of& of) const {
+    ranks.all_gather(exchanged(), pass);
+    for_each(launcher_.context, l_.channels, Use{{ranks.values(), l_.channels, ranks.ranks()}, of});
+  }
+  void exchange_nothing(const OpArgs& args) const {
+    for_each(launcher_.context, exchanged(), Zeros{args.ranks->own(exchanged())});
+    args.ranks->all_gather(exchanged(), RankExchange::Pass::without_rows);
+  }
+
   Moments from_sums(const OpArgs& args) const {
+    RankExchange* const ranks = exchange(args);
     return {l_.rows,
             l_.channels,
             spec_.epsilon,
@@ -164,7 +190,8 @@ class BatchNorm : public Op {
             args.stats_mode == GradMode::add,
             float(spec_.src[0]),
             args.state ? &args.state->row_weight : nullptr,
-            affine(args)};
+            affine(args),
+            ranks ? ranks->own(exchanged()) : nullptr};
   }
   template <class T>
   Statistics<T> sums_of_src(const OpArgs& args, int slabs) const {
@@ -174,6 +201,8 @@ class BatchNorm : public Op {
   void statistics(const OpArgs& args) const {
     launcher_.statistics(args.src[0].as<T>(), spec_.consumes_sums ? args.sums.as<float>() : nullptr, workspace(args, 2),
                          workspace(args, 0), from_sums(args));
+    if (RankExchange* const ranks = exchange(args))
+      combine<MomentsOfRanks>(*ranks, RankExchange::Pass::forward, from_sums(args));
   }
 
   template <class T, bool masked>
@@ -181,6 +210,7 @@ class BatchNorm : public Op {
     const GradientInputs<T, masked> inputs{args.diff_dst.as<T>(), args.src[0].as<T>(), bits(args)};
     const float *mean = moments(args, 0), *inverse = moments(args, 1);
     float *mean_g = workspace(args, 0), *slope = workspace(args, 1);
+    RankExchange* const ranks = exchange(args);
     const GradientCoefficients of_sums{l_.rows,
                                        inverse,
                                        mean_g,
@@ -188,7 +218,9 @@ class BatchNorm : public Op {
                                        args.diff_weight[0].as<float>(),
                                        args.diff_weight[1].as<float>(),
                                        args.mode[0] == GradMode::add,
-                                       args.mode[1] == GradMode::add};
+                                       args.mode[1] == GradMode::add,
+                                       ranks ? ranks->own(exchanged()) : nullptr,
+                                       l_.channels};
     T *dx = args.diff_src[0].as<T>(), *dr = args.diff_src[1].as<T>();
     const Gradient<T, masked> apply{l_, dx, dr, inputs, args.weight[0].as<float>(), mean, inverse, mean_g, slope};
     const auto sums = [&](int slabs) { return GradientSums<T, masked>{l_, inputs, mean, tree(args, slabs), of_sums}; };
@@ -200,6 +232,7 @@ class BatchNorm : public Op {
       for_each(launcher_.context, l_.channels, GradientsFromSums{args.diff_sums.as<float>(), l_.channels, of_sums});
     else
       launcher_.sums(sums(launcher_.sum_slabs));
+    if (ranks) combine<GradientsOfRanks>(*ranks, RankExchange::Pass::backward, of_sums);
     if (dx || dr) launcher_.apply<apply_blocks>(apply);
   }
 

@@ -5,6 +5,7 @@
 
 #include "cuda/kernels/batch_norm_tiling.hpp"
 #include "cuda/kernels/norm_affine.hpp"
+#include "millrace/ops/rank_exchange.hpp"
 
 namespace millrace::cuda::batch_norm {
 
@@ -95,6 +96,7 @@ MR_DEVICE_INLINE bool add_up(Block& block, const Layout& l, const Place& p, cons
 MR_DEVICE_INLINE void put(float* to, float value, bool add) { *to = add ? *to + value : value; }
 
 // Computes mean, 1 / standard deviation and running statistics of a channel from the sums of x - shift and its square.
+// With `exchanged`, it only stores what the ranks exchange.
 struct Moments {
   std::int64_t rows, channels;
   float epsilon, *mean, *inverse, *stats;  // stats: null if the running statistics are not needed
@@ -102,18 +104,31 @@ struct Moments {
   float images;
   const float* row_weight;
   NormAffine affine = {};
+  double* exchanged = nullptr;
 
   MR_DEVICE_INLINE void operator()(std::int64_t c, double shift, double sum, double square) const {
     const double n = double(rows), spread = square - sum * sum / n, squares = spread < 0 ? 0 : spread;  // keeps NaN
     const double center = shift + sum / n;
-    mean[c] = float(center);
-    inverse[c] = float(1 / sqrt(squares / n + double(epsilon)));
-    affine.put(c, channels, center, double(inverse[c]));
+    if (exchanged)
+      ChannelPairs<double>{exchanged, channels}.put(c, n, center, squares);
+    else
+      store(c, {n, center, squares});
+  }
+  MR_DEVICE_INLINE void store(std::int64_t c, const ChannelMoments& m) const {
+    mean[c] = float(m.mean);
+    inverse[c] = float(1 / sqrt(m.squares / m.count + double(epsilon)));
+    affine.put(c, channels, m.mean, double(inverse[c]));
     if (!stats) return;
     const double weight = double(images) * double(*row_weight);
-    put(stats + c, float(weight * center), add);
-    put(stats + channels + c, float(weight * squares / (n > 1 ? n - 1 : 1)), add);
+    put(stats + c, float(weight * m.mean), add);
+    put(stats + channels + c, float(weight * m.squares / (m.count > 1 ? m.count - 1 : 1)), add);
   }
+};
+
+struct MomentsOfRanks {  // index c is a channel
+  PairsOfRanks all;
+  Moments moments;
+  MR_DEVICE_INLINE void operator()(std::int64_t c) const { moments.store(c, all.moments(c)); }
 };
 
 struct StatisticsFromSums {  // index c is a channel
@@ -125,23 +140,40 @@ struct StatisticsFromSums {  // index c is a channel
 };
 
 // Computes mean_g and slope from the gradients of gamma and beta of a channel. With them, diff_src is
-// factor * (g - mean_g - (x - mean) * slope): the two terms come from the mean and from the variance.
+// factor * (g - mean_g - (x - mean) * slope): the two terms come from the mean and from the variance. With `exchanged`,
+// it stores what the ranks exchange in place of these two.
 struct GradientCoefficients {
   std::int64_t rows;
   const float* inverse;
   float *mean_g, *slope, *diff_gamma, *diff_beta;  // the last two: null if not needed
   bool add_gamma, add_beta;
+  double* exchanged = nullptr;
+  std::int64_t channels = 0;  // only with `exchanged`
 
-  MR_DEVICE_INLINE void operator()(std::int64_t c, double gamma, double beta) const {
-    const double n = double(rows);
+  MR_DEVICE_INLINE void store(std::int64_t c, double gamma, double beta, double n) const {
     mean_g[c] = float(beta / n);
     slope[c] = float(gamma * double(inverse[c]) / n);
+  }
+  MR_DEVICE_INLINE void operator()(std::int64_t c, double gamma, double beta) const {
+    if (exchanged)
+      ChannelPairs<double>{exchanged, channels}.put(c, double(rows), beta, gamma);
+    else
+      store(c, gamma, beta, double(rows));
     if (diff_gamma) put(diff_gamma + c, float(gamma), add_gamma);
     if (diff_beta) put(diff_beta + c, float(beta), add_beta);
   }
   // From the sums of g and of g * (x - mean).
   MR_DEVICE_INLINE void of_sums(std::int64_t c, double sum, double product) const {
     (*this)(c, product * double(inverse[c]), sum);
+  }
+};
+
+struct GradientsOfRanks {  // index c is a channel
+  PairsOfRanks all;
+  GradientCoefficients slopes;
+  MR_DEVICE_INLINE void operator()(std::int64_t c) const {
+    const PairsOfRanks::Sums sums = all.sums(c);
+    slopes.store(c, sums.second, sums.first, sums.count);
   }
 };
 

@@ -59,20 +59,21 @@ CollectiveTracker::EventPair CollectiveTracker::take_pair() {
   return pair;
 }
 
-CollectiveTracker::Operation CollectiveTracker::prepare(Kind kind, int tag, std::size_t bytes) {
+CollectiveTracker::Operation CollectiveTracker::prepare(Kind kind, int tag, std::size_t bytes, bool blocking) {
   Operation op;
   const std::lock_guard lock(mutex_);
   const EventPair pair = take_pair();
   op.started = pair.started;
   op.ended = pair.ended;
   op.kind = kind;
-  op.span = {tag, bytes, steady_seconds(), 0, 0};
+  op.span = {tag, bytes, steady_seconds(), 0, 0, blocking};
   return op;
 }
 
-CollectiveTracker::Operation CollectiveTracker::begin(Kind kind, int tag, std::size_t bytes, StreamHandle stream) {
-  const Operation op = prepare(kind, tag, bytes);
-  MR_CUDA(cudaEventRecord(op.started, stream));
+CollectiveTracker::Operation CollectiveTracker::begin(Kind kind, int tag, std::size_t bytes, StreamHandle stream,
+                                                      StreamHandle blocked) {
+  const Operation op = prepare(kind, tag, bytes, blocked != nullptr);
+  MR_CUDA(cudaEventRecord(op.started, blocked ? blocked : stream));
   return op;
 }
 
@@ -94,10 +95,11 @@ void CollectiveTracker::begin_captured(StreamHandle stream) {
 void CollectiveTracker::end_captured(StreamHandle stream) { increment_counter({stream}, &counters().ended); }
 
 CollectiveTracker::Operation CollectiveTracker::begin_captured_operation(Kind kind, int tag, std::size_t bytes,
-                                                                         StreamHandle stream) {
-  const Operation op = prepare(kind, tag, bytes);
+                                                                         StreamHandle stream, StreamHandle blocked) {
+  const Operation op = prepare(kind, tag, bytes, blocked != nullptr);
   increment_counter({stream}, &counters().operations_begun);
-  MR_CUDA(cudaEventRecordWithFlags(op.started, stream, cudaEventRecordExternal));  // external: the host reads its time
+  // external: the host reads its time
+  MR_CUDA(cudaEventRecordWithFlags(op.started, blocked ? blocked : stream, cudaEventRecordExternal));
   return op;
 }
 

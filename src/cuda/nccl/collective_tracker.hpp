@@ -35,14 +35,15 @@ class CollectiveTracker {
   CollectiveTracker& operator=(const CollectiveTracker&) = delete;
 
   // Surround an operation in the stream; not during a capture of this thread. Operations end in the order in which they
-  // begin.
-  Operation begin(Watchdog::Kind, int tag, std::size_t bytes, StreamHandle);
+  // begin. blocked: a stream that waits for the operation from now on; its span begins there.
+  Operation begin(Watchdog::Kind, int tag, std::size_t bytes, StreamHandle, StreamHandle blocked = nullptr);
   void end(Operation, StreamHandle);
   // The same during a capture: begin_captured() before its first operation, end_captured() at its finish(), and the
   // other two around each operation between them. The graph must not outlive the tracker.
   void begin_captured(StreamHandle);
   void end_captured(StreamHandle);
-  Operation begin_captured_operation(Watchdog::Kind, int tag, std::size_t bytes, StreamHandle);
+  Operation begin_captured_operation(Watchdog::Kind, int tag, std::size_t bytes, StreamHandle,
+                                     StreamHandle blocked = nullptr);
   void end_captured_operation(Operation, StreamHandle);
 
   // The spans of operations that completed since the last call. Must be called by the thread that launches replays. If
@@ -73,7 +74,7 @@ class CollectiveTracker {
     std::uint64_t seen = 0;  // value of Counters::ended when its spans were last taken
   };
   EventPair take_pair();
-  Operation prepare(Watchdog::Kind, int tag, std::size_t bytes);
+  Operation prepare(Watchdog::Kind, int tag, std::size_t bytes, bool blocking);
   void poll();
   void add_span(const Operation&);
   void take_replayed();

@@ -97,11 +97,11 @@ class NcclCollective : public Collective {
           });
   }
   void all_gather_async(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
-    char* data = at(r, begin, count, size_of(t));
-    const std::size_t part = rank_slice_elements(count);
-    start(Kind::all_gather, tag, count * size_of(t), "ncclAllGather", [&](ncclComm_t comm, StreamHandle stream) {
-      return ncclAllGather(mine(data, part * size_of(t)), data, part, type_of(t), comm, stream);
-    });
+    start_all_gather(r, begin, count, t, tag, false);
+  }
+  void all_gather(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag) override {
+    start_all_gather(r, begin, count, t, tag, true);
+    wait(tag);
   }
   void broadcast(const SharedRegion& r, std::size_t begin, std::size_t bytes, int root) override {
     char* data = at(r, begin, bytes, 1);
@@ -168,8 +168,18 @@ class NcclCollective : public Collective {
     return {world_.broadcast_string(problem, first), first};
   }
 
+  void start_all_gather(const SharedRegion& r, std::size_t begin, std::size_t count, DType t, int tag, bool blocks) {
+    char* data = at(r, begin, count, size_of(t));
+    const std::size_t part = rank_slice_elements(count);
+    const auto call = [&](ncclComm_t comm, StreamHandle stream) {
+      return ncclAllGather(mine(data, part * size_of(t)), data, part, type_of(t), comm, stream);
+    };
+    start(Kind::all_gather, tag, count * size_of(t), "ncclAllGather", call, blocks);
+  }
+
+  // blocks: the compute stream will wait for it at once.
   template <class Call>
-  void start(Kind kind, int tag, std::size_t bytes, const char* name, const Call& call) {
+  void start(Kind kind, int tag, std::size_t bytes, const char* name, const Call& call, bool blocks = false) {
     if (alone_) return;
     watchdog_->throw_failure();
     ++started_;
@@ -178,8 +188,9 @@ class NcclCollective : public Collective {
     MR_CUDA(cudaEventRecord(filled_, device_.stream(Stream::compute)));
     MR_CUDA(cudaStreamWaitEvent(comm, filled_, 0));
     if (capturing && !captured_) tracker_->begin_captured(comm);
-    const auto op = capturing ? tracker_->begin_captured_operation(kind, tag, bytes, comm)
-                              : tracker_->begin(kind, tag, bytes, comm);
+    const StreamHandle blocked = blocks ? device_.stream(Stream::compute) : nullptr;
+    const auto op = capturing ? tracker_->begin_captured_operation(kind, tag, bytes, comm, blocked)
+                              : tracker_->begin(kind, tag, bytes, comm, blocked);
     comm_->enqueue(name, [&](ncclComm_t c) { return call(c, comm); });
     captured_ = capturing;
     cudaEvent_t& passed = passed_[tag];

@@ -29,6 +29,7 @@ void CollectiveStats::add(const std::vector<CommSpan>& spans, const CollectiveWa
   gathered_.assign(waits.gathers.size(), 0.0);
   for (const CommSpan& span : spans) {
     const auto tag = std::size_t(std::max(0, span.tag));
+    if (is_norm_tag(span.tag)) continue;  // the step waits for all of it
     if (span.op != CollectiveOp::all_gather)
       (span.tag == squares_tag ? squares : sums).until(span);
     else if (tag < gathered_.size())
@@ -45,11 +46,13 @@ void CollectiveStats::add(const std::vector<CommSpan>& spans, const CollectiveWa
     f.ready += std::max(0.0, span.queued - waits.began);
     f.queued += std::max(0.0, span.started - span.queued);
     f.busy += took;
-    if (span.op != CollectiveOp::all_gather)
+    if (is_norm_tag(span.tag))
+      f.needed += std::max(0.0, span.started - waits.began);
+    else if (span.op != CollectiveOp::all_gather)
       f.needed += span.tag == squares_tag ? waits.squares_needed : waits.sums_needed;
     else if (tag < waits.gathers_needed.size())
       f.needed += waits.gathers_needed[tag];
-    if (span.blocking)
+    if (span.blocking || is_norm_tag(span.tag))
       f.exposed += took;
     else if (span.op != CollectiveOp::all_gather)
       f.exposed += (span.tag == squares_tag ? squares : sums).in(span);

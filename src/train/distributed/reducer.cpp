@@ -52,8 +52,12 @@ void Reducer::record_ready() {
     if (is_milestone(noted_, buckets_.size())) timestamps_.record();
 }
 
-void Reducer::contribute_zeros() {
+void Reducer::clear_gradient() {
   backend_.device().fill_zero(Stream::compute, gradient_.data, std::size_t(spec_.count) * sizeof(float));
+}
+
+void Reducer::contribute_zeros() {
+  clear_gradient();
   on_gradient_ready(0, spec_.count);
 }
 

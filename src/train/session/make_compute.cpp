@@ -42,6 +42,7 @@ ExecutionContext make_execution_context(World& world, const RunConfig& config, P
   if (strict && config.run.threads > 1)
     log::warn("run.threads: with run.reproducible = strict a rank computes with one thread. start more ranks instead");
   options.deterministic = config.run.deterministic;
+  options.exchanges = config.model.sync_batch_norm;
   options.collective.timeout_seconds = config.comm.timeout;
   options.collective.progress = config.comm.progress;
   options.collective.delay_seconds_per_mb = config.test.all_reduce_delay;

@@ -4,113 +4,20 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/units.hpp"
-#include "train/session/parameter_rules.hpp"
 
 namespace millrace {
 namespace {
 
 constexpr std::size_t min_buffer_bytes = 64;
 
-const Graph& any_graph(const std::vector<CompiledGraph>& train, const std::vector<CompiledGraph>& eval) {
-  MR_CHECK(!train.empty() || !eval.empty());
-  return train.empty() ? eval.front().graph : train.front().graph;
-}
-
-std::vector<CompiledGraph> compile_all(Backend& backend, const NetworkSpec& spec, const std::vector<std::int64_t>& rows,
-                                       Mode mode) {
-  std::vector<CompiledGraph> out;
-  for (const std::int64_t n : rows) out.push_back(compile_graph(backend, graph_of(spec, n, mode), spec.fusion));
-  return out;
-}
-
-constexpr std::size_t loss_weight_bytes = 3 * sizeof(double);
-
-// Elements of the master weights that a rank stores.
-std::size_t master_count(const NetworkPlan& plan) {
-  const std::int64_t count = plan.layout.count, whole = plan.buckets.whole(count);
-  return std::size_t(whole + (plan.buckets.padded(count) - whole) / plan.buckets.ranks);
-}
-
-NetworkMemory memory_of(const NetworkSpec& spec, const NetworkPlan& plan) {
-  const bool training = !plan.train.empty();
-  const auto count = std::size_t(plan.buckets.padded(plan.layout.count));
-  const std::size_t stats = std::size_t(plan.layout.stats_count) * sizeof(float);
-  const auto bytes_of_16bit = [&](DType type) { return type == DType::f32 ? 0 : count * size_of(type); };
-  NetworkMemory out;
-  out.parameters = master_count(plan) * sizeof(float) + bytes_of_16bit(spec.compute) + stats;
-  if (training) {
-    out.gradients = count * sizeof(float) + bytes_of_16bit(spec.grad_dtype) + stats;
-    if (plan.optimizer.loss_positions > 0) out.gradients += loss_weight_bytes;
-    if (plan.buckets.sharded()) out.gradients += std::size_t(square_sum_count(plan.optimizer)) * sizeof(double);
-    out.moments = count / std::size_t(plan.buckets.ranks) * sizeof(float) * std::size_t(spec.optimizer.moment_count());
-    out.moments += std::size_t(NewtonSchulz::workspace(plan.optimizer).count()) * sizeof(float);
-    if (spec.optimizer.average > 0) out.moments += WeightAverage::bytes(plan.buckets, plan.layout.count);
-  }
-  for (const auto* graphs : {&plan.train, &plan.eval})
-    for (const CompiledGraph& compiled : *graphs) {
-      out.arena = std::max(out.arena, compiled.plan.arena_bytes);
-      out.packed_weights += compiled.plan.packed_weight_bytes;
-    }
-  if (!plan.eval.empty() && !spec.model.tokens)  // of language, only the loss and the accuracy are of interest
-    out.metrics = 8 * std::size_t(metric_count(plan.eval.front().graph.nodes.back().spec));
-  return out;
-}
-
 }  // namespace
-
-Graph graph_of(const NetworkSpec& spec, std::int64_t rows, Mode mode) {
-  ModelBatch batch = spec.batch;
-  batch.rows = rows;
-  Graph graph = build_model(spec.model, batch, spec.compute, mode);
-  graph.recompute = spec.recompute;
-  graph.logits_memory = spec.logits_memory;
-  return graph;
-}
-
-BucketSpec complete_buckets(const NetworkSpec& spec, const ParameterLayout& layout) {
-  BucketSpec out = spec.buckets;
-  out.f32_count = layout.f32_count;
-  if (spec.train_rows.empty()) out.ranks = 1;
-  return out;
-}
-
-// The labels of a row, by which the loss divides: fewer than in the data if samples are cut.
-static std::int64_t labels_of_row(const Spec& loss) {
-  if (const auto* chunked = std::get_if<LinearCrossEntropySpec>(&loss)) return chunked->loss.positions_of_row();
-  if (const auto* classes = std::get_if<CrossEntropySpec>(&loss)) return classes->positions_of_row();
-  return std::get<PointwiseLossSpec>(loss).src.row_count();
-}
-
-OptimizerSpec complete_optimizer(const NetworkSpec& spec, const Graph& graph, const ParameterLayout& layout,
-                                 const BucketSpec& buckets) {
-  OptimizerSpec out = spec.optimizer;
-  out.count = buckets.padded(layout.count);
-  out.stats_count = layout.stats_count;
-  out.segments = layout.segments(parameter_rules(graph, out.kind, spec.weight_decay, spec.groups), out);
-  out.shards = buckets.shards(layout.count);
-  out.whole_master = buckets.whole(layout.count);
-  out.weight_dtype = spec.compute;
-  if (spec.weighted_loss) out.loss_positions = labels_of_row(graph.nodes.back().spec);
-  return out;
-}
-
-NetworkPlan plan_network(Backend& backend, const NetworkSpec& spec) {
-  auto train = compile_all(backend, spec, spec.train_rows, Mode::train);
-  auto eval = compile_all(backend, spec, spec.eval_rows, Mode::infer);
-  ParameterLayout layout(any_graph(train, eval));
-  const BucketSpec buckets = complete_buckets(spec, layout);
-  const OptimizerSpec optimizer = complete_optimizer(spec, any_graph(train, eval), layout, buckets);
-  NetworkPlan out{std::move(train), std::move(eval), std::move(layout), optimizer, buckets, {}};
-  out.needs = memory_of(spec, out);
-  return out;
-}
 
 Network::Network(ExecutionContext& compute, const NetworkSpec& spec)
     : Network(compute, spec, plan_network(*compute.backend, spec)) {}
 
 Network::Network(ExecutionContext& compute, const NetworkSpec& spec, NetworkPlan plan)
     : compute_(compute),
-      graph_(any_graph(plan.train, plan.eval)),
+      graph_(plan.any_graph()),
       layout_(std::move(plan.layout)),
       needs_(plan.needs),
       dtype_(spec.compute),
@@ -137,7 +44,7 @@ Buffer Network::device_buffer(std::size_t bytes) const {
 }
 
 void Network::allocate(const NetworkPlan& plan) {
-  const std::size_t master_bytes = master_count(plan) * sizeof(float);
+  const std::size_t master_bytes = plan.master_count() * sizeof(float);
   const std::size_t weight_bytes =
       dtype_ == DType::f32 ? 0 : std::size_t(buckets_.padded(layout_.count)) * size_of(dtype_);
   if (buckets_.sharded()) {
@@ -181,7 +88,10 @@ void Network::prepare_training(const NetworkSpec& spec, const NetworkPlan& plan)
   const auto count = std::size_t(plan.optimizer.count);
   gradient = collective.allocate(count * sizeof(float));
   stats = collective.allocate(std::max(min_buffer_bytes, std::size_t(layout_.stats_count) * sizeof(float)));
-  if (plan.optimizer.loss_positions > 0) loss_weight = collective.allocate(loss_weight_bytes);
+  if (plan.optimizer.loss_positions > 0) loss_weight = collective.allocate(NetworkPlan::loss_weight_bytes);
+  if (plan.norm_channels > 0)
+    norm_exchange_ = std::make_unique<NormExchange>(compute_.exchange ? *compute_.exchange : collective,
+                                                    plan.norm_channels, spec.ranks, spec.rank);
   if (spec.grad_dtype != DType::f32) grad_16bit = collective.allocate(count * size_of(spec.grad_dtype));
   optimizer_ = compute_.backend->make_optimizer(plan.optimizer);
   std::size_t moment_elements = count;
@@ -217,7 +127,8 @@ ProgramMemory Network::program_memory() const {
           .running = running_.as<float>(),
           .stats = static_cast<float*>(stats.data),
           .state = state_.as<StepState>(),
-          .metrics = metrics_.data()};
+          .metrics = metrics_.data(),
+          .ranks = norm_exchange_.get()};
 }
 
 void Network::prepare_programs(NetworkPlan& plan) {

@@ -217,6 +217,9 @@ NetworkSpec network_spec(const World& world, const RunConfig& c, bool training, 
   spec.grad_dtype = world.size() == 1 ? DType::f32 : c.comm.grad_dtype;
   spec.seed = c.run.seed;
   spec.weighted_loss = !spec.model.class_weights.empty() || some_labels_may_not_count(c, data);
+  spec.sync_batch_norm = c.model.sync_batch_norm;
+  spec.ranks = world.size();
+  spec.rank = world.rank();
   spec.buckets.elements = std::int64_t(c.comm.bucket_size / sizeof(float));
   if (training && c.optim.zero) {
     spec.buckets.ranks = world.size();

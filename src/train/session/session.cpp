@@ -17,6 +17,10 @@ void require_strict(const Session& s) {
     fail(Exit::config, "run.reproducible: strict works on the CPU only. set run.device = cpu");
   if (s.config.comm.grad_dtype != DType::f32)
     fail(Exit::config, "comm.grad_dtype: run.reproducible = strict sums exactly. set it to none");
+  if (s.config.model.sync_batch_norm)
+    fail(Exit::config,
+         "model.sync_batch_norm: run.reproducible = strict gives the same bits on any number of ranks, but which "
+         "micro-batches are normalised together depends on it. switch one of them off");
 }
 
 }  // namespace

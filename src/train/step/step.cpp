@@ -3,14 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <limits>
 #include <optional>
 
 #include "millrace/base/error.hpp"
 #include "millrace/watchdog/watchdog.hpp"
-#include "train/step/equal_bits.hpp"
 #include "train/step/simulated_compute.hpp"
 
 namespace millrace {
@@ -62,6 +58,7 @@ StepTimerSpec StepRunner::timer_spec() const {
   spec.optimizer_waits = network_.optimizer_waits();
   spec.reducer_milestones = reducer_.milestones().size();
   spec.single_rank = s_.world.size() == 1;
+  spec.exchange = s_.compute.exchange.get();
   return spec;
 }
 
@@ -69,7 +66,7 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   const ScopedLabel label(*s_.compute.device, name_step("step ", step));
   const int parity = int(step % 2);
   timer_.begin(parity);
-  const EnqueuedStep& planned = plan_step(step, learning_rate);
+  EnqueuedStep& planned = plan_step(step, learning_rate);
   write_step_state(parity, planned);
   if (network_.weight_all_gather()) network_.gathered();  // the first group begins with the all-gather
   drop_outdated_captures(step);
@@ -78,17 +75,21 @@ void StepRunner::enqueue(std::int64_t step, double learning_rate) {
   const int max = int(s_.batching.load_balancer->max_micro_batches(step, all));
   const int min = int(s_.batching.load_balancer->min_micro_batches(step, all));
   loader_.rewind(capture_partition_.first_slot(step, max));
+  const bool synchronised = network_.synchronised();
   // With an uneven split, ranks can have different numbers of groups, and then communicate in groups with different
   // numbers. Groups that communicate are not captured in such a step.
-  const bool same_groups = capture_partition_.groups(max) == capture_partition_.groups(min);
-  const int count = planned.micro_batches;
-  const int groups = capture_partition_.groups(count);
+  const bool same_groups = synchronised || capture_partition_.groups(max) == capture_partition_.groups(min);
+  const int places = std::max(1, synchronised ? max : planned.micro_batches);
+  const int groups = capture_partition_.groups(places);
+  planned.empty = places - planned.micro_batches;
   for (int g = 0; g < groups; ++g) {
     group_.parity = parity;
-    group_.first = capture_partition_.begin(count, g);
-    group_.count = count;
-    take(capture_partition_.begin(count, g + 1) - group_.first);
-    const bool communicates = g + 1 == groups || (g == 0 && network_.weight_all_gather());
+    group_.begin = capture_partition_.begin(places, g);
+    group_.end = capture_partition_.begin(places, g + 1);
+    group_.places = places;
+    group_.empty = planned.empty;
+    take(std::max(0, group_.end - group_.first_place()));
+    const bool communicates = synchronised || g + 1 == groups || (g == 0 && network_.weight_all_gather());
     if (communicates && !same_groups)
       run(group_);
     else
@@ -105,7 +106,7 @@ void StepRunner::take(int size) {
   const auto batches = loader_.take(std::size_t(size));
   MR_CHECK(int(batches.size()) == size, "the loader ended too early");
   for (const Batch& batch : batches) {
-    const std::size_t number = std::size_t(group_.first) + group_.work.size();
+    const std::size_t number = std::size_t(group_.first()) + group_.work.size();
     const MicroBatch& expected = share_[number];
     MR_CHECK(batch.item.first == expected.first && batch.item.rows == expected.rows, "the loader is out of step");
     // Micro-batches of equal size are consecutive, so the first one after a change of size is the first use of its
@@ -134,19 +135,22 @@ void StepRunner::run(const Group& g) {
     exact_->loss = exact_->loss_weight = {};
   }
   if (g.ends_step()) reducer_.begin_step(timer_.reducer_milestones(g.parity));
-  if (g.count == 0) run_without_rows(g);
-  for (int k = g.first; k < g.first + int(g.work.size()); ++k) forward_backward(g, k);
-  if (!g.ends_step()) return;
+  for (int place = g.begin; place < g.end; ++place)
+    place < g.empty ? run_without_rows(g, place) : forward_backward(g, place - g.empty);
+  if (!g.ends_step()) {
+    if (network_.synchronised()) s_.compute.collective->finish();  // a captured group waits for what it has begun
+    return;
+  }
   end_of_step(g);
   network_.copy_state_to_host(g.parity);
 }
 
 void StepRunner::forward_backward(const Group& g, int k) {
   using enum StepTimer::Point;
-  const MicroBatchWork& work = g.work[std::size_t(k - g.first)];
+  const MicroBatchWork& work = g.work[std::size_t(k - g.first())];
   const bool first = k == 0;
-  const bool last = k + 1 == g.count;
-  WeightAllGather* all_gather = first ? network_.weight_all_gather() : nullptr;
+  const bool last = k + 1 == g.count();
+  WeightAllGather* all_gather = first && g.empty == 0 ? network_.weight_all_gather() : nullptr;
   ParamReadyHook* weights_hook = all_gather;
   GradReadyHook* gradient_hook = last && !exact_ ? &reducer_ : nullptr;
   const bool overwrites = first || exact_;
@@ -176,18 +180,21 @@ void StepRunner::forward_backward(const Group& g, int k) {
   timer_.record(g.parity, k, backward_done);
 }
 
-// A rank without rows in this step takes part in all communication with zeros.
-void StepRunner::run_without_rows(const Group& g) {
-  if (WeightAllGather* all_gather = network_.weight_all_gather()) {
-    all_gather->begin(timer_.all_gather_waits(g.parity));
-    all_gather->finish();
+// In place of a micro-batch: a rank without rows takes part in all communication with zeros.
+void StepRunner::run_without_rows(const Group& g, int place) {
+  WeightAllGather* all_gather = place == 0 ? network_.weight_all_gather() : nullptr;
+  if (all_gather) all_gather->begin(timer_.all_gather_waits(g.parity));
+  if (network_.synchronised()) network_.forward_without_rows();
+  if (all_gather) all_gather->finish();
+  const bool last = place + 1 == g.places;
+  if (last) timer_.skip_input_pass(g.parity);
+  if (last && !exact_) {
+    network_.clear_statistics();
+    all_reduce_statistics();
+    all_reduce_loss_weight();
+    network_.synchronised() ? reducer_.clear_gradient() : reducer_.contribute_zeros();
   }
-  timer_.skip_input_pass(g.parity);
-  if (exact_) return;
-  network_.clear_statistics();
-  all_reduce_statistics();
-  all_reduce_loss_weight();
-  reducer_.contribute_zeros();
+  if (network_.synchronised()) network_.backward_without_rows(last ? &reducer_ : nullptr);
 }
 
 void StepRunner::end_of_step(const Group& g) {
@@ -197,7 +204,7 @@ void StepRunner::end_of_step(const Group& g) {
     reducer_.finish();
     damage_gradient(enqueued_[std::size_t(g.parity)]);
   }
-  timer_.record_gradients_reduced(g.parity, g.count);
+  timer_.record_gradients_reduced(g.parity, g.count());
   {
     const ScopedLabel label(*s_.compute.device, "optimizer");
     if (optimizes_)
@@ -205,69 +212,7 @@ void StepRunner::end_of_step(const Group& g) {
     else
       timer_.skip_optimizer_waits(g.parity);
   }
-  timer_.record_optimizer_done(g.parity, g.count);
-}
-
-// For tests: a memory fault of the last rank.
-void StepRunner::damage_gradient(const EnqueuedStep& step) {
-  if (double(step.number) != s_.config.test.damage_gradient_at || s_.world.rank() + 1 < s_.world.size()) return;
-  if (!s_.compute.device->shares_host_memory()) fail(Exit::config, "test.damage_gradient_at needs run.device = cpu");
-  static_cast<float*>(network_.gradient.data)[0] += 1;
-}
-
-StepResult StepRunner::collect(std::int64_t step, const StepFlags& flags) {
-  const ScopedLabel label(*s_.compute.device, name_step("the results of step ", step));
-  const int parity = int(step % 2);
-  const EnqueuedStep& enqueued = enqueued_[std::size_t(parity)];
-  const StepState& state = network_.read_state(parity);  // waits until the device is done with the step
-  StepResult out = agree(state, enqueued, flags);
-  timer_.finish(parity, enqueued, out.metrics);
-  return out;
-}
-
-StepResult StepRunner::agree(const StepState& state, const EnqueuedStep& enqueued, const StepFlags& flags) {
-  // With exact_ the loss is in three parts, which have the same sum in any order.
-  const std::array<double, 3> loss = exact_ ? exact_->loss.parts : std::array{state.loss_sum, 0.0, 0.0},
-                              weight = exact_ ? exact_->loss_weight.parts : std::array{state.loss_weight, 0.0, 0.0};
-  const std::array own{loss[0],
-                       double(state.counted),
-                       double(flags.stop),
-                       double(flags.checkpoint),
-                       double(flags.saving),
-                       double(enqueued.unread),
-                       loss[1],
-                       loss[2],
-                       weight[0],
-                       weight[1],
-                       weight[2]};
-  const auto norm = equal_bits_contribution(state.found_inf ? ~0u : std::bit_cast<std::uint32_t>(state.grad_norm));
-  std::array<double, own.size() + equal_bits_terms> sums;
-  std::copy(norm.begin(), norm.end(), std::copy(own.begin(), own.end(), sums.begin()));
-  timer_.begin_sync_wait();
-  s_.compute.collective->all_reduce_scalars(sums);
-  timer_.end_sync_wait();
-
-  StepResult out;
-  out.step = enqueued.number;
-  out.found_inf = state.found_inf != 0;
-  out.at_floor = !state.scale_on || state.loss_scale <= state.scale_floor;
-  const double loss_weight = sums[8] + (sums[9] + sums[10]);
-  out.counted = loss_weight > 0;
-  out.stop = sums[2] > 0;
-  out.checkpoint = sums[3] > 0;
-  out.saving = sums[4] > 0;
-  out.replicas_differ = !all_bits_equal(std::span(sums).last<equal_bits_terms>(), s_.world.size());
-  StepMetrics& m = out.metrics;
-  m.step = enqueued.number;
-  m.epoch = enqueued.epoch;
-  m.samples = enqueued.samples;
-  m.loss = out.counted ? (sums[0] + (sums[6] + sums[7])) / loss_weight : std::numeric_limits<double>::quiet_NaN();
-  m.unread_samples = std::int64_t(sums[5]);
-  m.lr = enqueued.learning_rate;
-  m.grad_norm = state.grad_norm;
-  m.loss_scale = state.loss_scale;
-  m.skipped = out.found_inf;
-  return out;
+  timer_.record_optimizer_done(g.parity, g.count());
 }
 
 }  // namespace millrace

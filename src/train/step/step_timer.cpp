@@ -53,6 +53,10 @@ void StepTimer::finish(int parity, const EnqueuedStep& step, StepMetrics& m) {
   read_timestamps(parity);
   add_phases(m);
   collective_.take_spans(comm_spans_);
+  if (spec_.exchange) {
+    spec_.exchange->take_spans(exchange_spans_);
+    comm_spans_.insert(comm_spans_.end(), exchange_spans_.begin(), exchange_spans_.end());
+  }
   move_waits_to_communication(m);
   compute_timing();
   const double ended = steady_seconds();
@@ -119,35 +123,57 @@ void StepTimer::move_waits_to_communication(StepMetrics& m) {
     waits_.gathers[tag] = seconds;
     waits_.gathers_needed[tag] = began;
     if (has_rows)
-      move(Phase::forward, seconds);
+      move(step_.empty > 0 ? Phase::data_wait : Phase::forward, seconds);
     else
       waits_.sums -= seconds;
   }
-  // An operation that ran inside the call that started it has blocked the pass that made the call.
-  double in_forward = 0;
-  double in_backward = 0;
+  move_blocking_spans_to_communication(m);
+}
+
+// An operation that ran inside the call that started it has blocked the pass that made the call. So have the exchanges
+// of norms. Those of micro-batches without rows come before the first batch.
+void StepTimer::move_blocking_spans_to_communication(StepMetrics& m) {
+  double in_forward = 0, in_backward = 0, sums = 0, norms = 0, before_rows = 0;
   for (CommSpan& span : comm_spans_) {
     if (span.started < enqueue_began_) span.blocking = false;  // an all-gather for an evaluation before this step
     if (!span.blocking || span.tag == squares_tag) continue;
-    (span.op == CollectiveOp::all_gather ? in_forward : in_backward) += span.ended - span.started;
+    const double seconds = span.ended - span.started;
+    if (is_norm_tag(span.tag)) norms += seconds;
+    if (span.tag == norm_without_rows_tag)
+      before_rows += seconds;
+    else if (span.tag == norm_backward_tag)
+      in_backward += seconds;
+    else if (span.op == CollectiveOp::all_gather)
+      in_forward += seconds;
+    else
+      sums += seconds;
   }
-  if (!has_rows) {
-    waits_.sums -= in_forward;
+  if (step_.micro_batches == 0) {
+    waits_.sums -= std::min(waits_.sums, in_forward + norms);
     return;
   }
-  in_forward = std::min(in_forward, std::max(0.0, seconds_of(Phase::forward)));
-  in_backward = std::min(in_backward, std::max(0.0, seconds_of(Phase::backward)));
-  waits_.sums += in_backward;
+  const auto move = [&m](Phase from, double seconds) {
+    double& phase = m.phase_seconds[std::size_t(from)];
+    seconds = std::min(seconds, std::max(0.0, phase));
+    phase -= seconds;
+    m.phase_seconds[std::size_t(Phase::communication)] += seconds;
+    return seconds;
+  };
+  move(Phase::data_wait, before_rows);
   move(Phase::forward, in_forward);
   move(Phase::backward, in_backward);
+  waits_.sums += move(Phase::backward, sums);
 }
 
 // Seconds from the start of the last backward pass until `until`, without the all-reduces that blocked it.
 double StepTimer::compute_seconds(double until) const {
-  double seconds = until - time(number_of(step_.micro_batches - 1, Point::forward_done));
-  for (const CommSpan& span : comm_spans_)
-    if (span.blocking && span.op != CollectiveOp::all_gather && span.started - enqueue_began_ < until)
-      seconds -= span.ended - span.started;
+  const double began = time(number_of(step_.micro_batches - 1, Point::forward_done));
+  double seconds = until - began;
+  for (const CommSpan& span : comm_spans_) {
+    const double started = span.started - enqueue_began_;
+    const bool in_backward = span.tag == norm_backward_tag ? started >= began : span.op != CollectiveOp::all_gather;
+    if (span.blocking && in_backward && started < until) seconds -= span.ended - span.started;
+  }
   return std::max(0.0, seconds);
 }
 

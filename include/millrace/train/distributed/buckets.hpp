@@ -12,6 +12,9 @@ namespace millrace {
 
 // Tags of the collective operations that are not for a bucket. The tag of a bucket is its number, from 0.
 constexpr int stats_tag = -1, squares_tag = -2, exact_tag = -3, loss_weight_tag = -4;
+// Of the exchange of norms: in a forward and in a backward pass, and while this rank has no rows.
+constexpr int norm_forward_tag = -5, norm_backward_tag = -6, norm_without_rows_tag = -7;
+constexpr bool is_norm_tag(int tag) { return tag <= norm_forward_tag; }
 
 struct Bucket {
   std::int64_t begin = 0, end = 0;  // elements

@@ -31,6 +31,7 @@ class Reducer : public GradReadyHook {
   void on_gradient_ready(std::int64_t begin, std::int64_t end) override;
   // Contributes a zero gradient: for a rank that has no rows in this step, and so no backward pass.
   void contribute_zeros();
+  void clear_gradient();  // the first half of it, if the ranges are announced one by one
   // Milestones: numbers of elements, counted from the end of the gradient. They lie at the ends of at most 16 buckets
   // spread evenly, the last bucket among them. A step records one timestamp for each milestone when these elements are
   // final, before their all-reduce starts. Call begin_step() before the last backward pass of a step; it forgets a step

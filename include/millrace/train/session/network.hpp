@@ -11,6 +11,7 @@
 #include "millrace/config/parameter_group.hpp"
 #include "millrace/model/program.hpp"
 #include "millrace/model/zoo.hpp"
+#include "millrace/train/distributed/norm_exchange.hpp"
 #include "millrace/train/distributed/weight_all_gather.hpp"
 #include "millrace/train/session/weight_average.hpp"
 
@@ -33,6 +34,8 @@ struct NetworkSpec {
   std::uint64_t seed = 1;
   // Labels may be ignored, or have weights: the gradient is divided by the weight of the labels that count.
   bool weighted_loss = false;
+  bool sync_batch_norm = false;  // over `ranks` ranks, of which this is number `rank`
+  int ranks = 1, rank = 0;
 };
 
 // The graph of a micro-batch of this many rows, before any rewrite.
@@ -62,6 +65,11 @@ struct NetworkPlan {
   OptimizerSpec optimizer;  // complete
   BucketSpec buckets;       // complete; not sharded without training
   NetworkMemory needs;
+  std::int64_t norm_channels = 0;  // of the widest norm, if norms are synchronised
+
+  const Graph& any_graph() const;
+  std::size_t master_count() const;
+  static constexpr std::size_t loss_weight_bytes = 3 * sizeof(double);
 };
 NetworkPlan plan_network(Backend&, const NetworkSpec&);
 
@@ -77,6 +85,11 @@ class Network {
   // For training steps, which may be captured. Unlike train_program() it does not repack the program's weights. The
   // step must do that before it first uses the program.
   Program& step_program(std::int64_t rows);
+  // Whether micro-batches wait for those of other ranks. All ranks must then run equally many; a rank with fewer rows
+  // calls these two in place of forward() and backward() of a Program.
+  bool synchronised() const { return norm_exchange_ != nullptr; }
+  void forward_without_rows() { train_.begin()->second.program->forward_without_rows(); }
+  void backward_without_rows(GradReadyHook* sink) { train_.begin()->second.program->backward_without_rows(sink); }
   Program& eval_program(std::int64_t rows) { return repacked_program(eval_, rows); }
   // For further programs of the caller, which has to repack their weights. With the arena of this network.
   ProgramMemory program_memory() const;
@@ -172,7 +185,8 @@ class Network {
   BucketSpec buckets_;
   std::int64_t square_sums_ = 0;
   std::unique_ptr<WeightAllGather> weight_all_gather_;
-  bool averages_ = false;  // optim.ema
+  std::unique_ptr<NormExchange> norm_exchange_;  // null: norms are not synchronised
+  bool averages_ = false;                        // optim.ema
   std::unique_ptr<WeightAverage> average_;
   std::unique_ptr<OptimizerOp> optimizer_;
   OptimizerArgs optimizer_args_;

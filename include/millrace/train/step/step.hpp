@@ -9,6 +9,7 @@
 // A batch lies in a slot of device memory that the loader reuses. Two events guard the slot; class Event in device.hpp
 // explains them.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <map>
 #include <memory>
@@ -72,15 +73,22 @@ class StepRunner {
     Batch batch;
     bool repack = false;  // the first use of the program in this step, so its packed weights are out of date
   };
-  // Micro-batches [first, first + work.size()) of the `count` that this rank has in a step. A group is captured as a
-  // whole, and its captured work keeps a copy of it. It refers only to objects that outlive the runner.
+  // Places [begin, end) of a step, which has a place for each micro-batch of this rank, and at least one. If norms are
+  // synchronised, it has as many as the rank with most micro-batches. The first `empty` places have no rows here: so
+  // the last micro-batches of all ranks coincide, and with them the all-reduces of the gradient.
+  //
+  // A group is captured as a whole, and its captured work keeps a copy of it. It refers only to objects that outlive
+  // the runner.
   struct Group {
     int parity = 0;  // of the step: step % 2
-    int first = 0;
-    int count = 0;
-    std::vector<MicroBatchWork> work;
-    bool begins_step() const { return first == 0; }
-    bool ends_step() const { return first + int(work.size()) == count; }
+    int begin = 0, end = 0;
+    int places = 1, empty = 0;                    // of the step
+    std::vector<MicroBatchWork> work;             // the micro-batches of the group
+    int count() const { return places - empty; }  // micro-batches of the step
+    int first_place() const { return std::max(begin, empty); }
+    int first() const { return first_place() - empty; }  // number of the first one in `work`
+    bool begins_step() const { return begin == 0; }
+    bool ends_step() const { return end == places; }
   };
 
   StepTimerSpec timer_spec() const;
@@ -92,7 +100,7 @@ class StepRunner {
   void run_captured(int group, int groups, std::int64_t rows);
   void run(const Group&);
   void forward_backward(const Group&, int micro_batch);
-  void run_without_rows(const Group&);
+  void run_without_rows(const Group&, int place);
   void all_reduce_statistics();
   void all_reduce_loss_weight();
   void add_exactly();     // the results of a micro-batch

@@ -28,6 +28,7 @@ struct EnqueuedStep {
   double learning_rate = 0;
   bool full = false;            // no other step has more rows
   int micro_batches = 0;        // of this rank
+  int empty = 0;                // places of the step before them, in which only other ranks have rows
   std::int64_t first_rows = 0;  // rows of this rank's first micro-batch
   std::int64_t unread = 0;      // samples of this rank that could not be read
 };
@@ -38,6 +39,7 @@ struct StepTimerSpec {
   int optimizer_waits = 0;             // times that the optimizer waits for other ranks
   std::size_t reducer_milestones = 0;  // Reducer::milestones()
   bool single_rank = false;
+  Collective* exchange = nullptr;  // ExecutionContext::exchange
 };
 
 class StepTimer {
@@ -100,6 +102,7 @@ class StepTimer {
   void read_timestamps(int parity);
   void add_phases(StepMetrics&) const;
   void move_waits_to_communication(StepMetrics&);
+  void move_blocking_spans_to_communication(StepMetrics&);
   double compute_seconds(double until) const;
   void compute_timing();
 
@@ -114,7 +117,7 @@ class StepTimer {
   // The step that was finished last.
   EnqueuedStep step_;
   std::vector<double> times_;  // by number, seconds since the step began on the device
-  std::vector<CommSpan> comm_spans_;
+  std::vector<CommSpan> comm_spans_, exchange_spans_;
   CollectiveWaits waits_;
   StepTiming timing_;
   double enqueue_began_ = 0;   // when the host began to enqueue it, on the host's clock
