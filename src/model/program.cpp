@@ -164,6 +164,13 @@ void Program::repack(std::size_t i) {
   compiled_.ops[i]->repack(args_[i]);
 }
 
+void Program::await_weights(std::size_t i, ParamReadyHook& gate) {
+  for (const int p : compiled_.graph.nodes[i].weight) {
+    const auto& slot = layout_.parameters[std::size_t(p)];
+    gate.wait_for(slot.begin, slot.end);
+  }
+}
+
 void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, ParamReadyHook* gate,
                       TimestampSeries around_input) {
   const Graph& graph = compiled_.graph;
@@ -178,10 +185,7 @@ void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool 
         args.src[s].data = src[s] == Graph::x ? x.data : src[s] == Graph::y ? y.data : ids.data;
     args.stats_mode = first ? GradMode::write : GradMode::add;
     if (gate) {
-      for (const int p : graph.nodes[i].weight) {
-        const auto& slot = layout_.parameters[std::size_t(p)];
-        gate->wait_for(slot.begin, slot.end);
-      }
+      await_weights(i, *gate);
       repack(i);
     }
     if (graph.nodes[i].dst < 0) set_modes(i, first);  // a loss may compute gradients of weights in its forward pass
@@ -244,12 +248,14 @@ std::optional<OpArgs> Program::args_without_rows(int node) const {
   return args;
 }
 
-void Program::forward_without_rows() {
-  for (std::size_t i = 0; i < args_.size(); ++i)
+void Program::forward_without_rows(ParamReadyHook* gate) {
+  for (std::size_t i = 0; i < args_.size(); ++i) {
+    if (gate) await_weights(i, *gate);
     if (const auto args = args_without_rows(int(i))) {
       const ScopedLabel here(*compiled_.device, labels_[i].forward.c_str());
       compiled_.ops[i]->forward(*args);
     }
+  }
 }
 
 void Program::backward_without_rows(GradReadyHook* sink) {

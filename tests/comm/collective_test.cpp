@@ -30,6 +30,7 @@ TEST(ThreadCollective, AllReduceEqualsTheSumInRankOrder) {
         check_pipeline(world, *collective);
         check_scatter_gather(world, *collective);
         check_waits(world, *collective);
+        check_blocking_gathers(world, *collective);
         world.barrier();
       });
 }

@@ -63,6 +63,7 @@ TEST(StagedCollective, AllReduceEqualsTheSumInRankOrder) {
       check_pipeline(world, *collective);
       check_scatter_gather(world, *collective);
       check_waits(world, *collective);
+      check_blocking_gathers(world, *collective);
       world.barrier();
     });
 }

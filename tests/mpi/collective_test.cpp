@@ -65,6 +65,7 @@ TEST(Collective, ReduceScatterThenAllGatherEqualsTheSum) {
     check_scatter_like_sum<float>(test_world(), *collective, DType::f32);
     check_scatter_like_sum<bf16>(test_world(), *collective, DType::bf16);
     check_waits(test_world(), *collective);
+    check_blocking_gathers(test_world(), *collective);
     check_scalars(test_world(), *collective);
   }
 }

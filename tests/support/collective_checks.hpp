@@ -196,6 +196,24 @@ inline void check_waits(World& world, Collective& collective) {
   }
 }
 
+// All-gathers of a few doubles that the caller waits for, again and again in the same memory.
+inline void check_blocking_gathers(World& world, Collective& collective) {
+  constexpr std::size_t part = 7;
+  const std::size_t rank = std::size_t(world.rank()), count = part * std::size_t(world.size());
+  const SharedRegion region = collective.allocate(count * sizeof(double));
+  auto* data = static_cast<double*>(region.data);
+  std::vector<CommSpan> spans;
+  collective.take_spans(spans);  // removes the spans of earlier checks
+  for (int round = 0; round < 20; ++round) {
+    for (std::size_t i = 0; i < part; ++i) data[rank * part + i] = double(value_of(round, rank * part + i));
+    collective.all_gather(region, 0, count, DType::f64, -9);
+    for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(data[i], double(value_of(round, i))) << "round " << round;
+  }
+  collective.take_spans(spans);
+  EXPECT_EQ(spans.size(), world.size() > 1 ? 20u : 0u);
+  for (const CommSpan& s : spans) EXPECT_TRUE(s.blocking && s.queued <= s.started && s.started < s.ended);
+}
+
 // Collective, on a collective with a short time-out. All ranks but rank 1 start an all-reduce, so it cannot end.
 // Returns how often this rank's error named rank 1 as late: once, and not at all on rank 1.
 inline int times_that_rank_1_is_named(World& world, Collective& collective) {

@@ -81,7 +81,7 @@ TEST(SyncNorm, RanksEqualOneRankWithTheWholeBatch) {
   expect_equal(result_of(sync_run(true), 3, 8), whole, "3 ranks");
   for (const auto& [ranks, micro_batch] : {std::pair{2, 12}, {3, 8}}) {
     const Difference without = difference(result_of(sync_run(false), ranks, micro_batch), whole);
-    EXPECT_GT(without.loss, 1e-2) << ranks;
+    EXPECT_GT(without.loss, 1e-3) << ranks;
     EXPECT_GT(without.tensors, 1e-2) << ranks;
   }
 }

@@ -106,9 +106,10 @@ class Program {
   void forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, ParamReadyHook* gate = nullptr,
                TimestampSeries around_input = {});
   void backward(bool first, GradReadyHook* sink);
-  // For a rank without a micro-batch, while other ranks have one: takes part in what synchronised norms exchange, in
-  // the same order. It announces the same ranges of the gradient to the sink, but computes none.
-  void forward_without_rows();
+  // For a rank without a micro-batch, while other ranks have one: takes part in what synchronised norms exchange. It
+  // waits for weights and announces the same ranges of the gradient to the sink, but computes nothing. So all ranks
+  // make the same calls that wait for each other in the same order, and none can wait for ever.
+  void forward_without_rows(ParamReadyHook* gate);
   void backward_without_rows(GradReadyHook* sink);
   // For benchmarks: runs one node by itself on the present contents of its buffers.
   void run_node(int node, bool backward);
@@ -122,6 +123,7 @@ class Program {
 
  private:
   void repack(std::size_t node);
+  void await_weights(std::size_t node, ParamReadyHook& gate);
   struct Labels {
     std::string forward, recompute, backward, repack;
     const std::string& of(NodeWork work) const {

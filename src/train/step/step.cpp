@@ -184,7 +184,7 @@ void StepRunner::forward_backward(const Group& g, int k) {
 void StepRunner::run_without_rows(const Group& g, int place) {
   WeightAllGather* all_gather = place == 0 ? network_.weight_all_gather() : nullptr;
   if (all_gather) all_gather->begin(timer_.all_gather_waits(g.parity));
-  if (network_.synchronised()) network_.forward_without_rows();
+  if (network_.synchronised()) network_.forward_without_rows(all_gather);
   if (all_gather) all_gather->finish();
   const bool last = place + 1 == g.places;
   if (last) timer_.skip_input_pass(g.parity);

@@ -112,7 +112,7 @@ void expect_equals_one_norm(const BatchNormSpec& s) {
   exchange.of_empty = RankExchange::Pass::backward;
   for (int turn = 0; turn < 2; ++turn) each([](OpHarness& h) { h.backward(); });
   for (const auto& [key, part] : exchange.parts)
-    if (key.second == 2) EXPECT_EQ(part, std::vector<double>(part.size())) << "of the rank without rows";
+    EXPECT_TRUE(key.second != 2 || part == std::vector<double>(part.size())) << "of the rank without rows";
 
   Inputs all;
   Values dst, dx, dr, diff_gamma, diff_beta, stats;

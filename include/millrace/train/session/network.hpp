@@ -88,7 +88,7 @@ class Network {
   // Whether micro-batches wait for those of other ranks. All ranks must then run equally many; a rank with fewer rows
   // calls these two in place of forward() and backward() of a Program.
   bool synchronised() const { return norm_exchange_ != nullptr; }
-  void forward_without_rows() { train_.begin()->second.program->forward_without_rows(); }
+  void forward_without_rows(ParamReadyHook* gate) { train_.begin()->second.program->forward_without_rows(gate); }
   void backward_without_rows(GradReadyHook* sink) { train_.begin()->second.program->backward_without_rows(sink); }
   Program& eval_program(std::int64_t rows) { return repacked_program(eval_, rows); }
   // For further programs of the caller, which has to repack their weights. With the arena of this network.
