@@ -153,28 +153,28 @@ case_networks() {
 # Statistics over all ranks: the losses of one rank with the whole batch, with graphs, through host memory and with unequal rows.
 case_synchronised() {
   small_config
-  local few=(--run.device cuda --cuda.autotune off --run.precision fp32 --train.steps 8 --checkpoint.every none --model.sync_batch_norm on)
-  local whole=(--train.micro_batch 36)
-  expect_exit 0 train 1 cpu "${few[@]}" "${whole[@]}" --run.device cpu
-  expect_exit 0 train 1 one "${few[@]}" "${whole[@]}"
+  local few=(--cuda.autotune off --run.precision fp32 --train.steps 8 --checkpoint.every none) on=(--model.sync_batch_norm on --run.device cuda)
+  expect_exit 0 train 1 cpu "${few[@]}" --train.micro_batch 36 --run.device cpu
+  expect_exit 0 train 1 one "${few[@]}" "${on[@]}" --train.micro_batch 36
   expect_close one cpu 1e-5
-  expect_exit 0 train 2 two "${few[@]}" --train.micro_batch 18
+  expect_exit 0 train 2 two "${few[@]}" "${on[@]}" --train.micro_batch 18
   expect_close two cpu 1e-5
-  expect_exit 0 train 2 two_eager "${few[@]}" --train.micro_batch 18 --cuda.graph off
+  expect_exit 0 train 2 two_eager "${few[@]}" "${on[@]}" --train.micro_batch 18 --cuda.graph off
   expect_bits two_eager two
-  expect_exit 0 train 3 three "${few[@]}" --train.micro_batch 13
+  expect_exit 0 train 3 three "${few[@]}" "${on[@]}" --train.micro_batch 13
   expect_close three cpu 1e-5
-  MILLRACE_SIMULATED_GPUS=1 expect_exit 0 train 2 shared "${few[@]}" --train.micro_batch 18
+  MILLRACE_SIMULATED_GPUS=1 expect_exit 0 train 2 shared "${few[@]}" "${on[@]}" --train.micro_batch 18
   expect_close shared cpu 1e-5
-  expect_exit 0 train 2 apart "${few[@]}" --train.micro_batch 18 --model.sync_batch_norm off
+  expect_exit 0 train 2 apart "${few[@]}" --run.device cuda --train.micro_batch 18
   expect_close apart cpu 0.001 ">="
   # Three micro-batches on a rank and two on the other, in several graphs; then with ZeRO, and launched one by one.
-  expect_exit 0 train 2 uneven_cpu "${few[@]}" --train.micro_batch 8 --run.device cpu
-  expect_exit 0 train 2 uneven "${few[@]}" --train.micro_batch 8 --cuda.graph_micro_batches 1
+  expect_exit 0 train 2 uneven_cpu "${few[@]}" --model.sync_batch_norm on --train.micro_batch 8 --run.device cpu
+  expect_exit 0 train 2 uneven "${few[@]}" "${on[@]}" --train.micro_batch 8 --cuda.graph_micro_batches 1
   expect_close uneven uneven_cpu 1e-5
-  expect_exit 0 train 2 uneven_zero "${few[@]}" --train.micro_batch 8 --optim.zero 1 --model.fusion 2
+  local zero=(--train.micro_batch 8 --optim.zero 1 --model.fusion 2)
+  expect_exit 0 train 2 uneven_zero "${few[@]}" "${on[@]}" "${zero[@]}"
   expect_close uneven_zero uneven_cpu 1e-5
-  expect_exit 0 train 2 uneven_eager "${few[@]}" --train.micro_batch 8 --optim.zero 1 --model.fusion 2 --cuda.graph off
+  expect_exit 0 train 2 uneven_eager "${few[@]}" "${on[@]}" "${zero[@]}" --cuda.graph off
   expect_bits uneven_eager uneven_zero
 }
 # Norms that keep their tensors on the chip.

@@ -177,6 +177,12 @@ class NcclCollective : public Collective {
     start(Kind::all_gather, tag, count * size_of(t), "ncclAllGather", call, blocks);
   }
 
+  // Makes the comm stream wait for the work that is enqueued on the compute stream so far.
+  void follow_compute(StreamHandle comm) {
+    MR_CUDA(cudaEventRecord(filled_, device_.stream(Stream::compute)));
+    MR_CUDA(cudaStreamWaitEvent(comm, filled_, 0));
+  }
+
   // blocks: the compute stream will wait for it at once.
   template <class Call>
   void start(Kind kind, int tag, std::size_t bytes, const char* name, const Call& call, bool blocks = false) {
@@ -185,12 +191,12 @@ class NcclCollective : public Collective {
     ++started_;
     const bool capturing = device_.capturing();
     const StreamHandle comm = device_.stream(Stream::comm);
-    MR_CUDA(cudaEventRecord(filled_, device_.stream(Stream::compute)));
-    MR_CUDA(cudaStreamWaitEvent(comm, filled_, 0));
+    follow_compute(comm);
     if (capturing && !captured_) tracker_->begin_captured(comm);
     const StreamHandle blocked = blocks ? device_.stream(Stream::compute) : nullptr;
     const auto op = capturing ? tracker_->begin_captured_operation(kind, tag, bytes, comm, blocked)
                               : tracker_->begin(kind, tag, bytes, comm, blocked);
+    if (blocks) follow_compute(comm);  // behind the event there, so that it is recorded if the operation has ended
     comm_->enqueue(name, [&](ncclComm_t c) { return call(c, comm); });
     captured_ = capturing;
     cudaEvent_t& passed = passed_[tag];
