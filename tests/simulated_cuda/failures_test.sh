@@ -60,6 +60,11 @@ case_stopped() {
   ends 5 '.*rank 1 on ' 2 nccl-stop:1:3:0.5 --cuda.graph off  # it has launched all that the others have
   ends 5 '.*rank 2 on ' 4 nccl-stop:2:5
   ends 5 '.*rank 0 on ' 3 nccl-stop:0:4
+  # Inside of what norms exchange, captured and not; and a rank that comes too late to it.
+  local -a norm=(--model.name layers --model.layers 'linear 16' batchnorm relu 'linear outputs' --model.sync_batch_norm on)
+  ends 5 '.*rank 1 on ' 2 nccl-stop:1:12:0.5 "${norm[@]}"
+  ends 5 '.*rank 1 on ' 2 nccl-stop:1:3:0.5 --cuda.graph off "${norm[@]}"
+  ends 5 'waited 3 s for all-gather -5 .* on the GPU' 2 nccl-late:1:1:100 "${norm[@]}"
   export MILLRACE_TEST_RANKS_PER_HOST=2
   ends 5 '.*rank 3 on ' 4 nccl-stop:3:4
   ends 5 '.*rank 3 on ' 4 nccl-stop:3:4:0.5 --cuda.graph off

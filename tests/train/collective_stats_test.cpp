@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "millrace/train/distributed/buckets.hpp"
+
 namespace millrace {
 namespace collective_stats_test {
 
@@ -27,6 +29,22 @@ TEST(CollectiveStats, OnlyTheTimeThatTheStepWaitsIsExposed) {
   EXPECT_DOUBLE_EQ(sums[2].exposed, 3);
   EXPECT_DOUBLE_EQ(clock.busy_seconds(), 15);
   EXPECT_EQ(clock.bytes(), 316u);
+}
+
+// The step waits for what norms exchange from the moment that it begins; the waits for gradients are others.
+TEST(CollectiveStats, AnExchangeOfNormsIsFullyExposed) {
+  CollectiveStats clock;
+  clock.add({{norm_forward_tag, 100, 1, 1, 2, true, CollectiveOp::all_gather},
+             {norm_backward_tag, 100, 4, 4, 7, true, CollectiveOp::all_gather},
+             {0, 400, 5, 7, 9}},
+            {.sums = 1, .began = 0.5, .sums_needed = 7.5});
+  const auto stats = clock.stats();
+  ASSERT_EQ(stats.size(), 3u);
+  EXPECT_DOUBLE_EQ(stats[0].exposed, 1);  // the bucket
+  EXPECT_DOUBLE_EQ(stats[1].exposed, 3);  // tags ascend
+  EXPECT_DOUBLE_EQ(stats[1].needed, 3.5);
+  EXPECT_DOUBLE_EQ(stats[2].exposed, 1);
+  EXPECT_DOUBLE_EQ(stats[2].ready, 0.5);
 }
 
 TEST(CollectiveStats, ABlockingAllReduceIsFullyExposed) {

