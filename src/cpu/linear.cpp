@@ -104,7 +104,7 @@ class Linear : public Op {
 
   MemoryRequirements memory_requirements() const override { return needs_; }
   std::string implementation() const override {
-    std::string text = "onednn " + forward_.name();
+    std::string text = forward_.full_name();
     if (backward_data_) text += ", backward data " + backward_data_.name();
     if (backward_weights_[0]) text += ", backward weights " + backward_weights_[0].name();
     return text;

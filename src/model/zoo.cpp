@@ -61,6 +61,9 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
   if (spec.separator >= 0 && !language)
     fail(Exit::config, "model.separator: it is for gpt2 and llama. set it to none{}",
          spec.name == "layers" ? ", and begin the layers with `documents separator=TOKEN`" : "");
+  if (spec.attention_dropout > 0 && !language && spec.name != "vit")
+    fail(Exit::config, "model.attention_dropout: it is for gpt2, llama and vit. set it to 0{}",
+         spec.name == "layers" ? ", and write `attention ... dropout=P`" : "");
   if (spec.separator >= spec.outputs)
     fail(Exit::config,
          "model.separator: token {} is outside of the vocabulary (the data has tokens up to {}). set it to the token "

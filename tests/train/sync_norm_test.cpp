@@ -58,6 +58,7 @@ Difference difference(const Result& a, const Result& b) {
     const auto& actual = a.tensors.at(name);
     double scale = 0, most = 0;
     for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(std::isfinite(actual[i])) << name;
       scale = std::max(scale, std::abs(double(expected[i])));
       most = std::max(most, std::abs(double(actual[i]) - double(expected[i])));
     }

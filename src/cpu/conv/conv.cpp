@@ -111,7 +111,7 @@ class Conv : public Op {
 
   MemoryRequirements memory_requirements() const override { return needs_; }
   std::string implementation() const override {
-    std::string text = "onednn " + (other_forward_ ? other_forward_->implementation() : forward_.name());
+    std::string text = other_forward_ ? other_forward_->implementation() : forward_.full_name();
     if (backward_data_) text += ", backward data " + backward_data_.name();
     if (other_data_) text += ", backward data " + other_data_->implementation();
     if (backward_weights_) text += ", backward weights " + backward_weights_.name();

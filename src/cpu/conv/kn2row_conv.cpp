@@ -30,9 +30,7 @@ Kn2rowConv::Kn2rowConv(const ConvSpec& s, Of of, MemoryRequirements& needs)
   onednn::desc packed;
   for (const std::int64_t rows : taps_.row_counts()) {
     const auto from = onednn::plain({rows, in}, dtype_), to = onednn::plain({rows, out}, DType::f32);
-    if (dtype_ == DType::f32 && onednn::prefers_float_matmul())
-      packed = canonical;
-    else if (products_.empty())  // all products use the layout of the first one
+    if (products_.empty())  // all products use the layout of the first one
       packed = onednn::matmul(from, onednn::any({in, out}, dtype_), {}, to).weights_desc();
     onednn::Call& call = products_[rows];
     call = onednn::matmul_call(from, packed, {}, to);

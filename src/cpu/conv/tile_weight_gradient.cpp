@@ -15,14 +15,18 @@ namespace {
 
 constexpr std::int64_t least_pixels = 256;  // at least, if the plane has so many
 
+constexpr std::int64_t most_sum_bytes = 64 << 20;
+
 std::size_t bytes_of(std::int64_t floats) { return align64(std::size_t(floats) * sizeof(float)); }
 
 }  // namespace
 
 bool TileWeightGradient::is_faster(const ConvSpec& s) {
   const std::int64_t panels = (s.out_channels + tile_columns - 1) / tile_columns;
+  // Each thread has sums of its own.
+  const std::int64_t sums = thread_count() * s.weight().count() * std::int64_t(sizeof(float));
   return s.dtype == DType::f32 && onednn::prefers_float_matmul() && s.groups == 1 &&
-         4 * s.out_channels >= 3 * tile_columns * panels;
+         4 * s.out_channels >= 3 * tile_columns * panels && sums <= most_sum_bytes;
 }
 
 TileWeightGradient::TileWeightGradient(const ConvSpec& s) : axes_(s) {
@@ -39,10 +43,11 @@ TileWeightGradient::TileWeightGradient(const ConvSpec& s) : axes_(s) {
   sums_at_ = diff_at_ + bytes_of(block_rows_ * dst[3] * tile_columns);
   bias_at_ = sums_at_ + bytes_of(filter_ * outputs_);
   table_at_ = bias_at_ + bytes_of(outputs_);
+  threads_ = std::min<std::int64_t>(thread_count(), dst[0] * dst[1] * blocks_of_plane_);
   thread_bytes_ = table_at_ + align64(std::size_t(block_rows_ * tile_rows) * sizeof(const float*));
 }
 
-std::size_t TileWeightGradient::workspace() const { return thread_bytes_ * std::size_t(thread_count()); }
+std::size_t TileWeightGradient::workspace() const { return thread_bytes_ * std::size_t(threads_); }
 
 TileWeightGradient::Memory TileWeightGradient::memory_of(const OpArgs& args, std::int64_t thread) const {
   void* base = at(args.workspace, thread_bytes_ * std::size_t(thread));
@@ -103,7 +108,7 @@ void TileWeightGradient::add_block(const Memory& m, const OpArgs& args, std::int
 }
 
 // From (filter, outputs) to (outputs, filter). Adds up the sums of the threads in their order.
-void TileWeightGradient::write(const OpArgs& args, std::int64_t threads) const {
+void TileWeightGradient::write(const OpArgs& args) const {
   const std::int64_t out = axes_.dst[4];
   if (args.diff_weight[0])
     parallel_ranges(out, tile_columns, [&](std::int64_t begin, std::int64_t end) {
@@ -111,7 +116,7 @@ void TileWeightGradient::write(const OpArgs& args, std::int64_t threads) const {
       for (std::int64_t f = 0; f < filter_; ++f)
         for (std::int64_t k = begin; k < end; ++k) {
           float sum = 0;
-          for (std::int64_t t = 0; t < threads; ++t) sum += memory_of(args, t).sums[f * outputs_ + k];
+          for (std::int64_t t = 0; t < threads_; ++t) sum += memory_of(args, t).sums[f * outputs_ + k];
           float& value = to[k * filter_ + f];
           value = args.mode[0] == GradMode::add ? value + sum : sum;
         }
@@ -119,7 +124,7 @@ void TileWeightGradient::write(const OpArgs& args, std::int64_t threads) const {
   if (!args.diff_weight[1]) return;
   for (std::int64_t k = 0; k < out; ++k) {
     float sum = 0;
-    for (std::int64_t t = 0; t < threads; ++t) sum += memory_of(args, t).bias[k];
+    for (std::int64_t t = 0; t < threads_; ++t) sum += memory_of(args, t).bias[k];
     float& value = args.diff_weight[1].as<float>()[k];
     value = args.mode[1] == GradMode::add ? value + sum : sum;
   }
@@ -127,17 +132,16 @@ void TileWeightGradient::write(const OpArgs& args, std::int64_t threads) const {
 
 void TileWeightGradient::run(const OpArgs& args) {
   const std::int64_t blocks = axes_.dst[0] * axes_.dst[1] * blocks_of_plane_;
-  const std::int64_t threads = std::min<std::int64_t>(thread_count(), blocks);
-  parallel_ranges(threads, 1, [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(threads_, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       const Memory m = memory_of(args, t);
       std::fill_n(m.sums, filter_ * outputs_, 0.0f);
       std::fill_n(m.bias, outputs_, 0.0f);
-      for (std::int64_t block = blocks * t / threads; block < blocks * (t + 1) / threads; ++block)
+      for (std::int64_t block = blocks * t / threads_; block < blocks * (t + 1) / threads_; ++block)
         add_block(m, args, block);
     }
   });
-  write(args, threads);
+  write(args);
 }
 
 }  // namespace millrace::cpu

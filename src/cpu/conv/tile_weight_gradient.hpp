@@ -27,9 +27,10 @@ class TileWeightGradient : public ConvPart {
   void copy_src(float* to, const float* src, std::int64_t image, std::int64_t z, std::int64_t y,
                 std::int64_t count) const;
   void add_block(const Memory&, const OpArgs&, std::int64_t block) const;
-  void write(const OpArgs&, std::int64_t threads) const;
+  void write(const OpArgs&) const;
 
   const ConvAxes axes_;
+  std::int64_t threads_;
   std::int64_t filter_, outputs_;                           // rows of the products; columns, a multiple of 16
   std::int64_t block_rows_, blocks_of_plane_;               // output rows of a block; blocks of a plane of the output
   std::int64_t padded_rows_, padded_width_, pixel_floats_;  // of the copy; elements of one of its pixels

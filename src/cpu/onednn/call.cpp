@@ -33,8 +33,12 @@ bool is_float(const desc& d) {
 
 bool prefers_float_matmul() {
   static const bool yes = [] {
+    using enum dnnl::cpu_isa;
     const auto isa = dnnl::get_effective_cpu_isa();
-    return isa == dnnl::cpu_isa::avx2 && FloatMatmul::available();
+#if DNNL_VERSION_MAJOR >= 3
+    if (isa == avx2_vnni_2) return FloatMatmul::available();
+#endif
+    return (isa == avx2 || isa == avx2_vnni) && FloatMatmul::available();
   }();
   return yes;
 }

@@ -64,6 +64,7 @@ class Call {
   explicit operator bool() const { return bool(primitive_) || product_; }
   std::size_t scratch_bytes() const { return scratch_bytes_; }
   const std::string& name() const { return name_; }  // the implementation in oneDNN: "brgconv:avx512_core_amx_bf16"
+  std::string full_name() const { return (product_ ? "" : "onednn ") + name_; }
   void bind(int arg, void* data);
   void bind_scratch(void* data) {
     if (scratch_bytes_) bind(DNNL_ARG_SCRATCHPAD, data);

@@ -1,4 +1,4 @@
-// Attention in blocks. A thread computes all blocks of a row and head, one after the other, with products of oneDNN
+// Attention in blocks. A thread computes all blocks of a row and head, one after the other, with products
 // that run on this thread alone. A block of scores, its probabilities and their gradients stay in the cache.
 //
 // Backward computes the blocks in the order of the queries. The gradients of a key head are added up in float32 over
@@ -47,7 +47,7 @@ class Attention : public Op {
       needs.saved = std::size_t(spec_.src[0] * spec_.heads * spec_.positions()) * sizeof(float);
     return needs;
   }
-  std::string implementation() const override { return "blocks of onednn " + products_[0].of[0][0].scores.name(); }
+  std::string implementation() const override { return "blocks of " + products_[0].of[0][0].scores.full_name(); }
 
   void forward(const OpArgs& args) override {
     parallel_ranges(spec_.src[0] * spec_.heads, 1, [&](std::int64_t begin, std::int64_t end) {

@@ -1,4 +1,4 @@
-// The matrix products of attention, by oneDNN.
+// The matrix products of attention, by onednn::matmul_call().
 #pragma once
 #include <algorithm>
 

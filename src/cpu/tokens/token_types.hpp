@@ -11,7 +11,7 @@ void with_tokens(const Tensor& tokens, const Body& body) {
   if (tokens.dtype == DType::u8) return body(tokens.as<const std::uint8_t>());
   if (tokens.dtype == DType::u16) return body(tokens.as<const std::uint16_t>());
   if (tokens.dtype == DType::i32) return body(tokens.as<const std::int32_t>());
-  fail(Exit::config, "embedding: {} values cannot be tokens. use uint8, uint16 or int32", name_of(tokens.dtype));
+  fail(Exit::config, "tokens: {} values cannot be tokens. use uint8, uint16 or int32", name_of(tokens.dtype));
 }
 
 }  // namespace millrace::cpu

@@ -192,9 +192,10 @@ void warn_about_backward(const AttentionSpec& s, Cudnn& library) {
   library.warn_once(fmt::format(
       "cuDNN {} has no {}engine for the gradient of attention of {} with heads of {} in {} on this GPU with a "
       "workspace "
-      "of {} MiB. slower kernels compute it{}{}",
+      "of {} MiB. slower kernels compute it{}{}{}",
       cudnnGetVersion(), deterministic ? "deterministic " : "", s.src.str(), s.head_size(), name_of(s.dtype),
-      options.rules.workspace_limit >> 20, deterministic ? ". set run.deterministic = off" : "",
+      options.rules.workspace_limit >> 20, s.drops() ? ", and the forward pass" : "",
+      deterministic ? ". set run.deterministic = off" : "",
       deterministic && options.compute_capability < 100 ? " or raise cuda.workspace" : ""));
 }
 
@@ -225,7 +226,10 @@ std::unique_ptr<Op> make_attention(const AttentionSpec& spec, const LaunchContex
   }
   if (spec.drops() && backward->problem.spec.src[0] != spec.src[0]) {
     forward.spec.src[0] = backward->problem.spec.src[0];
-    if (!(choice = library.choose(forward))) return make_attention(spec, context);
+    if (!(choice = library.choose(forward))) {
+      warn_about_backward(spec, library);
+      return make_attention(spec, context);
+    }
   }
   return std::make_unique<CudnnAttention>(spec, context, library.handle(), Parts(choice->plan, forward, spec.src[0]),
                                           backward, std::move(kernels));

@@ -158,7 +158,7 @@ void CollectiveTracker::take_replayed() {
 // Reads the `ended` counters before the `begun` counters, so that ended <= begun holds in the result.
 Watchdog::Replays CollectiveTracker::replays() const {
   Watchdog::Replays all;
-  for (std::size_t i = 0; i < max_captures; ++i) {
+  for (std::size_t i = 0; i < std::min(captures_.size(), max_captures); ++i) {
     Counters& c = counters_[i];
     const std::uint64_t ended = read_counter(c.ended), operations_ended = read_counter(c.operations_ended),
                         begun = read_counter(c.begun);

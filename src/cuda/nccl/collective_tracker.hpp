@@ -64,7 +64,7 @@ class CollectiveTracker {
   struct EventPair {
     cudaEvent_t started = nullptr, ended = nullptr;
   };
-  static constexpr std::size_t max_captures = 64;  // later ones share the last counters and give no spans
+  static constexpr std::size_t max_captures = 1024;  // later ones share the last counters and give no spans
   struct Counters {
     std::uint64_t begun, ended;                        // replays of one captured step
     std::uint64_t operations_begun, operations_ended;  // in all its replays

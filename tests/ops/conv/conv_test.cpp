@@ -51,6 +51,8 @@ const std::vector<Case>& cases() {
        conv({2, 21, 33, 24}, 40, {.kernel = {3, 3, 1}, .pad = {2, 2, 0}, .dilation = {2, 2, 1}}, 1, true)},
       {"volumes_16_to_24",
        conv({1, 7, 9, 34, 16}, 24, {.rank = 3, .kernel = {3, 3, 3}, .stride = {1, 2, 1}, .pad = {1, 0, 2}}, 1, true)},
+      {"strided_128_to_48",
+       conv({2, 5, 6, 128}, 48, {.kernel = {3, 3, 1}, .stride = {2, 1, 1}, .pad = {1, 1, 0}}, 1, true)},
       {"long_and_narrow", conv({1, 597, 43, 3}, 5, {.kernel = {3, 3, 1}, .stride = {2, 1, 1}, .pad = {1, 1, 0}})},
       {"one_channel_whole_image", conv({3, 6, 5, 1}, 11, {.kernel = {6, 5, 1}}, 1, true)},
       // Small images, for which the CPU computes one product per tap (kn2row): two unequal chunks of images, strides,
