@@ -33,3 +33,4 @@ expect_close() {
 }
 # expect_bits RUN EXPECTED: the losses of the two runs are equal.
 expect_bits() { expect_equal "the losses of $1" "$(metrics "$2" loss)" "$(metrics "$1" loss)"; }
+top1() { sed -n 's/.*"accuracy":\([^,}]*\).*/\1/p' "$1/validation.jsonl" | tail -n 1; }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Whole trainings on the simulated CUDA: the results of every mode.
-# Usage: training_test.sh MILLRACE_SIMULATED MPIEXEC results|muon|weights|autotune|networks|synchronised|dependent|persistent|resnet|ranks|profile|diagnose|tune|slots|seeds
+# Usage: training_test.sh MILLRACE_SIMULATED MPIEXEC results|muon|weights|autotune|synchronised|dependent|persistent|resnet|ranks|profile|diagnose|tune|slots|seeds
 set -euo pipefail
 source "$(dirname "$0")/training_lib.sh" "$1" "$2"
 
@@ -93,63 +93,6 @@ case_autotune() {
   expect_exit 0 train 1 known "${few[@]}"
   diff -r "$cache" first >/dev/null || expect_equal "the cache after a run that knows all plans" changed unchanged
 }
-
-# Convolutions, batch norm, a shortcut, dropout, cropped images, three micro-batches a step, and evaluation.
-case_networks() {
-  small_config
-  local on_gpu=(--run.device cuda --cuda.autotune off) few=(--train.steps 8 --checkpoint.every none)
-  expect_exit 0 train 1 cpu "${few[@]}" --run.precision fp32 --run.device cpu
-  expect_exit 0 train 1 one "${few[@]}" --run.precision fp32 "${on_gpu[@]}"
-  expect_close one cpu 1e-5
-  expect_equal "the validation of one" "$(top1 cpu)" "$(top1 one)"
-  # Evaluations between the steps of an epoch change nothing else, also with a step in flight.
-  expect_exit 0 train 1 evaluated "${few[@]}" --run.precision fp32 "${on_gpu[@]}" --train.evaluate_every 3
-  expect_bits evaluated one
-  expect_equal "the evaluations" "$(wc -l <evaluated/validation.jsonl)" 3
-  expect_equal "the validation of evaluated" "$(top1 one)" "$(top1 evaluated)"
-  # The evaluations use averages of the weights; the training does not.
-  expect_exit 0 train 1 averaged_cpu "${few[@]}" --run.precision fp32 --run.device cpu --optim.ema 0.5
-  expect_exit 0 train 1 averaged "${few[@]}" --run.precision fp32 "${on_gpu[@]}" --optim.ema 0.5
-  expect_bits averaged one
-  expect_equal "the validation of averaged" "$(top1 averaged_cpu)" "$(top1 averaged)"
-  # A learning rate of 0: the second and third evaluation are not better than the first.
-  expect_exit 0 train 1 stuck "${few[@]}" --run.precision fp32 "${on_gpu[@]}" --train.evaluate_every 2 \
-    --train.patience 2 --optim.lr 0 --model.layers 'globalpool' 'linear outputs'
-  expect_lines 1 'ended at step 6 of 8: the validation loss has not improved for 2 evaluations'
-  expect_exit 0 train 1 fp16 "${few[@]}" "${on_gpu[@]}"
-  expect_close fp16 one 0.05
-  # Mixed samples: their shares follow from the epoch in the state of the step, also in graphs.
-  local mix=(--run.precision fp32 --train.mixup 0.2 --train.cutmix 1)
-  expect_exit 0 train 1 blended_cpu "${few[@]}" "${mix[@]}" --run.device cpu
-  expect_exit 0 train 1 blended "${few[@]}" "${mix[@]}" "${on_gpu[@]}"
-  expect_close blended blended_cpu 1e-5
-  expect_equal "the validation of blended" "$(top1 blended_cpu)" "$(top1 blended)"
-  expect_exit 0 train 1 blended_eager "${few[@]}" "${mix[@]}" "${on_gpu[@]}" --cuda.graph off
-  expect_bits blended_eager blended
-  # A norm that the convolution behind it applies, captured and launched one by one.
-  sed -i 's/^layers = relu as=trunk$/&\nlayers = conv 8 3x3 pad=same\nlayers = batchnorm\nlayers = relu/' net.cfg
-  expect_exit 0 train 1 stored "${few[@]}" "${on_gpu[@]}" --model.fusion 2
-  expect_exit 0 train 1 normalised "${few[@]}" "${on_gpu[@]}" --model.fusion 3
-  expect_close normalised stored 0.02
-  expect_exit 0 train 1 normalised_eager "${few[@]}" "${on_gpu[@]}" --model.fusion 3 --cuda.graph off
-  expect_bits normalised_eager normalised
-  expect_exit 0 run_on 1 plan -c net.cfg "${on_gpu[@]}" --model.fusion 3
-  expect_lines 1 'cudnn .* after norm and relu .*backward weights .* after norm and relu'
-  # From level 1, the norms of projections and the pool are merged into other norms. A run may go on at another level.
-  on_gpu+=(--run.precision fp32 --optim.schedule constant --train.global_batch 12)
-  on_gpu+=(--model.name resnet --model.depth 8 --model.width 8 --model.stem pool)
-  few=(--train.steps 6 --checkpoint.every none)
-  expect_exit 0 train 1 plain "${few[@]}" "${on_gpu[@]}" --model.fusion 0
-  expect_exit 0 train 1 merged "${few[@]}" "${on_gpu[@]}" --model.fusion 1
-  expect_close merged plain 1e-5
-  expect_equal "the validation of merged" "$(top1 plain)" "$(top1 merged)"
-  local level steps=0
-  for level in 1 0 1; do
-    expect_exit 0 train 1 mixed "${on_gpu[@]}" --model.fusion $level --train.steps $((steps += 2)) --checkpoint.every 2
-  done
-  expect_lines 1 'resumed at step 4'
-  expect_close mixed plain 1e-5
-}
 # Statistics over all ranks: the losses of one rank with the whole batch, with graphs, through host memory and with unequal rows.
 case_synchronised() {
   small_config
@@ -197,7 +140,6 @@ case_dependent() {
   expect_exit 0 train 2 ranks "${few[@]}" "${on[@]}" --optim.zero 1
   expect_bits ranks usual_ranks
 }
-top1() { sed -n 's/.*"accuracy":\([^,}]*\).*/\1/p' "$1/validation.jsonl" | tail -n 1; }
 
 # ResNet-18, also in 16 bits with batch norm inside convolutions, which waits for a real GPU.
 case_resnet() {

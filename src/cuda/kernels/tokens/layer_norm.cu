@@ -142,12 +142,7 @@ struct Backward {
       each([&](int c) {
         float dx[n];
         for (int k = 0; k < n; ++k) dx[k] = (g[k] - mean_g - x[k] * mean_gx) * scale;
-        if (adds) {
-          float before[n];
-          load(before, diff_src + p * positions.channels + c);
-          for (int k = 0; k < n; ++k) dx[k] += before[k];
-        }
-        store(diff_src + p * positions.channels + c, dx);
+        write_or_add(diff_src + p * positions.channels + c, dx);
       });
     }
     if (!once || first >= positions.channels) return;
@@ -157,6 +152,14 @@ struct Backward {
   }
 
  private:
+  MR_DEVICE_INLINE void write_or_add(T* to, float (&dx)[n]) const {
+    if (adds) {
+      float before[n];
+      load(before, to);
+      for (int k = 0; k < n; ++k) dx[k] += before[k];
+    }
+    store(to, dx);
+  }
   MR_DEVICE_INLINE void add_to_memory(std::int64_t at, bool begun, const float (&dy)[n], const float (&x)[n]) const {
     for (int k = 0; k < n; ++k) {
       if (diff_gamma) diff_gamma[at + k] = (begun ? diff_gamma[at + k] : 0) + dy[k] * x[k];
@@ -209,8 +212,8 @@ class LayerNorm : public Op {
       using T = decltype(zero);
       launch<layer_norm_threads, 1>(
           context_, blocks_, threads_, 0,
-          Backward<T, n, once>{positions_, args.diff_src[0].as<T>(), spec_.accumulates_diff_src, args.src[0].as<T>(), args.diff_dst.as<T>(),
-                               args.weight[0].as<float>(), mean, mean + positions_.count,
+          Backward<T, n, once>{positions_, args.diff_src[0].as<T>(), spec_.accumulates_diff_src, args.src[0].as<T>(),
+                               args.diff_dst.as<T>(), args.weight[0].as<float>(), mean, mean + positions_.count,
                                args.diff_weight[0] ? of_gamma : nullptr, args.diff_weight[1] ? of_beta : nullptr});
     });
     for (int w = 0; w < 2; ++w)

@@ -1,0 +1,157 @@
+#!/bin/bash
+# Trains a small language model and networks of other kinds on the simulated CUDA.
+# Usage: networks_test.sh MILLRACE_SIMULATED MPIEXEC gpt|networks
+set -euo pipefail
+source "$(dirname "$0")/training_lib.sh" "$1" "$2"
+
+# A small GPT, with grouped queries in the second block: kernels in float32, cuDNN's fused attention in 16 bits.
+case_gpt() {
+  awk 'BEGIN { srand(1); split("the cat sat on a mat and far dogs ran", w); for (i = 0; i < 3000; ++i) printf "%s ", w[int(10 * rand()) + 1] }' >text.txt
+  expect_exit 0 "$millrace" pack --x text.txt --tokens uint8 --context 63 --out text
+  cat >net.cfg <<'CFG'
+[run]
+device = cuda
+[data]
+train = text/train-*.h5
+sample = tokens
+token_labels = every
+window = 24
+stride = 24
+vocabulary = 128
+[model]
+name = layers
+layers = documents separator=32 as=words
+layers = embedding 32 std=0.2 from=input as=wte
+layers = positions std=0.2
+layers = residual {
+layers =   layernorm
+layers =   linear 96 axis=last std=0.2
+layers =   attention heads=4 causal documents=words
+layers =   linear 32 axis=last std=0.2
+layers = }
+layers = residual {
+layers =   rmsnorm
+layers =   linear 64 axis=last std=0.2
+layers =   attention heads=4 key_heads=2 causal
+layers =   linear 32 axis=last std=0.2
+layers = }
+layers = layernorm
+layers = linear outputs axis=last bias=off weights=wte
+[train]
+global_batch = 16
+steps = 4
+[optim]
+name = adamw
+lr = 0.002
+schedule = constant
+[cuda]
+autotune = off
+[checkpoint]
+every = none
+CFG
+  local precision
+  expect_exit 0 train 1 cpu --run.device cpu
+  expect_exit 0 train 1 one
+  expect_close one cpu 1e-5
+  for precision in bf16 fp16; do
+    expect_exit 0 train 1 cpu_$precision --run.device cpu --run.precision $precision
+    expect_exit 0 train 1 $precision --run.precision $precision
+    expect_close $precision cpu_$precision 0.005
+  done
+  expect_exit 0 train 1 eager --run.precision bf16 --cuda.graph off
+  expect_bits eager bf16
+  expect_exit 0 train 2 two --optim.zero 1 --run.precision bf16
+  expect_close two bf16 0.005
+  # Recomputed results have the same bits. Chunks of the logits add the gradients of the weights in another order.
+  expect_exit 0 train 1 recomputed --run.precision bf16 --train.recompute full
+  expect_bits recomputed bf16
+  expect_exit 0 train 1 chunked --run.precision bf16 --train.logits_memory 32k
+  expect_close chunked bf16 0.005
+  expect_exit 0 run_on 1 plan -c net.cfg --run.precision bf16 --train.logits_memory 32k
+  expect_lines 1 ' linear_loss .* 4 chunks of '
+  expect_exit 0 run_on 1 plan -c net.cfg --run.precision bf16
+  expect_lines 2 ' attention .* cudnn eng[0-9]+, backward eng[0-9]+$'
+  expect_exit 0 run_on 1 plan -c net.cfg
+  expect_lines 2 ' attention .* kernels$'
+  # Both graphs of the gradients are timed where results may differ from run to run.
+  export XDG_CACHE_HOME=$PWD/cache
+  MILLRACE_SIMULATED_DELAY=0 expect_exit 0 train 1 timed --run.precision bf16 --cuda.autotune on --run.deterministic off --train.steps 2
+  expect_line 'attention backward bf16 .* causal workspace [0-9]+"' cache/millrace/cudnn-*.json
+  expect_line 'attention backward bf16 .* causal accumulate workspace' cache/millrace/cudnn-*.json
+  dropout
+}
+
+# Kernels drop the probabilities that the processor drops. cuDNN draws others, the same for the same micro-batches.
+dropout() {
+  local sixteen=(--run.precision bf16 --train.micro_batch 8 --train.steps 2)
+  sed -i '/attention/s/$/ dropout=0.3/' net.cfg
+  expect_exit 0 train 1 cpu_drop --run.device cpu --train.steps 2
+  expect_exit 0 train 1 drop --train.steps 2
+  expect_close drop cpu_drop 1e-5
+  expect_exit 0 train 1 drop16 "${sixteen[@]}"
+  expect_number "how much the last losses with and without dropout differ" \
+    "$(paste <(metrics drop16 loss) <(metrics bf16 loss | head -n 2) | awk '{ d = ($1 - $2) / $2 } END { print d < 0 ? -d : d }')" ">=" 0.001
+  expect_exit 0 train 1 drop_again "${sixteen[@]}" --cuda.graph off --train.recompute full
+  expect_bits drop_again drop16
+  expect_exit 0 train 2 drop_two "${sixteen[@]}"
+  expect_close drop_two drop16 0.0005
+}
+
+# Convolutions, batch norm, a shortcut, dropout, cropped images, three micro-batches a step, and evaluation.
+case_networks() {
+  small_config
+  local on_gpu=(--run.device cuda --cuda.autotune off) few=(--train.steps 8 --checkpoint.every none)
+  expect_exit 0 train 1 cpu "${few[@]}" --run.precision fp32 --run.device cpu
+  expect_exit 0 train 1 one "${few[@]}" --run.precision fp32 "${on_gpu[@]}"
+  expect_close one cpu 1e-5
+  expect_equal "the validation of one" "$(top1 cpu)" "$(top1 one)"
+  # Evaluations between the steps of an epoch change nothing else, also with a step in flight.
+  expect_exit 0 train 1 evaluated "${few[@]}" --run.precision fp32 "${on_gpu[@]}" --train.evaluate_every 3
+  expect_bits evaluated one
+  expect_equal "the evaluations" "$(wc -l <evaluated/validation.jsonl)" 3
+  expect_equal "the validation of evaluated" "$(top1 one)" "$(top1 evaluated)"
+  # The evaluations use averages of the weights; the training does not.
+  expect_exit 0 train 1 averaged_cpu "${few[@]}" --run.precision fp32 --run.device cpu --optim.ema 0.5
+  expect_exit 0 train 1 averaged "${few[@]}" --run.precision fp32 "${on_gpu[@]}" --optim.ema 0.5
+  expect_bits averaged one
+  expect_equal "the validation of averaged" "$(top1 averaged_cpu)" "$(top1 averaged)"
+  # A learning rate of 0: the second and third evaluation are not better than the first.
+  expect_exit 0 train 1 stuck "${few[@]}" --run.precision fp32 "${on_gpu[@]}" --train.evaluate_every 2 \
+    --train.patience 2 --optim.lr 0 --model.layers 'globalpool' 'linear outputs'
+  expect_lines 1 'ended at step 6 of 8: the validation loss has not improved for 2 evaluations'
+  expect_exit 0 train 1 fp16 "${few[@]}" "${on_gpu[@]}"
+  expect_close fp16 one 0.05
+  # Mixed samples: their shares follow from the epoch in the state of the step, also in graphs.
+  local mix=(--run.precision fp32 --train.mixup 0.2 --train.cutmix 1)
+  expect_exit 0 train 1 blended_cpu "${few[@]}" "${mix[@]}" --run.device cpu
+  expect_exit 0 train 1 blended "${few[@]}" "${mix[@]}" "${on_gpu[@]}"
+  expect_close blended blended_cpu 1e-5
+  expect_equal "the validation of blended" "$(top1 blended_cpu)" "$(top1 blended)"
+  expect_exit 0 train 1 blended_eager "${few[@]}" "${mix[@]}" "${on_gpu[@]}" --cuda.graph off
+  expect_bits blended_eager blended
+  # A norm that the convolution behind it applies, captured and launched one by one.
+  sed -i 's/^layers = relu as=trunk$/&\nlayers = conv 8 3x3 pad=same\nlayers = batchnorm\nlayers = relu/' net.cfg
+  expect_exit 0 train 1 stored "${few[@]}" "${on_gpu[@]}" --model.fusion 2
+  expect_exit 0 train 1 normalised "${few[@]}" "${on_gpu[@]}" --model.fusion 3
+  expect_close normalised stored 0.02
+  expect_exit 0 train 1 normalised_eager "${few[@]}" "${on_gpu[@]}" --model.fusion 3 --cuda.graph off
+  expect_bits normalised_eager normalised
+  expect_exit 0 run_on 1 plan -c net.cfg "${on_gpu[@]}" --model.fusion 3
+  expect_lines 1 'cudnn .* after norm and relu .*backward weights .* after norm and relu'
+  # From level 1, the norms of projections and the pool are merged into other norms. A run may go on at another level.
+  on_gpu+=(--run.precision fp32 --optim.schedule constant --train.global_batch 12)
+  on_gpu+=(--model.name resnet --model.depth 8 --model.width 8 --model.stem pool)
+  few=(--train.steps 6 --checkpoint.every none)
+  expect_exit 0 train 1 plain "${few[@]}" "${on_gpu[@]}" --model.fusion 0
+  expect_exit 0 train 1 merged "${few[@]}" "${on_gpu[@]}" --model.fusion 1
+  expect_close merged plain 1e-5
+  expect_equal "the validation of merged" "$(top1 plain)" "$(top1 merged)"
+  local level steps=0
+  for level in 1 0 1; do
+    expect_exit 0 train 1 mixed "${on_gpu[@]}" --model.fusion $level --train.steps $((steps += 2)) --checkpoint.every 2
+  done
+  expect_lines 1 'resumed at step 4'
+  expect_close mixed plain 1e-5
+}
+
+run_case "$3"
