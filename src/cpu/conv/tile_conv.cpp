@@ -23,8 +23,11 @@ bool TileConv::is_faster(const ConvSpec& s, Of of) {
   const std::int64_t in = of == Of::forward ? s.src[-1] : s.out_channels,
                      out = of == Of::forward ? s.out_channels : s.src[-1];
   if (of == Of::data && s.window.stride != std::array<std::int64_t, 3>{1, 1, 1}) return false;
-  return s.dtype == DType::f32 && onednn::prefers_float_matmul() && s.groups == 1 && in >= 8 &&
-         4 * out >= 3 * tile_columns * panels(out);
+  // oneDNN leaves out the products with padding, which counts in small images and in volumes, and kernels of one tap
+  // gain nothing (docs/benchmarks/2026-11-step-cpu.md).
+  const ConvAxes axes(s);
+  return s.dtype == DType::f32 && onednn::prefers_float_matmul() && s.groups == 1 && s.window.rank <= 2 &&
+         axes.taps() > 1 && axes.dst[2] * axes.dst[3] >= 64 && in >= 8 && 4 * out >= 3 * tile_columns * panels(out);
 }
 
 TileConv::TileConv(const ConvSpec& s, Of of, MemoryRequirements& needs)

@@ -25,8 +25,11 @@ bool TileWeightGradient::is_faster(const ConvSpec& s) {
   const std::int64_t panels = (s.out_channels + tile_columns - 1) / tile_columns;
   // Each thread has sums of its own.
   const std::int64_t sums = thread_count() * s.weight().count() * std::int64_t(sizeof(float));
-  return s.dtype == DType::f32 && onednn::prefers_float_matmul() && s.groups == 1 &&
-         4 * s.out_channels >= 3 * tile_columns * panels && sums <= most_sum_bytes;
+  // With fewer pixels in a plane, adding to the sums in memory takes longer than the products.
+  const ConvAxes axes(s);
+  return s.dtype == DType::f32 && onednn::prefers_float_matmul() && s.groups == 1 && axes.dst[2] * axes.dst[3] >= 128 &&
+         (s.src[-1] >= 8 || s.window.rank == 3) && 4 * s.out_channels >= 3 * tile_columns * panels &&
+         sums <= most_sum_bytes;
 }
 
 TileWeightGradient::TileWeightGradient(const ConvSpec& s) : axes_(s) {
