@@ -43,11 +43,10 @@ failed_command=
 pid=          # process id of the background command, empty if there is none
 exit_hooks=()
 
-# complain MESSAGE: reports a failed expectation, with the line of the script and the recent output.
+# complain MESSAGE: reports a failed expectation: the recent output, then the line of the script, as logs are cut from the front.
 complain() {
   local frame=1 file
   while [[ ${FUNCNAME[frame]} != case_* && ${FUNCNAME[frame]} != main ]]; do frame=$((frame + 1)); done
-  echo "FAILED: $(basename "${BASH_SOURCE[frame]}"):${BASH_LINENO[frame - 1]}: $*"
   for file in out err background; do
     if [ -s $file ] && [ $file -nt .shown ]; then
       echo "--- end of '$file':"
@@ -55,6 +54,7 @@ complain() {
     fi
   done
   touch .shown
+  echo "FAILED: $(basename "${BASH_SOURCE[frame]}"):${BASH_LINENO[frame - 1]}: $*"
   failures=$((failures + 1))
 }
 die() {

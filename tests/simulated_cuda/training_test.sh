@@ -141,7 +141,8 @@ case_dependent() {
   expect_bits ranks usual_ranks
 }
 
-# ResNet-18, also in 16 bits with batch norm inside convolutions, which waits for a real GPU.
+# ResNet-18, also in 16 bits with batch norm inside convolutions, which waits for a real GPU. A rounding may turn the sign
+# before a ReLU: the tolerances are at least four times the largest difference of seven seeds.
 case_resnet() {
   cat >net.cfg <<'CFG'
 [run]
@@ -156,7 +157,7 @@ global_batch = 8
 micro_batch = 4
 steps = 3
 [optim]
-lr = 0.01
+lr = 0.001
 loss_scale = 128
 [cuda]
 autotune = off
@@ -165,15 +166,15 @@ every = none
 CFG
   expect_exit 0 train 1 cpu --run.device cpu
   expect_exit 0 train 1 one
-  expect_close one cpu 1e-5
+  expect_close one cpu 5e-4
   expect_exit 0 train 1 fp16 --run.precision fp16 --model.fusion 2
-  expect_close fp16 one 0.1
+  expect_close fp16 one 0.02
   expect_exit 0 train 2 eager --run.precision fp16 --model.fusion 2 --cuda.graph off
   expect_exit 0 train 2 two --run.precision fp16 --model.fusion 2
   expect_bits two eager
-  expect_close two fp16 0.05
+  expect_close two fp16 0.01
   expect_exit 0 train 1 normalised --run.precision fp16 --model.fusion 3
-  expect_close normalised fp16 0.05
+  expect_close normalised fp16 0.01
 }
 
 # Four ranks with a GPU each and on two GPUs, and unequal shares: the result of one rank.

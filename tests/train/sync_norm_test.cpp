@@ -140,7 +140,7 @@ TEST(SyncNorm, TheWaitsAreCommunication) {
   c.run.dir = folder.path.string();
   c.train.micro_batch = 12;
   c.train.steps = 2;
-  c.test.all_reduce_delay = 40;  // seconds per MB
+  c.test.all_reduce_delay = 200;  // seconds per MB: long beside the arithmetic, also for a sanitizer
   run_thread_world(2, [&](World& world) { EXPECT_EQ(train(world, c), Exit::ok); });
   const auto summary = nlohmann::json::parse(read_file(folder.path / "summary.json"));
   for (const RankAccount& rank : Account::from_json(summary.at("account").dump()).ranks) {
@@ -152,7 +152,7 @@ TEST(SyncNorm, TheWaitsAreCommunication) {
         times += s.times;
       }
     EXPECT_EQ(times, 8u) << "two norms, two directions, two steps";
-    EXPECT_GT(exposed, 8 * 0.010);
+    EXPECT_GT(exposed, 8 * 0.050);
     EXPECT_GT(rank.seconds_in(Phase::communication), exposed);
     EXPECT_LT(rank.seconds_in(Phase::forward) + rank.seconds_in(Phase::backward), exposed / 2);
   }
