@@ -20,7 +20,7 @@ void add_files(Keys& k) {
                        "name of the data set of samples in the files; several are concatenated along the channels"));
   k.push_back(text_key(MR_FIELD(data.y), names,
                        "name of the data set of labels or targets; several floating-point ones are concatenated to one "
-                       "target"));
+                       "target, and several of any kind are for `loss` lines in model.layers"));
   k.push_back(number_key(MR_FIELD(data.ignore_label), Range{.low = 0, .high = 2147483647},
                          "label that does not count, neither in the loss nor in the accuracy, as negative labels never "
                          "do: 255 in many label maps; auto: the files' attribute ignore_label, else none",

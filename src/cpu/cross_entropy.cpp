@@ -75,7 +75,7 @@ class CrossEntropy : public RowLossOp {
                     [&](std::int64_t begin, std::int64_t end) {
                       for (std::int64_t row = begin; row < end; ++row) sums[row] = forward_row(args, row);
                     });
-    add_row_losses(*args.state, sums, spec_.positions());
+    add_row_losses(args.state->losses[spec_.term.number], sums, spec_.positions());
     if (spec_.dice > 0) add_dice(spec_, args, sums + spec_.positions());
   }
 
@@ -160,8 +160,7 @@ class CrossEntropy : public RowLossOp {
   // e: scratch memory; if all classes fit into it, it holds their exponentials.
   void write_gradient(const OpArgs& args, std::int64_t base, const RowLabels& labels, const Target& target,
                       const Exponentials& of_row, Tile& e) const {
-    const double scale =
-        double(args.state->loss_scale) * double(args.state->row_weight) / double(spec_.positions_of_row());
+    const double scale = double(args.state->loss_scale) * double(args.state->row_weight) / spec_.divisor();
     const float factor = float(scale * target.sum / of_row.sum), uniform_shift = float(scale * target.uniform);
     Tile tile;
     tiles([&](std::int64_t at, std::int64_t n) {

@@ -152,7 +152,7 @@ void add_dice(const CrossEntropySpec& spec, const OpArgs& args, void* workspace)
   dice.sum();
   for (std::int64_t row = 0; row < spec.src[0]; ++row) {
     weights[row] = dice.combine(row);
-    args.state->loss_sum += weights[row] * dice.loss(row);
+    args.state->losses[spec.term.number].sum += weights[row] * dice.loss(row);
   }
   if (spec.mode == Mode::train && args.diff_src[0]) dice.add_gradient(weights);
 }

@@ -83,7 +83,7 @@ class PointwiseLoss : public RowLossOp {
                         losses[row] = forward_row(args, row, metrics ? sums + row : nullptr);
                       }
                     });
-    add_row_losses(*args.state, losses, rows);
+    add_row_losses(args.state->losses[spec_.term.number], losses, rows);
     if (!metrics || spec_.binary()) return;
     auto* totals = static_cast<double*>(args.metrics);
     for (std::int64_t row = 0; row < rows; ++row)
@@ -102,7 +102,7 @@ class PointwiseLoss : public RowLossOp {
     Tile slope, tile, targets;
     const Tensor& diff = args.diff_src[0];
     const bool want_diff = spec_.mode == Mode::train && diff;
-    const float factor = float(double(args.state->loss_scale) * double(args.state->row_weight) / double(features_));
+    const float factor = float(double(args.state->loss_scale) * double(args.state->row_weight) / spec_.divisor());
     RowLoss result;
     for (std::int64_t i = 0; i < features_; i += tile_count) {
       const std::int64_t at = row * features_ + i, n = std::min(tile_count, features_ - i);

@@ -189,24 +189,6 @@ int GraphBuilder::dropout(const std::string& name, int src, float probability, s
   return node(name, spec, {src, Graph::ids}, spec.dst());
 }
 
-void GraphBuilder::loss(CrossEntropySpec spec, int logits) {
-  spec.src = shape(logits);
-  spec.dtype = graph_.dtype;
-  spec.mode = graph_.mode;
-  spec.mix = mix_;
-  std::vector<int> src{logits, labels_};
-  if (mix_) src.push_back(Graph::ids);
-  graph_.nodes.push_back({"loss", std::move(spec), std::move(src), -1, {}, -1});
-}
-
-void GraphBuilder::loss(PointwiseLossSpec spec, int prediction) {
-  spec.src = shape(prediction);
-  spec.targets = graph_.values[Graph::y].dtype;
-  spec.dtype = graph_.dtype;
-  spec.mode = graph_.mode;
-  graph_.nodes.push_back({"loss", spec, {prediction, Graph::y}, -1, {}, -1});
-}
-
 bool GraphBuilder::set_normal_init(const std::string& name, double deviation) {
   bool found = false;
   for (Parameter& p : graph_.parameters)

@@ -38,10 +38,14 @@ Program::Program(CompiledGraph compiled, const ParameterLayout& layout, const Pr
   unused_stats_ = static_cast<float*>(region(memory, compiled_.unused_stats_region));
   additions_.resize(n);
   first_user_.assign(graph.parameters.size(), -1);
+  std::int64_t metrics = 0;  // of the losses before this one
+  for (const int loss : graph.losses()) {
+    if (memory.metrics) args_[std::size_t(loss)].metrics = static_cast<std::uint64_t*>(memory.metrics) + metrics;
+    metrics += metric_count(graph.nodes[std::size_t(loss)].spec);
+  }
   for (std::size_t i = n; i-- > 0;) {
     OpArgs& args = args_[i];
     args.state = memory.state;
-    args.metrics = memory.metrics;
     args.ranks = memory.ranks;
     args.workspace = region(memory, compiled_.workspace_region);
     args.saved = region(memory, compiled_.saved_region[i]);

@@ -6,6 +6,9 @@
 //   repeat N {      the lines N times, one after the other
 //   residual {      the lines, and the sum of their result and of what they read
 //
+// A line `loss` adds a loss of what it reads, which the next line reads too. A network without such a line has one
+// loss, of the last line.
+//
 // The parameters of a layer are called by its `as=` name. Without one, the layer is called by its kind and its number
 // among the lines of that kind ("conv2"), so that lines of other kinds can be added without another name. In a block,
 // names begin with that of the block: `repeat 12 as=h {` gives h.0.NAME, h.1.NAME. Only lines of the same block and of
@@ -98,6 +101,10 @@ class TextNetwork {
       shared->second = full_name(scope, shared->second);
     refuse_documents(line, src);
     int at = -1;
+    if (line.kind == "loss") {
+      make_loss(g_, line, name, src, spec_);
+      return src;
+    }
     if (line.kind == "attention") {
       const std::string documents = line.take("documents");
       at = make_attention(g_, line, name, src, documents.empty() ? -1 : result(scope, line, documents), spec_.seed);

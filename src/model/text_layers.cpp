@@ -213,8 +213,8 @@ int make_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src
   line.refuse(fmt::format(
       "unknown layer '{}'. use one of conv, convt, embedding, documents, positions, batchnorm, layernorm, rmsnorm, "
       "groupnorm, instancenorm, {}, glu, scale, se, attention, dropout, droppath, linear, maxpool, avgpool, "
-      "globalpool, upsample, reshape, channels_to_axis, axis_to_channels, add, concat, scale_by, slice, or "
-      "a block of repeat or residual",
+      "globalpool, upsample, reshape, channels_to_axis, axis_to_channels, add, concat, scale_by, slice, loss, "
+      "or a block of repeat or residual",
       kind, activation_names()));
 }
 

@@ -40,6 +40,15 @@ static void require_readers(const Graph& graph) {
            node.name);
 }
 
+static void add_loss(GraphBuilder& builder, int out, const ModelSpec& spec) {
+  if (spec.pointwise_loss)
+    builder.loss({.kind = *spec.pointwise_loss, .src = {}, .beta = spec.beta}, out);
+  else
+    builder.loss(
+        {.src = {}, .label_smoothing = spec.label_smoothing, .class_weights = spec.class_weights, .dice = spec.dice},
+        out);
+}
+
 Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute, Mode mode) {
   Shape x = batch.sample, y = batch.target;
   for (Shape* shape : {&x, &y}) {  // inserts the rows as the first dimension
@@ -73,6 +82,10 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
     fail(Exit::config, "model.name: unet needs a label at each position, stored as maps of integers. data.y holds {}",
          spec.pointwise_loss ? "floating-point targets" : "one label a row");
   const int input = spec.tokens ? Graph::x : builder.mix(builder.input(spec.input), spec.mix);
+  const auto move_labels = [&] {
+    if (batch.labels && y.rank > 1 && !spec.tokens) y = builder.shape(builder.move_labels(spec.input));
+  };
+  if (spec.own_losses) move_labels();
   int out = -1;
   if (spec.name == "mlp")
     out = build_mlp(builder, input, spec);
@@ -80,14 +93,11 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
     out = build_resnet(builder, input, spec);
   else
     out = build_layers(builder, input, spec);
-  if (batch.labels && y.rank > 1 && !spec.tokens) y = builder.shape(builder.move_labels(spec.input));
-  require_outputs(builder.shape(out), y, spec);
-  if (spec.pointwise_loss)
-    builder.loss({.kind = *spec.pointwise_loss, .src = {}, .beta = spec.beta}, out);
-  else
-    builder.loss(
-        {.src = {}, .label_smoothing = spec.label_smoothing, .class_weights = spec.class_weights, .dice = spec.dice},
-        out);
+  if (!spec.own_losses) {
+    move_labels();
+    require_outputs(builder.shape(out), y, spec);
+    add_loss(builder, out, spec);
+  }
   Graph graph = builder.finish();
   require_readers(graph);
   return graph;

@@ -140,6 +140,19 @@ std::int64_t metric_count(const Spec& spec) {
       spec);
 }
 
+std::int64_t terms_of_row(const Spec& loss) {
+  if (const auto* pointwise = std::get_if<PointwiseLossSpec>(&loss))
+    return pointwise->binary() ? pointwise->src.row_count() : 1;
+  const auto* chunked = std::get_if<LinearCrossEntropySpec>(&loss);
+  return (chunked ? chunked->loss : std::get<CrossEntropySpec>(loss)).positions_of_row();
+}
+
+const LossTerm& loss_term(const Spec& loss) {
+  if (const auto* pointwise = std::get_if<PointwiseLossSpec>(&loss)) return pointwise->term;
+  const auto* chunked = std::get_if<LinearCrossEntropySpec>(&loss);
+  return (chunked ? chunked->loss : std::get<CrossEntropySpec>(loss)).term;
+}
+
 namespace {
 
 double size_of_tensor(const Shape& shape, DType dtype) { return double(shape.count()) * double(size_of(dtype)); }

@@ -86,15 +86,18 @@ MetricsFile::~MetricsFile() {
 void MetricsFile::write(const StepMetrics& m) {
   const auto ms = [&](Phase p) { return m.phase_seconds[std::size_t(p)] * 1e3; };
   newest_ = m.step;
-  add(
-      fmt::format("{{\"step\":{},\"epoch\":{},\"samples\":{},\"loss\":{},\"lr\":{},\"grad_norm\":{},\"loss_scale\":{},"
-                  "\"skipped\":{},\"samples_per_second\":{:.6g},\"step_ms\":{:.4f},\"data_wait_ms\":{:.4f},\"copy_ms\":"
-                  "{:.4f},\"forward_ms\":{:.4f},\"backward_ms\":{:.4f},\"communication_ms\":{:.4f},\"optimizer_ms\":{:."
-                  "4f},\"other_ms\":{:.4f},\"unread_samples\":{}}}\n",
-                  m.step, m.epoch, m.samples, number(m.loss), number(m.lr), number(m.grad_norm), number(m.loss_scale),
-                  m.skipped ? "true" : "false", m.samples_per_second, m.seconds * 1e3, ms(Phase::data_wait),
-                  ms(Phase::copy), ms(Phase::forward), ms(Phase::backward), ms(Phase::communication),
-                  ms(Phase::optimizer), ms(Phase::other), m.unread_samples));
+  std::string line = fmt::format(
+      "{{\"step\":{},\"epoch\":{},\"samples\":{},\"loss\":{},\"lr\":{},\"grad_norm\":{},\"loss_scale\":{},"
+      "\"skipped\":{},\"samples_per_second\":{:.6g},\"step_ms\":{:.4f},\"data_wait_ms\":{:.4f},\"copy_ms\":"
+      "{:.4f},\"forward_ms\":{:.4f},\"backward_ms\":{:.4f},\"communication_ms\":{:.4f},\"optimizer_ms\":{:."
+      "4f},\"other_ms\":{:.4f},\"unread_samples\":{}",
+      m.step, m.epoch, m.samples, number(m.loss), number(m.lr), number(m.grad_norm), number(m.loss_scale),
+      m.skipped ? "true" : "false", m.samples_per_second, m.seconds * 1e3, ms(Phase::data_wait), ms(Phase::copy),
+      ms(Phase::forward), ms(Phase::backward), ms(Phase::communication), ms(Phase::optimizer), ms(Phase::other),
+      m.unread_samples);
+  for (std::size_t i = 0; i < m.loss_names.size(); ++i)
+    line += fmt::format(",\"loss.{}\":{}", m.loss_names[i], number(m.losses[i]));
+  add(line + "}\n");
 }
 
 void MetricsFile::write(const ValidationMetrics& m) {

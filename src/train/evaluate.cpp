@@ -2,10 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <utility>
 
 #include "millrace/base/error.hpp"
 #include "millrace/train/commands.hpp"
@@ -21,7 +23,8 @@ Evaluator::Evaluator(Session& s, Network& network)
     : s_(s),
       network_(network),
       options_(s.loader_options()),
-      slots_(*s.compute.device, s.data.valid, options_.max_rows, std::size_t(options_.device_slots)) {
+      slots_(*s.compute.device, s.data.valid, options_.max_rows, std::size_t(options_.device_slots)),
+      losses_(graph_of(s.spec, 1, Mode::infer), s.spec.model.own_losses) {
   // Each evaluation creates a loader, and on a GPU its whole ring is pinned. So the ring is fixed to 4 slots instead of
   // the automatic size.
   if (options_.prefetch == 0 && !s.compute.device->shares_host_memory()) options_.prefetch = 4;
@@ -38,60 +41,84 @@ void Evaluator::forward(const Batch& batch) {
 
 // With run.reproducible = strict, after each micro-batch: moves the sums of the device, which shares the host's memory.
 void Evaluator::add_exactly() {
-  StepState& state = network_.device_state();
-  loss_.add(state.loss_sum);
-  loss_weight_.add(state.loss_weight);
-  state.loss_sum = state.loss_weight = 0;
-  if (task_of(s_.spec) != Task::regression) return;
+  exact_.take(network_.device_state());
   auto* sums = static_cast<double*>(network_.device_metrics());
-  for (std::size_t k = 0; k < regression_sums_.size(); ++k) {
-    regression_sums_[k].add(sums[k]);
-    sums[k] = 0;
+  if (!sums) return;
+  std::size_t number = 0;
+  for (const int node : network_.graph().losses()) {
+    const Spec& loss = network_.graph().nodes[std::size_t(node)].spec;
+    std::array<ExactDouble, 4>& exact = regression_sums_[number++];
+    if (task_of(loss) == Task::regression)
+      for (std::size_t k = 0; k < exact.size(); ++k) exact[k].add(std::exchange(sums[k], 0));
+    sums += metric_count(loss);
   }
 }
 
-void Evaluator::add_class_metrics(Evaluation& out, std::vector<double> counts) {
-  out.classes = class_counts(counts, out.task);
+std::vector<MetricValue> Evaluator::metrics_of_classes(const Counted& c, Evaluation* details) {
+  std::vector<double> counts(c.values.begin(), c.values.begin() + std::ptrdiff_t(c.counts.confusion));
+  std::vector<ClassCounts> classes = class_counts(counts, c.task);
   std::vector<double> sums;  // far fewer than the counts if there are many classes
-  for (const ClassCounts& c : out.classes)
-    for (const std::int64_t n : {c.right, c.labels, c.predictions}) sums.push_back(double(n));
+  for (const ClassCounts& one : classes)
+    for (const std::int64_t n : {one.right, one.labels, one.predictions}) sums.push_back(double(n));
   s_.compute.collective->all_reduce_scalars(sums);
-  for (std::size_t i = 0; i < out.classes.size(); ++i)
-    out.classes[i] = {std::int64_t(sums[3 * i]), std::int64_t(sums[3 * i + 1]), std::int64_t(sums[3 * i + 2])};
-  out.metrics = class_metrics(out.classes, out.task);
+  for (std::size_t i = 0; i < classes.size(); ++i)
+    classes[i] = {std::int64_t(sums[3 * i]), std::int64_t(sums[3 * i + 1]), std::int64_t(sums[3 * i + 2])};
+  std::vector<MetricValue> out = class_metrics(classes, c.task);
   constexpr std::size_t max_classes = 100;
-  if (out.classes.size() > max_classes) return;
+  if (!details) return out;
+  details->classes = std::move(classes);
+  if (details->classes.size() > max_classes) return out;
   s_.compute.collective->all_reduce_scalars(counts);
-  out.confusion = std::move(counts);
+  details->confusion = std::move(counts);
+  return out;
 }
 
-void Evaluator::add_counted_metrics(Evaluation& out, std::vector<double> values) {
-  const EvaluationCounts counts = counts_of(s_.spec);
-  std::vector<double> scores(values.begin() + std::ptrdiff_t(counts.confusion),
-                             values.begin() + std::ptrdiff_t(counts.confusion + counts.scores));
-  values.resize(counts.confusion);
-  if (!values.empty()) add_class_metrics(out, std::move(values));
-  if (scores.empty()) return;
+std::vector<MetricValue> Evaluator::counted_metrics(const Counted& c, Evaluation* details) {
+  std::vector<MetricValue> out;
+  if (c.counts.confusion > 0) out = metrics_of_classes(c, details);
+  if (c.counts.scores == 0) return out;
+  const auto of_scores = c.values.subspan(c.counts.confusion, c.counts.scores);
+  std::vector<double> scores(of_scores.begin(), of_scores.end());
   s_.world.all_reduce(scores, World::Reduce::sum);  // many: all_reduce_scalars() is for a few
-  out.metrics.push_back({BestMetric::auc, area_under_roc(scores)});
+  out.push_back({BestMetric::auc, area_under_roc(scores)});
+  return out;
+}
+
+std::vector<MetricValue> Evaluator::metrics_of_loss(const Counted& c, Evaluation* details) {
+  if (c.values.empty()) return {};
+  if (c.task != Task::regression) return counted_metrics(c, details);
+  std::vector<double> sums;
+  if (s_.strict())
+    for (const ExactDouble& sum : regression_sums_[c.loss]) sums.insert(sums.end(), sum.parts.begin(), sum.parts.end());
+  else
+    for (const std::uint64_t bits : c.values) sums.push_back(std::bit_cast<double>(bits));
+  s_.compute.collective->all_reduce_scalars(sums);
+  if (s_.strict())
+    for (std::size_t k = 0; k < 4; ++k) sums[k] = sums[3 * k] + (sums[3 * k + 1] + sums[3 * k + 2]);
+  return regression_metrics(sums, c.targets);
 }
 
 // Collective.
 void Evaluator::add_metrics(Evaluation& out) {
-  if (out.task == Task::language && metrics_of(s_.spec).back() == BestMetric::perplexity)
-    out.metrics = {{BestMetric::perplexity, std::exp(out.loss)}};
-  std::vector<double> values;
-  if (out.task == Task::regression && s_.strict())
-    for (const ExactDouble& sum : regression_sums_) values.insert(values.end(), sum.parts.begin(), sum.parts.end());
-  else
-    for (const std::uint64_t bits : network_.read_metrics())
-      values.push_back(out.task == Task::regression ? std::bit_cast<double>(bits) : double(bits));
-  if (values.empty()) return;
-  if (out.task != Task::regression) return add_counted_metrics(out, std::move(values));
-  s_.compute.collective->all_reduce_scalars(values);
-  if (s_.strict())
-    for (std::size_t k = 0; k < 4; ++k) values[k] = values[3 * k] + (values[3 * k + 1] + values[3 * k + 2]);
-  out.metrics = regression_metrics(values, double(out.rows) * double(s_.spec.model.outputs));
+  const std::vector<std::uint64_t> values = network_.read_metrics();
+  if (out.task != Task::several) {
+    if (out.task == Task::language && metrics_of(s_.spec).back() == BestMetric::perplexity)
+      out.metrics = {{BestMetric::perplexity, std::exp(out.loss)}};
+    else
+      out.metrics = metrics_of_loss(
+          {out.task, counts_of(s_.spec), values, 0, double(out.rows) * double(s_.spec.model.outputs)}, &out);
+    return;
+  }
+  std::span<const std::uint64_t> rest = values;
+  for (std::size_t i = 0; i < out.losses.size(); ++i) {
+    const Spec& loss = network_.graph().nodes[std::size_t(network_.graph().losses()[i])].spec;
+    const auto* pointwise = std::get_if<PointwiseLossSpec>(&loss);
+    const auto own = rest.first(std::min(rest.size(), std::size_t(metric_count(loss))));  // tokens have none
+    rest = rest.subspan(own.size());
+    out.losses[i].metrics = metrics_of_loss({out.losses[i].task, counts_of(loss), own, i,
+                                             double(out.rows) * double(pointwise ? pointwise->src.row_count() : 1)},
+                                            nullptr);
+  }
 }
 
 // What has a label, if it is not the sample.
@@ -124,12 +151,11 @@ Evaluation Evaluator::run() {
     return share[index++];
   };
   network_.complete_weights();
-  loss_ = loss_weight_ = {};
+  exact_ = {};
   regression_sums_ = {};
   StepState& state = network_.host_state();
   const StepState before = state;
-  state.loss_sum = state.loss_weight = 0;
-  state.top1 = state.top5 = state.counted = 0;
+  std::ranges::fill(state.losses, LossSums{});
   state.row_weight = 0;
   network_.write_step(0);
   network_.push_step(0);
@@ -149,23 +175,45 @@ Evaluation Evaluator::run() {
   network_.copy_state_to_host(0);
   const StepState sums = network_.read_state(0);
   state = before;
-  const std::array<double, 3> loss = s_.strict() ? loss_.parts : std::array{sums.loss_sum, 0.0, 0.0},
-                              weight = s_.strict() ? loss_weight_.parts : std::array{sums.loss_weight, 0.0, 0.0};
-  double totals[] = {loss[0],        double(sums.top1), double(sums.top5), double(sums.counted),
-                     double(unread), loss[1],           loss[2],           weight[0],
-                     weight[1],      weight[2]};
+  Evaluation out = totals(sums, unread);
+  add_metrics(out);
+  return out;
+}
+
+// Collective.
+Evaluation Evaluator::totals(const StepState& sums, std::int64_t unread) {
+  const std::size_t losses = losses_.value_count() / LossMeans::values_of_loss;
+  std::vector<double> totals{double(unread)};
+  for (std::size_t i = 0; i < losses; ++i)
+    for (const std::uint64_t n : {sums.losses[i].top1, sums.losses[i].top5, sums.losses[i].counted})
+      totals.push_back(double(n));
+  const std::size_t means_at = totals.size();
+  totals.resize(means_at + losses_.value_count());
+  losses_.put(sums, s_.strict() ? &exact_ : nullptr, std::span(totals).subspan(means_at));
   s_.compute.collective->all_reduce_scalars(totals);
+  const LossMeans::Means means = losses_.means(std::span(totals).subspan(means_at), s_.data.valid.rows);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
   Evaluation out;
   out.task = task_of(s_.spec);
+  out.unread = std::int64_t(totals[0]);
+  require_read(s_, out.unread);
+  out.loss = means.total;
+  if (out.task == Task::several) {
+    out.labels = false;
+    out.rows = s_.data.valid.rows;
+    for (std::size_t i = 0; i < losses; ++i) {
+      const Task task = task_of(network_.graph().nodes[std::size_t(network_.graph().losses()[i])].spec);
+      const double* of = &totals[1 + 3 * i];
+      out.losses.push_back({losses_.names()[i], task, means.each[i], task == Task::regression ? nan : of[0] / of[2],
+                            task == Task::regression || task == Task::binary ? nan : of[1] / of[2]});
+    }
+    return out;
+  }
   out.labels = out.task != Task::regression;
   out.positions = labelled_positions(s_.data.valid);
   out.rows = std::int64_t(totals[3]);
-  out.unread = std::int64_t(totals[4]);
-  require_read(s_, out.unread);
-  out.loss = (totals[0] + (totals[5] + totals[6])) / (totals[7] + (totals[8] + totals[9]));
   out.top1 = totals[1] / totals[3];
-  out.top5 = out.task == Task::binary ? std::numeric_limits<double>::quiet_NaN() : totals[2] / totals[3];
-  add_metrics(out);
+  out.top5 = out.task == Task::binary ? nan : totals[2] / totals[3];
   return out;
 }
 

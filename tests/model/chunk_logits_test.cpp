@@ -55,8 +55,8 @@ TEST(ChunkLogits, LossAndGradientsEqualThoseOfTheWholeProduct) {
         const double expected = whole.run(first);
         EXPECT_NEAR(parts.run(first), expected, 1e-6 * expected);
         EXPECT_LT(relative_error(parts.gradient, whole.gradient), tolerance);
-        EXPECT_EQ(parts.state.counted, whole.state.counted);
-        EXPECT_EQ(parts.state.top5, whole.state.top5);
+        EXPECT_EQ(parts.state.losses[0].counted, whole.state.losses[0].counted);
+        EXPECT_EQ(parts.state.losses[0].top5, whole.state.losses[0].top5);
       }
       EXPECT_LT(parts.program->plan().arena_bytes, whole.program->plan().arena_bytes);
     }

@@ -39,12 +39,12 @@ TEST(PackedSequences, ALlamaComputesWhatItDoesForEachDocumentAlone) {
     std::copy_n(packed.y.begin() + std::ptrdiff_t(begin), length, alone.y.begin());
     alone.state.row_weight = packed.state.row_weight / 24 * float(length);  // of a position, the same
     alone.run();
-    loss += alone.state.loss_sum;
+    loss += alone.state.losses[0].sum;
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += alone.gradient[i];
     begin += std::size_t(length);
   }
   packed.run();
-  EXPECT_NEAR(packed.state.loss_sum, loss, 1e-5 * loss);
+  EXPECT_NEAR(packed.state.losses[0].sum, loss, 1e-5 * loss);
   EXPECT_LT(relative_error(packed.gradient, sum), 1e-4);
   Bench not_divided(spec, 24);
   not_divided.x = packed.x;

@@ -46,6 +46,16 @@ TEST(BlocksOp, ConcatWritesOnlyTheGradientThatIsWanted) {
   }
 }
 
+// Labels lie among floating-point targets, and -1 is a NaN there.
+TEST(BlocksOp, SliceMovesTheBitsOfIntegers) {
+  OpHarness h(SliceSpec{{3, 4}, 1, 1, 2, DType::f32, Mode::infer});
+  const Values labels{7, -1, 0, 1, 2, 1 << 23, -5, 3, 4, 2147483647, 9, 8};
+  h.set_src(0, {3, 4}, DType::i32, labels);
+  h.want_dst({3, 2}, DType::i32);
+  h.forward();
+  EXPECT_EQ(get(h.args.dst), (Values{-1, 0, 1 << 23, -5, 2147483647, 9}));
+}
+
 TEST(BlocksOp, SliceTakesAPartAndItsGradientIsZeroElsewhere) {
   for (const DType dtype : dtypes)
     for (const SliceSpec& of :

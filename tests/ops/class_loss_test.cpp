@@ -25,6 +25,25 @@ TEST(CrossEntropyOp, WeighsClasses) {
       }
 }
 
+// The factor multiplies the gradient only, and the sums are those of the loss's number.
+TEST(CrossEntropyOp, HasAFactorAndSumsOfItsOwn) {
+  for (const DType dtype : {DType::f32, DType::f16})
+    for (const Shape& shape : {Shape{19, 5}, Shape{3, 1003}}) {
+      auto s = cross_entropy(shape, 0.1f, dtype);
+      s.term = {3, 0.25f};
+      OpHarness h(s);
+      h.state.loss_scale = 8;
+      const auto x = h.set_src(0, shape, dtype, random_values(shape.count(), 1, 4));
+      const auto labels = h.set_src(1, {shape[0]}, DType::i32, labels_for(shape));
+      h.state.row_weight = 1;
+      h.want_diff_src(0, shape, dtype);
+      h.forward();
+      const auto loss = reference::cross_entropy(s, x, labels, 2);
+      expect_state(h.state, loss, 3);
+      expect_close(get(h.args.diff_src[0]), loss.diff, tolerance.of(dtype), shape.str());
+    }
+}
+
 // torch.nn.functional.cross_entropy(logits, labels, weight, reduction="sum", label_smoothing=0.1), by hand.
 TEST(CrossEntropyReference, WeighsEachTermOfTheTarget) {
   auto s = cross_entropy({1, 2}, 0.1f);

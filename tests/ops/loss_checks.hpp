@@ -25,12 +25,15 @@ inline Values labels_for(const Shape& src) {
   return labels;
 }
 
-inline void expect_state(const StepState& state, const reference::Loss& loss) {
-  EXPECT_NEAR(state.loss_sum, loss.sum, 1e-6 * std::abs(loss.sum) + 1e-6);
-  EXPECT_NEAR(state.loss_weight, loss.weight, 1e-6 * loss.weight);
-  EXPECT_EQ(state.top1, loss.top1);
-  EXPECT_EQ(state.top5, loss.top5);
-  EXPECT_EQ(state.counted, loss.counted);
+// number: LossTerm::number.
+inline void expect_state(const StepState& state, const reference::Loss& loss, int number = 0) {
+  const LossSums& sums = state.losses[number];
+  EXPECT_NEAR(sums.sum, loss.sum, 1e-6 * std::abs(loss.sum) + 1e-6);
+  EXPECT_NEAR(sums.weight, loss.weight, 1e-6 * loss.weight);
+  EXPECT_EQ(sums.top1, loss.top1);
+  EXPECT_EQ(sums.top5, loss.top5);
+  EXPECT_EQ(sums.counted, loss.counted);
+  EXPECT_EQ(state.losses[number == 0 ? 1 : 0].weight, 0) << "of another loss";
 }
 
 // The metrics of an evaluation, counts or sums, added to what is there.

@@ -60,9 +60,9 @@ TEST(CrossEntropyOp, SecondMicroBatchAddsToTheSums) {
   h.forward();
   h.forward();
   const auto loss = reference::cross_entropy(s, x, labels, 1);
-  EXPECT_NEAR(h.state.loss_sum, 2 * loss.sum, 1e-5);
-  EXPECT_EQ(h.state.counted, 2 * loss.counted);
-  EXPECT_EQ(h.state.top5, 2 * loss.top5);
+  EXPECT_NEAR(h.state.losses[0].sum, 2 * loss.sum, 1e-5);
+  EXPECT_EQ(h.state.losses[0].counted, 2 * loss.counted);
+  EXPECT_EQ(h.state.losses[0].top5, 2 * loss.top5);
 }
 
 TEST(CrossEntropyOp, LowerClassWinsTies) {
@@ -71,8 +71,8 @@ TEST(CrossEntropyOp, LowerClassWinsTies) {
   h.set_src(0, s.src, DType::f32, Values(20, 1.0));
   h.set_src(1, {2}, DType::i32, {0, 5});
   h.forward();
-  EXPECT_EQ(h.state.top1, 1u);
-  EXPECT_EQ(h.state.top5, 1u);
+  EXPECT_EQ(h.state.losses[0].top1, 1u);
+  EXPECT_EQ(h.state.losses[0].top5, 1u);
 }
 
 TEST(CrossEntropyOp, HugeLogitsStayFinite) {
@@ -83,7 +83,7 @@ TEST(CrossEntropyOp, HugeLogitsStayFinite) {
   h.set_src(1, {1}, DType::i32, {0});
   h.want_diff_src(0, s.src, DType::f32);
   h.forward();
-  EXPECT_EQ(h.state.loss_sum, 0);
+  EXPECT_EQ(h.state.losses[0].sum, 0);
   EXPECT_EQ(get(h.args.diff_src[0]), (Values{0, 0, 0}));
 }
 
@@ -97,9 +97,9 @@ TEST(CrossEntropyOp, NanLogitGivesNanLossAndNoHit) {
     h.set_src(1, {1}, DType::i32, {double(at)});
     h.want_diff_src(0, s.src, DType::f32);
     h.forward();
-    EXPECT_TRUE(std::isnan(h.state.loss_sum));
+    EXPECT_TRUE(std::isnan(h.state.losses[0].sum));
     EXPECT_TRUE(std::isnan(get(h.args.diff_src[0])[at]));
-    EXPECT_EQ(h.state.top1, 0u);
+    EXPECT_EQ(h.state.losses[0].top1, 0u);
   }
 }
 
@@ -110,7 +110,7 @@ TEST(CrossEntropyOp, LabelBeyondTheClassesGivesNanLoss) {
   h.set_src(1, {2}, DType::i32, {3, 10});
   h.want_diff_src(0, s.src, DType::f32);
   h.forward();
-  EXPECT_TRUE(std::isnan(h.state.loss_sum));
+  EXPECT_TRUE(std::isnan(h.state.losses[0].sum));
 }
 
 TEST(CrossEntropyOp, SumsDoNotDependOnTheThreadCount) {
@@ -123,7 +123,7 @@ TEST(CrossEntropyOp, SumsDoNotDependOnTheThreadCount) {
     h.set_src(0, s.src, DType::f32, random_values(s.src.count(), 1));
     h.set_src(1, {611}, DType::i32, labels_for(s.src));
     h.forward();
-    sums[i] = h.state.loss_sum;
+    sums[i] = h.state.losses[0].sum;
   }
   omp_set_num_threads(threads);
   EXPECT_EQ(sums[0], sums[1]);
@@ -140,7 +140,7 @@ TEST(CrossEntropyOp, InferenceWritesNoGradient) {
   const Values before = get(h.args.src[0]);
   h.forward();
   EXPECT_EQ(get(h.args.src[0]), before);
-  EXPECT_EQ(h.state.counted, 3u);
+  EXPECT_EQ(h.state.losses[0].counted, 3u);
 }
 
 TEST(CrossEntropyOp, CountsLabelsAndPredictions) {

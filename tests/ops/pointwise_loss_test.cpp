@@ -29,8 +29,8 @@ void expect_reference(PointwiseLossSpec s) {
   h.want_diff_src(0, s.src, s.dtype);
   h.forward();
   h.backward();
-  const auto loss = reference::pointwise_loss(s, x, target, 16);
-  expect_state(h.state, loss);
+  const auto loss = reference::pointwise_loss(s, x, target, 16 * double(s.term.factor));
+  expect_state(h.state, loss, s.term.number);
   expect_close(get(h.args.diff_src[0]), loss.diff, tolerance.of(s.dtype), what);
   s.mode = Mode::infer;
   OpHarness evaluation(s);
@@ -41,7 +41,7 @@ void expect_reference(PointwiseLossSpec s) {
     expect_counts(metrics, loss.metrics, s.confusion_count(), what);
   else
     expect_close(metrics, loss.metrics, 1e-12, what);
-  expect_state(evaluation.state, loss);
+  expect_state(evaluation.state, loss, s.term.number);
 }
 
 TEST(PointwiseLossOp, MatchesReference) {
@@ -49,6 +49,14 @@ TEST(PointwiseLossOp, MatchesReference) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
       for (const Shape& shape : {Shape{7, 43}, Shape{1, 1}, Shape{5, 64}, Shape{3, 5001}, Shape{2, 8192}})
         expect_reference(pointwise(kind, shape, dtype));
+}
+
+TEST(PointwiseLossOp, HasAFactorAndSumsOfItsOwn) {
+  for (const Kind kind : kinds) {
+    auto s = pointwise(kind, {5, 24}, DType::f16);
+    s.term = {StepState::max_losses - 1, 0.125f};
+    expect_reference(s);
+  }
 }
 
 TEST(PointwiseLossOp, IgnoresNegativeIntegers) {
@@ -66,7 +74,7 @@ TEST(PointwiseLossOp, NanPredictionGivesNanLoss) {
     h.set_src(1, {1, 3}, DType::f32, {1, 0, 0});
     h.want_diff_src(0, {1, 3}, DType::f32);
     h.forward();
-    EXPECT_TRUE(std::isnan(h.state.loss_sum)) << name_of(kind);
+    EXPECT_TRUE(std::isnan(h.state.losses[0].sum)) << name_of(kind);
   }
 }
 
@@ -76,7 +84,7 @@ TEST(PointwiseLossOp, TargetBeyondOneGivesNanLoss) {
   h.set_src(1, {2, 1}, DType::f32, {1, 2});
   h.want_diff_src(0, {2, 1}, DType::f32);
   h.forward();
-  EXPECT_TRUE(std::isnan(h.state.loss_sum));
+  EXPECT_TRUE(std::isnan(h.state.losses[0].sum));
 }
 
 TEST(PointwiseLossOp, HugeLogitsStayFinite) {
@@ -86,7 +94,7 @@ TEST(PointwiseLossOp, HugeLogitsStayFinite) {
   h.set_src(1, {1, 2}, DType::f32, {1, 0});
   h.want_diff_src(0, {1, 2}, DType::f32);
   h.forward();
-  EXPECT_EQ(h.state.loss_sum, 0);
+  EXPECT_EQ(h.state.losses[0].sum, 0);
   EXPECT_EQ(get(h.args.diff_src[0]), (Values{0, 0}));
 }
 

@@ -59,11 +59,11 @@ class ProgramFixture {
     forward(first);
     program->backward(first, sink);
     // The loss of targets is a mean over the features already.
-    return state.loss_sum * double(state.row_weight) / double(batch_.labels ? batch_.target.count() : 1);
+    return state.losses[0].sum * double(state.row_weight) / double(batch_.labels ? batch_.target.count() : 1);
   }
   void forward(bool first = true) {
-    state.loss_sum = 0;
-    state.counted = state.top1 = state.top5 = 0;
+    state.losses[0].sum = 0;
+    state.losses[0].counted = state.losses[0].top1 = state.losses[0].top5 = 0;
     const Graph& g = program->graph();
     if (g.dtype != DType::f32)
       backend_.convert(weights_.data(), g.dtype, master.data(), DType::f32, std::int64_t(master.size()));

@@ -8,7 +8,15 @@
 
 namespace millrace {
 
+// Sums of one loss over the rows of this rank in the step. The host writes zeros; every micro-batch adds to them.
+struct LossSums {
+  std::uint64_t top1 = 0, top5 = 0, counted = 0;
+  double sum = 0, weight = 0;  // the mean loss is sum / weight
+};
+
 struct StepState {
+  static constexpr int max_losses = 8;
+
   // First part, written by the host before each step.
   float learning_rate = 0;
   float row_weight = 0;         // 1 / rows of the global batch: the weight of each row in the mean loss
@@ -17,9 +25,7 @@ struct StepState {
   std::uint64_t attempted = 0;  // step attempts so far, which the schedule and the data position follow; the optimizer
                                 // adds one
   std::uint32_t force_inf = 0;  // for tests: handle this step as if its gradients had overflowed
-  // Sums over the rows of this rank in the step. The host writes zeros; the loss of every micro-batch adds to them.
-  std::uint64_t top1 = 0, top5 = 0, counted = 0;
-  double loss_sum = 0, loss_weight = 0;  // the mean loss is loss_sum / loss_weight
+  LossSums losses[max_losses];  // by LossTerm::number (ops/loss.hpp)
 
   // Second part, updated by the optimizer. The dynamic loss scale multiplies the gradient of the loss; it is 1 if the
   // precision needs none.

@@ -82,6 +82,7 @@ struct Graph {
   double forward_flops() const;
   int producer(int value) const;         // the node that writes the value; -1: none
   int single_consumer(int value) const;  // the node that reads the value, if it is read exactly once; else -1
+  std::vector<int> losses() const;       // the nodes that are losses, by LossTerm::number
 };
 
 // Adds nodes to a graph. Each function returns the index of the value that its node produces. Error(config) if shapes
@@ -101,6 +102,7 @@ class GraphBuilder {
   // The labels of the batch: at each position of the samples, moved as `input` moves these, if it does. The loss
   // compares with them from then on.
   int move_labels(InputSpec input);
+  int labels() const { return labels_; }
   // Mixes the rows of `src` with each other; the loss then mixes their labels. Only in Mode::train; otherwise `src`.
   int mix(int src, const MixOptions&);
   // Looks up the samples of the batch, which are tokens below `vocabulary`. The table is initialised by U(-1, 1).
@@ -144,9 +146,13 @@ class GraphBuilder {
   int slice(const std::string& name, int src, int axis, std::int64_t begin, std::int64_t count);
   int upsample(const std::string& name, int src, UpsampleSpec::Kind, std::int64_t factor);
   int dropout(const std::string& name, int src, float probability, std::uint64_t seed, bool whole_rows = false);
-  // The losses; their src, dtype, mode and targets are set here.
-  void loss(CrossEntropySpec, int logits);
-  void loss(PointwiseLossSpec, int prediction);
+  // The features [begin, begin + count) of targets (N, features), of which each is a float32 or an int32 label.
+  int target_part(const std::string& name, std::int64_t begin, std::int64_t count, DType);
+  // The losses, which finish() puts behind all other nodes; their src, dtype, mode, targets and number are set here.
+  // target: of target_part(); -1: the labels or targets of the batch.
+  void loss(CrossEntropySpec, int logits, const std::string& name = "loss", int target = -1);
+  void loss(PointwiseLossSpec, int prediction, const std::string& name = "loss", int target = -1);
+  bool has_losses() const { return !losses_.empty(); }
   // The weights of layer `name` are drawn from N(0, deviation^2), and its bias is zero. false: it has no weights.
   bool set_normal_init(const std::string& name, double deviation);
   // Layer `name` uses the weights of layer `other` (in the graph) in place of its own. false: their shapes differ, or
@@ -154,13 +160,15 @@ class GraphBuilder {
   bool tie_weights(const std::string& name, const std::string& other);
   // Notes that the layer `name` was called `older` in old checkpoints.
   void set_older_name(const std::string& name, const std::string& older);
-  Graph finish() { return std::move(graph_); }
+  Graph finish();
 
  private:
   int node(const std::string& name, Spec spec, std::vector<int> src, const Shape& dst, std::vector<int> weight = {},
            int stats = -1);
   int parameter(const std::string& name, const Shape&, Parameter::Init, std::int64_t fan_in, bool matrix);
+  int source_of_loss(const std::string& name, int src);
   Graph graph_;
+  std::vector<Node> losses_;
   std::uint32_t dropouts_ = 0;
   int labels_ = Graph::y;
   std::optional<MixSpec> mix_;

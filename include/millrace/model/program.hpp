@@ -88,7 +88,7 @@ struct ProgramMemory {
   float* running = nullptr;
   float* stats = nullptr;
   StepState* state = nullptr;
-  void* metrics = nullptr;        // of the loss, for evaluations; null: none are wanted
+  void* metrics = nullptr;        // of all losses, for evaluations; null: none are wanted
   RankExchange* ranks = nullptr;  // for synchronised norms; null: each rank by itself
 };
 
@@ -114,8 +114,8 @@ class Program {
   // For benchmarks: runs one node by itself on the present contents of its buffers.
   void run_node(int node, bool backward);
   const Tensor& value(int v) const { return values_[std::size_t(v)]; }
-  // What the loss compares with the labels or targets. It stays until the next forward pass of a program with the same
-  // arena; with Mode::train, the backward pass overwrites it.
+  // What the first loss compares with the labels or targets. It stays until the next forward pass of a program with the
+  // same arena; with Mode::train, the backward pass overwrites it.
   const Tensor& prediction() const;
   // The label of a node's work on the device, such as "conv1 forward". Valid while this Program exists.
   const char* label(int node, NodeWork work) const { return labels_[std::size_t(node)].of(work).c_str(); }

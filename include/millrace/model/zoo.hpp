@@ -8,6 +8,13 @@
 
 namespace millrace {
 
+// A data set of data.y: what one loss compares with.
+struct LossTarget {
+  std::string name;
+  std::int64_t begin = 0, count = 1;  // of the features of the targets
+  std::int64_t classes = 0;           // of int32 labels; 0: float32 targets
+};
+
 struct ModelSpec {
   std::string name = "mlp";  // mlp, resnet, gpt2, llama, vit, convnext, unet, cosmoflow, hyperspectral or layers
   std::int64_t depth = 20, width = 0;
@@ -31,6 +38,8 @@ struct ModelSpec {
   float dice = 0;                    // cross-entropy: weight of the Dice loss
   bool tokens = false;               // the samples are tokens below `outputs`, so the network begins with an embedding
   std::int64_t outputs = 10;         // number of classes, or of features of a target
+  std::vector<LossTarget> targets;   // for `loss` lines; one: it is all of the labels or targets
+  bool own_losses = false;           // the layers have such lines
   MixOptions mix;                    // one label a row only
   InputSpec input;                   // GraphBuilder sets its src, raw, dtype and mode
   std::uint64_t seed = 1;
@@ -50,8 +59,10 @@ Graph build_model(const ModelSpec&, const ModelBatch&, DType compute, Mode);
 // Each builds a network on the value `src` and returns the value of its outputs.
 int build_mlp(GraphBuilder&, int src, const ModelSpec&);
 int build_resnet(GraphBuilder&, int src, const ModelSpec&);
-// From written_layers().
+// From written_layers(), with the losses of its `loss` lines.
 int build_layers(GraphBuilder&, int src, const ModelSpec&);
+// Whether a network that is written in lines brings its own losses.
+bool has_loss_lines(const std::vector<std::string>& layers);
 // The lines of text of a network that is written in them, one for each layer. See docs/reference/networks.md. input:
 // the shape of what the first line reads.
 std::vector<std::string> written_layers(const ModelSpec&, const Shape& input);

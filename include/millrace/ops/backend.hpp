@@ -40,6 +40,9 @@ bool keeps_src(const Spec&);
 bool keeps_dst(const Spec&);
 double flops_of(const Spec&);            // of the forward pass; 0 for operations bound by memory bandwidth
 std::int64_t metric_count(const Spec&);  // of the losses: see loss.hpp; 0 for all others
+// Of a loss: what LossSums counts of a row if no label is ignored, and its place among the losses.
+std::int64_t terms_of_row(const Spec&);
+const LossTerm& loss_term(const Spec&);
 
 // The minimal work of an operation, from which its roofline is computed. `bytes` counts a tensor once for each pass
 // that must read or write all of it before the next pass can begin. For example, a batch norm reads its source twice.

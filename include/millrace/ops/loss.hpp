@@ -1,9 +1,8 @@
 // Losses, the last operation of a network. In Mode::train, forward() computes the loss and writes diff_src[0] in the
 // same pass; backward() does nothing. The gradient is that of loss_scale * row_weight * (sum over rows). So the plain
 // sum of the gradients over micro-batches and ranks is the gradient of the mean over the global batch, times the loss
-// scale. The results are added to loss_sum, loss_weight, top1, top5 and counted of the StepState; loss_weight counts as
-// `counted` does unless something else is said. The order of these sums depends only on the shape, so they are bitwise
-// reproducible.
+// scale. The results are added to LossSums of the StepState; its weight counts as `counted` does unless something else
+// is said. The order of these sums depends only on the shape, so they are bitwise reproducible.
 //
 // In Mode::infer, if OpArgs::metrics is set, forward() also adds to the values there, from which an evaluation computes
 // its metrics. metric_count() is their number, 8 bytes each; 0: there are none.
@@ -34,21 +33,26 @@ struct ScoreBins {
   }
 };
 
+// A network may have several losses; what it minimises is the sum of factor * loss. The factor multiplies the gradient,
+// but not LossSums.
+struct LossTerm {
+  int number = 0;    // of its LossSums in the StepState
+  float factor = 1;  // above 0
+};
+
 // Softmax cross-entropy at every position of a row. src[0]: logits, (N, ..., classes) in `dtype`. src[1]: labels,
 // (N, ...) int32 in [0, classes). A position weighs row_weight / (positions of a row). Positions with a negative label
-// are ignored; loss_sum, top1, top5 and counted count positions. Label smoothing s mixes the one-hot target with the
+// are ignored; the sums count positions. Label smoothing s mixes the one-hot target with the
 // uniform distribution, as in PyTorch: (1 - s) * onehot + s / classes. class_weights, as PyTorch's `weight`, multiply
-// the term of each class in this sum; loss_weight is then the sum of the weights of the labels. The gradient is not
-// divided by it: see OptimizerSpec::loss_positions.
-// `dice` times the Dice loss of its row, and times the weight of its label, is added to the loss of each position that
-// has a label. The Dice loss is 1 minus the mean, over all classes, of (2 * sum(p * t) + 1e-5) / (sum(p) + sum(t) +
-// 1e-5). The sums are over the positions of the row that have a label; p: probability of the class; t: 1 if the label
-// is the class, otherwise 0.
-// mix: the target of a row is that of its own label times RowMix::share, plus that of the partner's label times the
-// rest; loss_weight mixes their weights alike. top1 and top5 compare with the label of the larger share. src[2]: sample
-// ids, (N) int64.
-// metrics: (classes, classes) uint64. The value at [label][class with the largest logit] counts positions. If the
-// logits are (N, classes), it is followed by the histograms of ScoreBins, which count rows.
+// the term of each class in this sum; LossSums::weight is then the sum of the weights of the labels. The gradient is
+// not divided by it: see OptimizerSpec::loss_positions. `dice` times the Dice loss of its row, and times the weight of
+// its label, is added to the loss of each position that has a label. The Dice loss is 1 minus the mean, over all
+// classes, of (2 * sum(p * t) + 1e-5) / (sum(p) + sum(t) + 1e-5). The sums are over the positions of the row that have
+// a label; p: probability of the class; t: 1 if the label is the class, otherwise 0. mix: the target of a row is that
+// of its own label times RowMix::share, plus that of the partner's label times the rest; LossSums::weight mixes their
+// weights alike. top1 and top5 compare with the label of the larger share. src[2]: sample ids, (N) int64. metrics:
+// (classes, classes) uint64. The value at [label][class with the largest logit] counts positions. If the logits are (N,
+// classes), it is followed by the histograms of ScoreBins, which count rows.
 struct CrossEntropySpec {
   Shape src;
   float label_smoothing = 0;
@@ -57,12 +61,14 @@ struct CrossEntropySpec {
   std::vector<float> class_weights = {};  // empty: all are 1
   float dice = 0;
   std::optional<MixSpec> mix = {};  // Mode::train, logits (N, classes), without dice
+  LossTerm term = {};               // with dice, the factor is 1
 
   static constexpr float dice_smoothing = 1e-5f;
   static constexpr std::int64_t max_dice_classes = 256;
   std::int64_t classes() const { return src[-1]; }
   std::int64_t positions() const { return src.count() / src[-1]; }  // of all rows
   std::int64_t positions_of_row() const { return src.row_count() / src[-1]; }
+  double divisor() const { return double(positions_of_row()) / double(term.factor); }  // of the gradient of a row
   std::int64_t confusion_count() const { return classes() <= 1024 ? classes() * classes() : 0; }
   std::int64_t histogram_count() const { return src.rank == 2 ? ScoreBins::histogram_count(classes()) : 0; }
   std::int64_t metric_count() const { return confusion_count() + histogram_count(); }
@@ -78,7 +84,7 @@ struct CrossEntropySpec {
 //   smooth_l1             d^2 / (2 beta) where |d| < beta, otherwise |d| - beta / 2
 //   binary_cross_entropy  of the probability sigmoid(prediction) and a target in [0, 1]. It is NaN for another target,
 //                         but negative integers are ignored
-// All but the last count rows. binary_cross_entropy counts predictions that have a target: loss_sum sums over them, and
+// All but the last count rows. binary_cross_entropy counts predictions that have a target: the sums are over them, and
 // top1 counts those that are on the same side of a probability of 0.5 as their target. metrics: (4) float64, the sums
 // of |d|, d^2, target and target^2 over rows and features. For binary_cross_entropy (F, 2, 2) uint64: the value at
 // [feature][target >= 0.5][probability >= 0.5] counts predictions. Behind them are the histograms of ScoreBins.
@@ -90,7 +96,9 @@ struct PointwiseLossSpec {
   DType targets = DType::f32;
   DType dtype = DType::f32;
   Mode mode = Mode::train;
+  LossTerm term = {};
 
+  double divisor() const { return double(src.row_count()) / double(term.factor); }  // of the gradient of a row
   bool binary() const { return kind == Kind::binary_cross_entropy; }
   std::int64_t confusion_count() const { return binary() && src.row_count() <= 1 << 18 ? 4 * src.row_count() : 0; }
   std::int64_t histogram_count() const { return binary() ? ScoreBins::histogram_count(src.row_count()) : 0; }

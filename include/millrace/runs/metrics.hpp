@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,9 @@ namespace millrace {
 struct StepMetrics {
   std::int64_t step = 0, epoch = 0, samples = 0;  // position in the run after this step
   double loss = 0, lr = 0, grad_norm = 0, loss_scale = 1, samples_per_second = 0, seconds = 0;
+  // Of a network with `loss` lines: the mean of each loss, by name. The names outlive this object.
+  std::span<const std::string> loss_names = {};
+  std::array<double, 8> losses{};
   bool skipped = false;             // the gradients overflowed, so the step changed nothing
   std::int64_t unread_samples = 0;  // samples of all ranks that data.on_error skipped
   std::array<double, phase_count> phase_seconds{};

@@ -16,13 +16,13 @@ struct RowLoss {
   static std::size_t bytes(std::int64_t rows) { return std::size_t(rows) * sizeof(RowLoss); }
 };
 
-inline void add_row_losses(StepState& state, const RowLoss* rows, std::int64_t count) {
+inline void add_row_losses(LossSums& to, const RowLoss* rows, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    state.loss_sum += rows[i].loss;
-    state.loss_weight += rows[i].weight;
-    state.counted += rows[i].counted;
-    state.top1 += rows[i].top1;
-    state.top5 += rows[i].top5;
+    to.sum += rows[i].loss;
+    to.weight += rows[i].weight;
+    to.counted += rows[i].counted;
+    to.top1 += rows[i].top1;
+    to.top5 += rows[i].top5;
   }
 }
 

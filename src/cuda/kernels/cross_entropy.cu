@@ -62,7 +62,7 @@ class CrossEntropy : public Op {
         rows<T, 1>(args);
     });
     if (spec_.dice > 0) dispatch_dtype(spec_.dtype, [&](auto zero) { add_dice<decltype(zero)>(args); });
-    add_row_losses(context_, args.state, static_cast<RowLoss*>(args.workspace),
+    add_row_losses(context_, args.state->losses + spec_.term.number, static_cast<RowLoss*>(args.workspace),
                    losses_ + (spec_.dice > 0 ? spec_.src[0] : 0));
   }
   void backward(const OpArgs&) override {}
@@ -80,7 +80,7 @@ class CrossEntropy : public Op {
             .state = args.state,
             .classes = int(classes_),
             .smoothing = spec_.label_smoothing,
-            .positions_of_row = double(spec_.positions_of_row()),
+            .divisor = spec_.divisor(),
             .weights = weights_.as<float>(),
             .sum_of_weights = sum_of_weights_,
             .confusion = spec_.confusion_count() > 0 ? metrics : nullptr,

@@ -18,8 +18,8 @@ struct CrossEntropyArgs {
   const StepState* state;
   int classes;
   float smoothing;
-  double positions_of_row;  // each weighs row_weight / positions_of_row
-  const float* weights;     // by class; null: all are 1
+  double divisor;        // CrossEntropySpec::divisor()
+  const float* weights;  // by class; null: all are 1
   double sum_of_weights;
   std::uint64_t* confusion;  // (classes, classes): counts of label and prediction; null: not requested
   std::uint64_t* scores;     // histograms of ScoreBins; null: not requested
@@ -28,7 +28,7 @@ struct CrossEntropyArgs {
 
   MR_DEVICE_INLINE double weight_of(int c) const { return weights ? double(weights[c]) : 1; }
   MR_DEVICE_INLINE double gradient_scale() const {
-    return double(state->loss_scale) * double(state->row_weight) / positions_of_row;
+    return double(state->loss_scale) * double(state->row_weight) / divisor;
   }
 };
 

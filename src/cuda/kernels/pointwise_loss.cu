@@ -53,6 +53,7 @@ struct LossPart {
   std::uint64_t *counts, *scores;  // of binary_cross_entropy: histograms of ScoreBins; null: not requested
   const StepState* state;
   std::int64_t features, parts;  // in a row
+  double divisor;                // PointwiseLossSpec::divisor()
   float beta;
   Kind kind;
 
@@ -61,7 +62,7 @@ struct LossPart {
     const std::int64_t row = block.index() / parts, part = block.index() % parts;
     const std::int64_t first = row * features, begin = first + part * part_count,
                        end = part + 1 < parts ? begin + part_count : first + features;
-    const float factor = float(double(state->loss_scale) * double(state->row_weight) / double(features));
+    const float factor = float(double(state->loss_scale) * double(state->row_weight) / divisor);
     const bool binary = kind == Kind::binary_cross_entropy;
     double sum = 0;
     int right = 0, counted = 0;
@@ -142,7 +143,7 @@ class PointwiseLoss : public Op {
       else
         parts<T, float, 1>(args);
     });
-    add_row_losses(context_, args.state, static_cast<RowLoss*>(args.workspace), blocks_);
+    add_row_losses(context_, args.state->losses + spec_.term.number, static_cast<RowLoss*>(args.workspace), blocks_);
     if (metrics(args) && !spec_.binary())
       launch(context_, 1, 256, 0, AddMetricSums{static_cast<double*>(args.metrics), sums(args), blocks_});
   }
@@ -165,7 +166,7 @@ class PointwiseLoss : public Op {
                              metrics(args) && !spec_.binary() ? sums(args) : nullptr,
                              spec_.confusion_count() > 0 ? counts : nullptr,
                              counts && spec_.histogram_count() > 0 ? counts + spec_.confusion_count() : nullptr,
-                             args.state, features_, parts_, spec_.beta, spec_.kind});
+                             args.state, features_, parts_, spec_.divisor(), spec_.beta, spec_.kind});
   }
 
   PointwiseLossSpec spec_;

@@ -1,4 +1,4 @@
-// The loss of one row, or of a part of a row, and the kernel that adds these losses to the StepState. One block adds
+// The loss of one row, or of a part of a row, and the kernel that adds these losses to the LossSums. One block adds
 // them, in an order that depends on their number only.
 #pragma once
 #include <cmath>
@@ -15,7 +15,7 @@ struct RowLoss {
 };
 
 struct AddRowLosses {
-  StepState* state;
+  LossSums* to;
   const RowLoss* rows;
   std::int64_t count;
 
@@ -37,11 +37,11 @@ struct AddRowLosses {
     top1 = block.sum(top1);
     top5 = block.sum(top5);
     if (block.thread() != 0) return;
-    state->loss_sum += loss;
-    state->loss_weight += weight;
-    state->counted += counted;
-    state->top1 += top1;
-    state->top5 += top5;
+    to->sum += loss;
+    to->weight += weight;
+    to->counted += counted;
+    to->top1 += top1;
+    to->top5 += top5;
   }
 };
 
@@ -73,8 +73,8 @@ struct AddMetricSums {
   }
 };
 
-inline void add_row_losses(const LaunchContext& context, StepState* state, const RowLoss* rows, std::int64_t count) {
-  launch(context, 1, 256, 0, AddRowLosses{state, rows, count});
+inline void add_row_losses(const LaunchContext& context, LossSums* to, const RowLoss* rows, std::int64_t count) {
+  launch(context, 1, 256, 0, AddRowLosses{to, rows, count});
 }
 
 // The number of threads for a block with so many items, at most max_threads: whole warps, and equal work for all of

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "data/index/index_serialization.hpp"
 #include "millrace/base/error.hpp"
 
@@ -61,17 +63,11 @@ std::vector<ConcatenatedPart> concatenate_targets(const std::vector<io::DatasetI
   std::vector<ConcatenatedPart> out;
   for (const io::DatasetInfo& info : y) {
     const Shape row = shape_of(info.shape, 1);
-    if (holds_labels({info.dtype, row}, {}, fmt::format("{}: '{}'", path, info.name)))
-      fail(Exit::data,
-           "{}: '{}' holds integers. several data sets of data.y must be floating-point targets of a regression. name "
-           "one data set, or store it as floating point",
-           path, info.name);
-    if (info.dtype != y[0].dtype || info.big_endian != y[0].big_endian || info.shape[0] != y[0].shape[0])
-      fail(Exit::data,
-           "{}: '{}' has {} rows of {}, '{}' {} of {}. all data sets of data.y need the same number of rows and the "
-           "same type",
-           path, info.name, info.shape[0], name_of(info.dtype), y[0].name, y[0].shape[0], name_of(y[0].dtype));
-    out.push_back({info.name, row.count()});
+    if (info.shape[0] != y[0].shape[0])
+      fail(Exit::data, "{}: '{}' has {} rows, '{}' {}. all data sets of data.y need the same number", path, info.name,
+           info.shape[0], y[0].name, y[0].shape[0]);
+    out.push_back({info.name, row.count(), info.dtype, info.big_endian,
+                   holds_labels({info.dtype, row}, {}, fmt::format("{}: '{}'", path, info.name))});
   }
   return out;
 }
@@ -104,12 +100,23 @@ ShardIndex component_index(const ShardIndex& d, std::size_t number) {
 }
 
 std::vector<TargetPart> targets_of(const ShardIndex& d, const Shard& s) {
-  if (d.y.parts.empty()) return {{d.y.name, d.y.target.count(), s.y_offset, s.y_chunks.get()}};
+  const TargetStorage& y = d.y;
+  if (y.parts.empty())
+    return {{y.name, y.target.count(), s.y_offset, s.y_chunks.get(), y.dtype, y.big_endian, y.labels, y.ignore_label}};
   std::vector<TargetPart> out;
-  for (std::size_t p = 0; p < d.y.parts.size(); ++p)
-    out.push_back({d.y.parts[p].name, d.y.parts[p].count, p ? s.extra_y[p - 1].offset : s.y_offset,
-                   (p ? s.extra_y[p - 1].chunks : s.y_chunks).get()});
+  for (std::size_t p = 0; p < y.parts.size(); ++p) {
+    const ConcatenatedPart& part = y.parts[p];
+    out.push_back({part.name, part.count, p ? s.extra_y[p - 1].offset : s.y_offset,
+                   (p ? s.extra_y[p - 1].chunks : s.y_chunks).get(), part.dtype, part.big_endian, part.labels, -1});
+  }
   return out;
 }
+
+bool same_parts(const std::vector<ConcatenatedPart>& a, const std::vector<ConcatenatedPart>& b) {
+  return std::ranges::equal(
+      a, b, [](const ConcatenatedPart& one, const ConcatenatedPart& other) { return one.same_storage(other); });
+}
+
+bool TargetStorage::has_label_parts() const { return std::ranges::any_of(parts, &ConcatenatedPart::labels); }
 
 }  // namespace millrace

@@ -22,7 +22,8 @@ struct ConcatenatedSamples {
 ConcatenatedSamples concatenate_samples(const std::vector<io::DatasetInfo>& x, Layout requested,
                                         const std::optional<std::string>& attribute, const std::string& path,
                                         const TargetRow& y);
-// The parts of concatenated targets. Error(data) unless all are floating point of one type.
+// The parts of concatenated targets, without the classes of labels. Error(data) unless each is floating point or one
+// integer a row, and all have the same rows.
 std::vector<ConcatenatedPart> concatenate_targets(const std::vector<io::DatasetInfo>& y, const std::string& path);
 
 // Returns an index of only component `number` of x, whose values are read with the pitch of whole samples. The targets
@@ -35,6 +36,10 @@ struct TargetPart {
   std::int64_t count;  // values per row
   std::uint64_t offset;
   const io::ChunkedLayout* chunks;
+  DType dtype;
+  bool big_endian, labels;
+  std::int64_t ignored;  // label that does not count; -1: there is none
+  std::size_t stored_bytes() const { return std::size_t(count) * size_of(dtype); }  // of a row
 };
 std::vector<TargetPart> targets_of(const ShardIndex&, const Shard&);
 

@@ -48,13 +48,14 @@ json extents_to_json(const std::vector<DatasetLocation>& all, std::string* table
 
 json parts_to_json(const std::vector<ConcatenatedPart>& all) {
   json out = json::array();
-  for (const ConcatenatedPart& p : all) out.push_back({p.name, p.count});
+  for (const ConcatenatedPart& p : all)
+    out.push_back({p.name, p.count, int(p.dtype), p.big_endian, p.labels, p.classes});
   return out;
 }
 
 std::vector<ConcatenatedPart> parts_from_json(const json& j) {
   std::vector<ConcatenatedPart> out;
-  for (const json& p : j) out.push_back({p[0].get<std::string>(), p[1]});
+  for (const json& p : j) out.push_back({p[0].get<std::string>(), p[1], DType(p[2].get<int>()), p[3], p[4], p[5]});
   return out;
 }
 

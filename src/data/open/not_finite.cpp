@@ -23,6 +23,17 @@ bool all_finite(const void* values, DType type, std::int64_t count) {
   return true;
 }
 
+// Labels are no floating-point numbers.
+bool all_targets_finite(const TargetStorage& y, const char* values) {
+  if (y.labels) return true;
+  if (y.parts.empty()) return all_finite(values, DType::f32, y.target.count());
+  for (const ConcatenatedPart& part : y.parts) {
+    if (!part.labels && !all_finite(values, DType::f32, part.count)) return false;
+    values += std::size_t(part.count) * sizeof(float);
+  }
+  return true;
+}
+
 bool all_in_unit_range(const std::vector<char>& floats) {
   for (std::size_t i = 0; i < floats.size() / sizeof(float); ++i)
     if (const double v = value_at(floats.data(), DType::f32, std::int64_t(i)); v < 0 || v > 1) return false;
@@ -38,13 +49,13 @@ std::string find_non_finite_sample(Source& source, const ShardIndex& index, std:
   for (const std::int64_t id : ids) {
     source.read({&id, 1}, x.data(), y.data());
     const bool good_x = !is_float(index.x.dtype) || all_finite(x.data(), index.x.dtype, index.sample.count());
-    const bool good_y = index.y.labels || all_finite(y.data(), DType::f32, std::int64_t(y.size() / sizeof(float)));
+    const bool good_y = all_targets_finite(index.y, y.data());
     const auto report = [&](const char* problem) {
       return fmt::format("sample {} of the data, in {}, has {}", id, index.shards[shard_of(index, id)].path, problem);
     };
     if (!good_x) return report("values that are not finite");
     if (!good_y) return report("a target that is not finite");
-    if (binary_targets && !index.y.labels && !all_in_unit_range(y))
+    if (binary_targets && !index.y.labels && index.y.parts.empty() && !all_in_unit_range(y))
       return report("a target that is not between 0 and 1, as binary_cross_entropy needs it");
   }
   return "";

@@ -216,7 +216,7 @@ void Targets::load_block(const RowBlock& b, char* to) {
   std::size_t first = 0;  // where the part starts within a row
   for (std::size_t p = 0; p < parts.size(); ++p) {
     const TargetPart& part = parts[p];
-    const std::size_t bytes = std::size_t(part.count) * size_of(index_.y.dtype);
+    const std::size_t bytes = part.stored_bytes();
     if (part.chunks) {
       places.clear();
       for (std::size_t r = 0; r < b.rows; ++r) places.push_back({row + std::int64_t(r), stored.data() + r * bytes});
@@ -226,8 +226,8 @@ void Targets::load_block(const RowBlock& b, char* to) {
     } else {
       read_fully(b.fd, shard, {part.offset + std::uint64_t(row) * bytes, b.rows * bytes, b.id, bytes}, stored.data());
     }
-    if (parts.size() == 1) return convert_targets(index_, shard, std::int64_t(b.rows) * part.count, stored.data(), to);
-    convert_targets(index_, shard, std::int64_t(b.rows) * part.count, stored.data(), converted.data());
+    if (parts.size() == 1) return convert_targets(part, shard, std::int64_t(b.rows), stored.data(), to);
+    convert_targets(part, shard, std::int64_t(b.rows), stored.data(), converted.data());
     const std::size_t part_bytes = std::size_t(part.count) * sizeof(float);
     for (std::size_t r = 0; r < b.rows; ++r)
       std::memcpy(to + r * row_bytes_ + first, converted.data() + r * part_bytes, part_bytes);

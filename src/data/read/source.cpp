@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "data/decode/convert_values.hpp"
+#include "data/index/concatenated.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/data/read/sources.hpp"
 
@@ -37,20 +38,24 @@ std::size_t raise_open_file_limit(std::size_t wanted) {
 }
 
 std::size_t y_stored_bytes(const ShardIndex& index) {
-  return size_of(index.y.dtype) * std::size_t(index.y.target.count());
+  if (index.y.parts.empty()) return size_of(index.y.dtype) * std::size_t(index.y.target.count());
+  std::size_t sum = 0;
+  for (const ConcatenatedPart& part : index.y.parts) sum += size_of(part.dtype) * std::size_t(part.count);
+  return sum;
 }
 
 std::size_t y_batch_bytes(const ShardIndex& index) {
   return (index.y.labels ? sizeof(std::int32_t) : sizeof(float)) * std::size_t(index.y.target.count());
 }
 
-void convert_targets(const ShardIndex& index, const Shard& shard, std::int64_t count, void* y_stored, void* y) {
-  if (index.y.big_endian) swap_bytes(y_stored, std::size_t(count), size_of(index.y.dtype));
+void convert_targets(const TargetPart& part, const Shard& shard, std::int64_t rows, void* y_stored, void* y) {
+  const std::int64_t count = rows * part.count;
+  if (part.big_endian) swap_bytes(y_stored, std::size_t(count), size_of(part.dtype));
   try {
-    if (index.y.labels)
-      labels_to_int32(y_stored, index.y.dtype, count, index.y.ignore_label, static_cast<std::int32_t*>(y));
+    if (part.labels)
+      labels_to_int32(y_stored, part.dtype, count, part.ignored, static_cast<std::int32_t*>(y));
     else
-      targets_to_float(y_stored, index.y.dtype, count, static_cast<float*>(y));
+      targets_to_float(y_stored, part.dtype, count, static_cast<float*>(y));
   } catch (const Error& e) {
     fail(e.code(), "{}: {}", shard.path, e.what());
   }

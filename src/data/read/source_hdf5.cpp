@@ -38,6 +38,7 @@ class Hdf5Source : public Source {
         y_row_bytes_(y_batch_bytes(index)),
         files_(index.shards.size()) {
     index_.x.big_endian = index_.y.big_endian = false;  // the library converts
+    for (ConcatenatedPart& part : index_.y.parts) part.big_endian = false;
     if (!through_mpi_) return;
     if (readable_without_hdf5(index)) check_ = make_direct_source(index, "");
     std::string problem;
@@ -189,11 +190,11 @@ class Hdf5Source : public Source {
     std::size_t first = 0;  // where the part starts within a row
     std::exception_ptr failure;
     for (const TargetPart& part : parts) {
-      read(part.name, index_.y.dtype, y_stored_.data());
+      read(part.name, part.dtype, y_stored_.data());
       const std::size_t step = parts.size() == 1 ? y_row_bytes_ : std::size_t(part.count) * sizeof(float);
       y_part_.resize(std::max(y_part_.size(), rows * step));
       try {
-        convert_targets(index_, shard, std::int64_t(rows) * part.count, y_stored_.data(), y_part_.data());
+        convert_targets(part, shard, std::int64_t(rows), y_stored_.data(), y_part_.data());
       } catch (const Error&) {
         if (!failure) failure = std::current_exception();
       }

@@ -14,12 +14,12 @@ namespace {
 
 bool same_storage(const SampleStorage& a, const SampleStorage& b) {
   return a.dtype == b.dtype && a.big_endian == b.big_endian && a.channels_first == b.channels_first &&
-         a.parts == b.parts;
+         same_parts(a.parts, b.parts);
 }
 
 bool same_storage(const TargetStorage& a, const TargetStorage& b) {
   return a.dtype == b.dtype && a.big_endian == b.big_endian && a.labels == b.labels && a.target == b.target &&
-         a.ignore_label == b.ignore_label && a.parts == b.parts;
+         a.ignore_label == b.ignore_label && same_parts(a.parts, b.parts);
 }
 
 std::string samples_in_words(const ShardIndex& index, bool encoded) {
@@ -58,6 +58,8 @@ void append_shard(ShardIndex& out, const ShardIndex& metadata, Shard shard) {
   }
   if (out.classes.names.empty()) out.classes.names = metadata.classes.names;
   out.classes.count = std::max(out.classes.count, metadata.classes.count);
+  for (std::size_t p = 0; p < out.y.parts.size(); ++p)
+    out.y.parts[p].classes = std::max(out.y.parts[p].classes, metadata.y.parts[p].classes);
   shard.first = out.rows;
   out.rows += shard.rows;
   out.shards.push_back(shard);

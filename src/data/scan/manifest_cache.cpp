@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr char magic[] = "millrace manifest 4\n";  // the number is the version of the format
+constexpr char magic[] = "millrace manifest 5\n";  // the number is the version of the format
 constexpr std::size_t magic_bytes = sizeof magic - 1;
 constexpr std::int64_t settled = 2'000'000'000;  // nanoseconds: the resolution of the coarsest file systems' clocks
 

@@ -173,6 +173,8 @@ class FileScan {
     y.big_endian = y_[0].big_endian;
     if (y_.size() > 1) {
       y.parts = concatenate_targets(y_, path_);
+      for (std::size_t p = 0; p < y_.size(); ++p)
+        if (y.parts[p].labels) y.parts[p].classes = largest_label(file_, y_[p], -1) + 1;
       y.labels = false;
       y.target = Shape{0};
       for (const ConcatenatedPart& part : y.parts) y.target[0] += part.count;

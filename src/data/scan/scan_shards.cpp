@@ -204,7 +204,8 @@ class ShardScan {
         fmt::format("{}{}{}{}", out_.sample.str(), name_of(out_.x.dtype),
                     out_.x.channels_first ? " channels first" : "", out_.encoded() ? " encoded" : "");
     for (const auto* parts : {&out_.x.parts, &out_.y.parts})
-      for (const ConcatenatedPart& part : *parts) manifest += fmt::format(" {} {}", part.name, part.count);
+      for (const ConcatenatedPart& part : *parts)
+        manifest += fmt::format(" {} {}{}", part.name, part.count, part.labels ? " labels" : "");
     for (const Shard& s : out_.shards) {
       const std::string path = s.path;
       manifest += fmt::format("\n{} {} {}", std::string_view(path).substr(path.rfind('/') + 1), s.rows, s.file_bytes);

@@ -111,8 +111,14 @@ RunState run_state_from_json(const std::string& text) {
 }
 
 std::string to_json(const ModelRecord& r) {
-  json parts = json::array();
+  json parts = json::array(), targets = json::array();
   for (const ConcatenatedPart& part : r.parts) parts.push_back({{"name", part.name}, {"count", part.count}});
+  for (const ConcatenatedPart& part : r.target_parts)
+    targets.push_back({{"name", part.name},
+                       {"count", part.count},
+                       {"type", name_of(part.dtype)},
+                       {"labels", part.labels},
+                       {"classes", part.classes}});
   return json_text(json{{"version", r.version},
                         {"function_version", r.function_version},
                         {"function", r.function},
@@ -122,6 +128,7 @@ std::string to_json(const ModelRecord& r) {
                         {"parts", parts},
                         {"labels", r.labels},
                         {"target", r.target.extents()},
+                        {"target_parts", targets},
                         {"classes", r.classes.count},
                         {"class_names", r.classes.names},
                         {"label_counts", r.classes.label_counts},
@@ -141,6 +148,9 @@ ModelRecord model_record_from_json(const std::string& text) {
   for (const json& part : j.at("parts")) r.parts.push_back({part.at("name"), part.at("count")});
   r.labels = j.at("labels");
   r.target = shape_from(j.at("target"));
+  for (const json& part : j.value("target_parts", json::array()))  // absent: an older millrace
+    r.target_parts.push_back({part.at("name"), part.at("count"), parse_dtype(part.at("type").get<std::string>()), false,
+                              part.at("labels"), part.at("classes")});
   r.classes = {j.at("classes"), j.at("class_names").get<std::vector<std::string>>()};
   if (j.contains("label_counts")) j.at("label_counts").get_to(r.classes.label_counts);  // absent: an older millrace
   r.values = values_from(j.at("values"));

@@ -228,6 +228,7 @@ bool is_final_summary(const std::filesystem::path& summary, std::int64_t steps) 
 
 static void put_metrics(json& out, const Evaluation& e) {
   for (const auto& [metric, value] : e.metrics) out[std::string("valid_") + traits_of(metric).name] = value;
+  for (const auto& [name, value] : e.values_of_losses()) out["valid_" + name] = value;
   if (e.classes.empty()) return;
   json& classes = out["valid_classes"];
   for (const ClassCounts& c : e.classes)

@@ -45,6 +45,11 @@ void RunLogger::step(const StepMetrics& m) {
         Scalar{"phase_ms/other", ms(Phase::other)},
     };
     events_->add(m.step, unix_time(), scalars);
+    std::vector<std::string> tags;
+    std::vector<Scalar> losses;
+    for (const std::string& name : m.loss_names) tags.push_back("train/loss." + name);
+    for (std::size_t i = 0; i < tags.size(); ++i) losses.push_back({tags[i], m.losses[i]});
+    if (!losses.empty()) events_->add(m.step, unix_time(), losses);
   }
   if (status_) status_->step(m);
 }
@@ -57,6 +62,7 @@ void RunLogger::shares(LoadBalancer& balance) {
 void RunLogger::evaluation(const RunState& run, const Evaluation& e) {
   ValidationMetrics m{run.step, run.epoch, run.samples, e.loss, e.labels, e.top1, e.top5};
   for (const auto& [metric, value] : e.metrics) m.others.push_back({traits_of(metric).name, value});
+  for (const auto& [name, value] : e.values_of_losses()) m.others.push_back({name, value});
   validations_.write(m);
   if (events_ && run.step > evaluated_step_) {  // a finished run that is launched again evaluates again
     std::vector<Scalar> scalars{{"valid/loss", e.loss}};

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/message_of.hpp"
@@ -43,7 +45,7 @@ const char* name_of_reference(const DataSets& sets) {
 
 void require_same_values(const DataSets& sets) {
   const ShardIndex &train = sets.reference(), &valid = sets.valid;
-  if (train.x.parts == valid.x.parts && train.values.scale == valid.values.scale &&
+  if (same_parts(train.x.parts, valid.x.parts) && train.values.scale == valid.values.scale &&
       train.values.offset == valid.values.offset && train.values.channel_scale == valid.values.channel_scale &&
       train.values.channel_offset == valid.values.channel_offset)
     return;
@@ -54,13 +56,22 @@ void require_same_values(const DataSets& sets) {
        name_of_reference(sets), valid.values.scale, valid.values.offset, train.values.scale, train.values.offset);
 }
 
+// Whether the same columns are labels. The stored types may differ.
+bool same_kinds(const std::vector<ConcatenatedPart>& a, const std::vector<ConcatenatedPart>& b) {
+  const auto alike = [](const ConcatenatedPart& one, const ConcatenatedPart& other) {
+    return one.name == other.name && one.count == other.count && one.labels == other.labels;
+  };
+  return std::ranges::equal(a, b, alike);
+}
+
 void require_same_samples(const DataSets& sets) {
   const ShardIndex &train = sets.reference(), &valid = sets.valid;
   if (const std::string other = first_class_mismatch(valid.classes.names, train.classes.names); !other.empty())
     fail(Exit::data, "in data.valid {} in {}. pack both from folders or tables with the same classes", other,
          name_of_reference(sets));
   if (train.sample == valid.sample && train.x.dtype == valid.x.dtype && train.y.labels == valid.y.labels &&
-      train.y.target == valid.y.target && train.x.channels_first == valid.x.channels_first)
+      train.y.target == valid.y.target && train.x.channels_first == valid.x.channels_first &&
+      same_kinds(train.y.parts, valid.y.parts))
     return;
   const auto describe = [](const ShardIndex& index) {
     return fmt::format("{} {} samples, channels {}", index.sample.str(), name_of(index.x.dtype),
@@ -77,6 +88,14 @@ void require_known_labels(const DataSets& sets) {
     fail(Exit::data,
          "data.valid contains label {}, but {} has only {} classes, counted from 0. use data with the same classes",
          sets.valid.classes.count - 1, name_of_reference(sets), reference.classes.count);
+  if (!sets.has_valid) return;
+  for (std::size_t p = 0; p < sets.valid.y.parts.size(); ++p)
+    if (const ConcatenatedPart& of_valid = sets.valid.y.parts[p], &known = reference.y.parts[p];
+        of_valid.classes > known.classes)
+      fail(Exit::data,
+           "data.valid contains label {} of '{}', but {} has only {} classes of it, counted from 0. use data "
+           "with the same classes",
+           of_valid.classes - 1, of_valid.name, name_of_reference(sets), known.classes);
 }
 
 // Sets mean and standard deviation of the input, and whether targets are normalized with them.

@@ -1,11 +1,21 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "train/session/metrics.hpp"
 
 namespace millrace {
+
+// Of one of the losses of a network with `loss` lines.
+struct LossEvaluation {
+  std::string name;
+  Task task = Task::classes;
+  double loss = 0;
+  double top1 = 0, top5 = 0;  // NaN: there is none
+  std::vector<MetricValue> metrics = {};
+};
 
 // The result of one evaluation of the validation data.
 struct Evaluation {
@@ -15,10 +25,13 @@ struct Evaluation {
   bool labels = true;
   const char* positions = "";  // what has a label, if it is not the sample: pixels or voxels
   Task task = Task::classes;
-  std::vector<MetricValue> metrics = {};  // beyond loss, top1 and top5
-  std::vector<ClassCounts> classes = {};  // empty: they were not counted
-  std::vector<double> confusion = {};     // the counts that they are from; empty: the classes are too many
-  double value(BestMetric) const;         // NaN: this evaluation has none
+  std::vector<MetricValue> metrics = {};    // beyond loss, top1 and top5
+  std::vector<LossEvaluation> losses = {};  // Task::several
+  std::vector<ClassCounts> classes = {};    // empty: they were not counted
+  std::vector<double> confusion = {};       // the counts that they are from; empty: the classes are too many
+  double value(BestMetric) const;           // NaN: this evaluation has none
+  // Of `losses`, by names such as "loss.NAME" and "accuracy.NAME".
+  std::vector<std::pair<std::string, double>> values_of_losses() const;
   std::string str() const;
 };
 

@@ -25,7 +25,15 @@ constexpr MetricTraits all_metrics[] = {{BestMetric::loss, "loss", "loss", true}
 
 }  // namespace
 
+Task task_of(const Spec& loss) {
+  if (const auto* pointwise = std::get_if<PointwiseLossSpec>(&loss))
+    return pointwise->binary() ? Task::binary : Task::regression;
+  const auto* chunked = std::get_if<LinearCrossEntropySpec>(&loss);
+  return (chunked ? chunked->loss : std::get<CrossEntropySpec>(loss)).src.rank == 2 ? Task::classes : Task::pixels;
+}
+
 Task task_of(const NetworkSpec& spec) {
+  if (spec.model.own_losses) return Task::several;
   if (spec.model.pointwise_loss)
     return *spec.model.pointwise_loss == PointwiseLossSpec::Kind::binary_cross_entropy ? Task::binary
                                                                                        : Task::regression;
@@ -69,13 +77,16 @@ std::vector<BestMetric> metrics_of(const NetworkSpec& spec) {
       break;
     case Task::regression:
       add({mae, rmse, r2});
+      break;
+    case Task::several:
+      break;
   }
   return out;
 }
 
 EvaluationCounts counts_of(const NetworkSpec& spec) {
   const Task task = task_of(spec);
-  if (task == Task::regression) return {};
+  if (task == Task::regression || task == Task::several) return {};
   if (task == Task::binary) {
     const PointwiseLossSpec loss{.kind = PointwiseLossSpec::Kind::binary_cross_entropy, .src = {1, spec.model.outputs}};
     return {std::size_t(loss.confusion_count()), std::size_t(loss.histogram_count())};
@@ -83,6 +94,15 @@ EvaluationCounts counts_of(const NetworkSpec& spec) {
   CrossEntropySpec loss;
   loss.src = {1, spec.model.outputs};
   return {std::size_t(loss.confusion_count()), task == Task::classes ? std::size_t(loss.histogram_count()) : 0};
+}
+
+EvaluationCounts counts_of(const Spec& loss) {
+  const auto of = [](const auto& s) {
+    return EvaluationCounts{std::size_t(s.confusion_count()), std::size_t(s.histogram_count())};
+  };
+  if (const auto* pointwise = std::get_if<PointwiseLossSpec>(&loss)) return of(*pointwise);
+  const auto* chunked = std::get_if<LinearCrossEntropySpec>(&loss);
+  return of(chunked ? chunked->loss : std::get<CrossEntropySpec>(loss));
 }
 
 void require_metric(BestMetric metric, const NetworkSpec& spec) {

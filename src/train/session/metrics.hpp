@@ -15,8 +15,10 @@ namespace millrace {
 
 // What the labels or targets are. classes: one label a sample. pixels: one at each position. language: the same, of
 // tokens. binary: several labels a sample, each 0 or 1.
-enum class Task { classes, pixels, language, binary, regression };
+// several: the network has losses of its own, each with a task.
+enum class Task { classes, pixels, language, binary, regression, several };
 Task task_of(const NetworkSpec&);
+Task task_of(const Spec& loss);
 
 using MetricValue = std::pair<BestMetric, double>;
 struct MetricTraits {
@@ -39,6 +41,7 @@ struct EvaluationCounts {
   std::size_t confusion = 0, scores = 0;
 };
 EvaluationCounts counts_of(const NetworkSpec&);
+EvaluationCounts counts_of(const Spec& loss);
 
 // How often each class was right and wrong, over all ranks.
 struct ClassCounts {

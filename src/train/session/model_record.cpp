@@ -13,6 +13,7 @@ ShardIndex training_index(const ModelRecord& r) {
   out.x.channels_first = r.channels_first;
   out.x.parts = r.parts;
   out.y.labels = r.labels;
+  out.y.parts = r.target_parts;
   out.y.target = r.target;
   out.classes = r.classes;
   out.values = r.values;

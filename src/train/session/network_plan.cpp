@@ -41,8 +41,11 @@ NetworkMemory memory_of(const NetworkSpec& spec, const NetworkPlan& plan) {
       out.arena = std::max(out.arena, compiled.plan.arena_bytes);
       out.packed_weights += compiled.plan.packed_weight_bytes;
     }
-  if (!plan.eval.empty() && !spec.model.tokens)  // of language, only the loss and the accuracy are of interest
-    out.metrics = 8 * std::size_t(metric_count(plan.eval.front().graph.nodes.back().spec));
+  if (plan.eval.empty() || spec.model.tokens)
+    return out;  // of language, only the loss and the accuracy are of interest
+  const Graph& graph = plan.eval.front().graph;
+  for (const int loss : graph.losses())
+    out.metrics += 8 * std::size_t(metric_count(graph.nodes[std::size_t(loss)].spec));
   return out;
 }
 
@@ -90,13 +93,6 @@ BucketSpec complete_buckets(const NetworkSpec& spec, const ParameterLayout& layo
   return out;
 }
 
-// The labels of a row, by which the loss divides: fewer than in the data if samples are cut.
-static std::int64_t labels_of_row(const Spec& loss) {
-  if (const auto* chunked = std::get_if<LinearCrossEntropySpec>(&loss)) return chunked->loss.positions_of_row();
-  if (const auto* classes = std::get_if<CrossEntropySpec>(&loss)) return classes->positions_of_row();
-  return std::get<PointwiseLossSpec>(loss).src.row_count();
-}
-
 OptimizerSpec complete_optimizer(const NetworkSpec& spec, const Graph& graph, const ParameterLayout& layout,
                                  const BucketSpec& buckets) {
   OptimizerSpec out = spec.optimizer;
@@ -106,7 +102,7 @@ OptimizerSpec complete_optimizer(const NetworkSpec& spec, const Graph& graph, co
   out.shards = buckets.shards(layout.count);
   out.whole_master = buckets.whole(layout.count);
   out.weight_dtype = spec.compute;
-  if (spec.weighted_loss) out.loss_positions = labels_of_row(graph.nodes.back().spec);
+  if (spec.weighted_loss) out.loss_positions = terms_of_row(graph.nodes.back().spec);
   return out;
 }
 

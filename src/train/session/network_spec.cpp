@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 
@@ -83,6 +84,9 @@ std::vector<float> class_weights(const ModelOptions& c, const ShardIndex& data) 
   return weights;
 }
 
+// The losses of `loss` lines take the place of everything that the keys say about the loss.
+bool brings_losses(const ModelOptions& c) { return c.name == ModelName::layers && has_loss_lines(c.layers); }
+
 MixOptions mix_options(const RunConfig& c, const ShardIndex& data, std::int64_t micro_batch) {
   const MixOptions out{float(c.train.mixup), float(c.train.cutmix), c.run.seed};
   if (!out.on()) return out;
@@ -90,6 +94,7 @@ MixOptions mix_options(const RunConfig& c, const ShardIndex& data, std::int64_t 
   const auto refuse = [](bool refused, const char* name, const std::string& why) {
     if (refused) fail(Exit::config, "train.{}: {}. set train.{} = 0", name, why, name);
   };
+  refuse(brings_losses(c.model), key, "networks with `loss` lines cannot mix their labels");
   refuse(data.view.sample == SampleKind::tokens, key, "tokens cannot be mixed");
   refuse(pointwise_loss(c.model.loss, data.y.labels).has_value(), key,
          "only classes can be mixed, with model.loss = cross_entropy");
@@ -101,7 +106,27 @@ MixOptions mix_options(const RunConfig& c, const ShardIndex& data, std::int64_t 
   return out;
 }
 
+void require_no_loss_keys(const ModelOptions& c) {
+  const auto refuse = [](bool given, const char* key, const char* option) {
+    if (given) fail(Exit::config, "model.{}: the network has `loss` lines. remove the key{}", key, option);
+  };
+  refuse(c.loss != Loss::automatic, "loss", "");
+  refuse(c.label_smoothing > 0, "label_smoothing", ", and write label_smoothing= in the line");
+  refuse(!c.class_weights.empty(), "class_weights", ", or the `loss` lines");
+  refuse(c.dice > 0, "dice", ", or the `loss` lines");
+}
+
 void require_matching_loss(const ModelOptions& c, const ShardIndex& data) {
+  if (data.y.labels && data.classes.count < 1)
+    fail(Exit::data,
+         "no sample has a label (every y is negative). if the files hold tokens, which are their own targets, set "
+         "data.sample = tokens");
+  if (brings_losses(c)) return require_no_loss_keys(c);
+  if (data.y.has_label_parts())
+    fail(Exit::config,
+         "data.y: '{}' are labels and targets, or several labels. name one data set, or use model.name = layers with a "
+         "line such as `loss cross_entropy y={}` for each",
+         data.y.name, data.y.parts[0].name);
   const auto pointwise = pointwise_loss(c.loss, data.y.labels);
   if (!pointwise && !data.y.labels)
     fail(Exit::config, "model.loss: cross_entropy needs class labels, but data.y holds targets. set it to auto");
@@ -114,10 +139,18 @@ void require_matching_loss(const ModelOptions& c, const ShardIndex& data) {
     fail(Exit::config, "model.class_weights: the loss is {}, not cross_entropy. remove the key", name_of(*pointwise));
   if (c.dice > 0 && (pointwise || data.y.target.rank == 0 || data.view.sample == SampleKind::tokens))
     fail(Exit::config, "model.dice: it needs cross_entropy and a label at each pixel. set model.dice = 0");
-  if (data.y.labels && data.classes.count < 1)
-    fail(Exit::data,
-         "no sample has a label (every y is negative). if the files hold tokens, which are their own targets, set "
-         "data.sample = tokens");
+}
+
+std::vector<LossTarget> loss_targets(const ShardIndex& data) {
+  if (data.y.parts.empty()) return {{data.y.name, 0, data.y.target.count(), data.y.labels ? data.classes.count : 0}};
+  std::vector<LossTarget> out;
+  std::int64_t begin = 0;
+  for (const ConcatenatedPart& part : data.y.parts) {
+    out.push_back({part.name.substr(part.name.starts_with('/')), begin, part.count,
+                   part.labels ? std::max<std::int64_t>(1, part.classes) : 0});
+    begin += part.count;
+  }
+  return out;
 }
 
 // micro_batch: in training.
@@ -152,6 +185,8 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data, std::optional<s
   if (micro_batch) m.mix = mix_options(c, data, *micro_batch);
   m.tokens = data.view.sample == SampleKind::tokens;
   m.outputs = m.pointwise_loss ? data.y.target.count() : data.classes.count;
+  m.targets = loss_targets(data);
+  m.own_losses = brings_losses(c.model);
   m.input = input_spec(c.data, data, c.run.seed);
   return m;
 }
@@ -216,7 +251,8 @@ NetworkSpec network_spec(const World& world, const RunConfig& c, bool training, 
     for (const std::string& group : c.optim.group) spec.groups.push_back(ParameterGroup::parse(group));
   spec.grad_dtype = world.size() == 1 ? DType::f32 : c.comm.grad_dtype;
   spec.seed = c.run.seed;
-  spec.weighted_loss = !spec.model.class_weights.empty() || some_labels_may_not_count(c, data);
+  spec.weighted_loss =
+      !spec.model.own_losses && (!spec.model.class_weights.empty() || some_labels_may_not_count(c, data));
   spec.sync_batch_norm = c.model.sync_batch_norm;
   spec.ranks = world.size();
   spec.rank = world.rank();

@@ -33,7 +33,7 @@ void Network::clear_statistics() {
 }
 
 void Network::copy_loss_weight() {
-  const char* from = static_cast<const char*>(state_.data()) + offsetof(StepState, loss_weight);
+  const char* from = static_cast<const char*>(state_.data()) + offsetof(StepState, losses[0].weight);
   compute_.device->copy_small(Stream::compute, loss_weight.data, from, sizeof(double));
 }
 

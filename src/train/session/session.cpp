@@ -138,6 +138,7 @@ ModelRecord Session::model_record() const {
           .sample_type = reference.x.dtype,
           .channels_first = reference.x.channels_first,
           .parts = reference.x.parts,
+          .target_parts = reference.y.parts,
           .labels = reference.y.labels,
           .target = reference.y.target,
           .classes = reference.classes,

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <limits>
 
 #include "millrace/base/error.hpp"
 #include "millrace/train/step/step.hpp"
@@ -28,23 +27,13 @@ StepResult StepRunner::collect(std::int64_t step, const StepFlags& flags) {
 }
 
 StepResult StepRunner::agree(const StepState& state, const EnqueuedStep& enqueued, const StepFlags& flags) {
-  // With exact_ the loss is in three parts, which have the same sum in any order.
-  const std::array<double, 3> loss = exact_ ? exact_->loss.parts : std::array{state.loss_sum, 0.0, 0.0},
-                              weight = exact_ ? exact_->loss_weight.parts : std::array{state.loss_weight, 0.0, 0.0};
-  const std::array own{loss[0],
-                       double(state.counted),
-                       double(flags.stop),
-                       double(flags.checkpoint),
-                       double(flags.saving),
-                       double(enqueued.unread),
-                       loss[1],
-                       loss[2],
-                       weight[0],
-                       weight[1],
-                       weight[2]};
+  const std::array own{double(flags.stop), double(flags.checkpoint), double(flags.saving), double(enqueued.unread)};
   const auto norm = equal_bits_contribution(state.found_inf ? ~0u : std::bit_cast<std::uint32_t>(state.grad_norm));
-  std::array<double, own.size() + equal_bits_terms> sums;
+  constexpr std::size_t losses_at = own.size() + equal_bits_terms;
+  std::array<double, losses_at + LossMeans::max_losses * LossMeans::values_of_loss> most;
+  const std::span sums = std::span(most).first(losses_at + losses_.value_count());
   std::copy(norm.begin(), norm.end(), std::copy(own.begin(), own.end(), sums.begin()));
+  losses_.put(state, exact_ ? &exact_->losses : nullptr, sums.subspan(losses_at));
   timer_.begin_sync_wait();
   s_.compute.collective->all_reduce_scalars(sums);
   timer_.end_sync_wait();
@@ -53,18 +42,20 @@ StepResult StepRunner::agree(const StepState& state, const EnqueuedStep& enqueue
   out.step = enqueued.number;
   out.found_inf = state.found_inf != 0;
   out.at_floor = !state.scale_on || state.loss_scale <= state.scale_floor;
-  const double loss_weight = sums[8] + (sums[9] + sums[10]);
-  out.counted = loss_weight > 0;
-  out.stop = sums[2] > 0;
-  out.checkpoint = sums[3] > 0;
-  out.saving = sums[4] > 0;
-  out.replicas_differ = !all_bits_equal(std::span(sums).last<equal_bits_terms>(), s_.world.size());
+  const LossMeans::Means means = losses_.means(sums.subspan(losses_at), enqueued.rows);
+  out.counted = means.counted;
+  out.stop = sums[0] > 0;
+  out.checkpoint = sums[1] > 0;
+  out.saving = sums[2] > 0;
+  out.replicas_differ = !all_bits_equal(sums.subspan<own.size(), equal_bits_terms>(), s_.world.size());
   StepMetrics& m = out.metrics;
   m.step = enqueued.number;
   m.epoch = enqueued.epoch;
   m.samples = enqueued.samples;
-  m.loss = out.counted ? (sums[0] + (sums[6] + sums[7])) / loss_weight : std::numeric_limits<double>::quiet_NaN();
-  m.unread_samples = std::int64_t(sums[5]);
+  m.loss = means.total;
+  m.loss_names = losses_.names();
+  std::copy(means.each.begin(), means.each.end(), m.losses.begin());
+  m.unread_samples = std::int64_t(sums[3]);
   m.lr = enqueued.learning_rate;
   m.grad_norm = state.grad_norm;
   m.loss_scale = state.loss_scale;

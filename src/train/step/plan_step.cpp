@@ -1,6 +1,8 @@
 // Prepares a step: its samples, this rank's micro-batches, and the values that the device needs.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "millrace/train/step/step.hpp"
 
 namespace millrace {
@@ -29,8 +31,7 @@ void StepRunner::write_step_state(int parity, const EnqueuedStep& step) {
   state.epoch = std::uint64_t(step.epoch);
   state.rng_step = state.attempted = std::uint64_t(step.number - 1);
   state.force_inf = double(step.number) == s_.config.test.force_overflow_at;
-  state.loss_sum = state.loss_weight = 0;
-  state.top1 = state.top5 = state.counted = 0;
+  std::ranges::fill(state.losses, LossSums{});
   network_.write_step(parity);
 }
 

@@ -32,15 +32,15 @@ StepRunner::StepRunner(Session& s, Network& network, Loader& loader)
       reducer_(*s.compute.collective, *s.compute.backend, s.reducer_spec(network.layout().count, network.buckets()),
                network.gradient, network.grad_16bit),
       timer_(*s.compute.device, *s.compute.collective, timer_spec()),
-      capture_partition_(s.capture_partition(s.batching.micro_batch)) {
+      capture_partition_(s.capture_partition(s.batching.micro_batch)),
+      losses_(graph_of(s.spec, 1, Mode::infer), s.spec.model.own_losses) {
   if (s.config.test.compute_delay > 0 && !s.compute.device->shares_host_memory())
     fail(Exit::config, "test.compute_delay needs the CPU (a GPU does not wait for the host). set run.device = cpu");
   group_.work.reserve(std::size_t(capture_partition_.largest()));
   if (!s.strict()) return;
   const ParameterLayout& layout = network.layout();
-  exact_ =
-      std::make_unique<ExactSums>(ExactSum(*s.compute.collective, layout.count),
-                                  ExactSum(*s.compute.collective, layout.stats_count), ExactDouble{}, ExactDouble{});
+  exact_ = std::make_unique<ExactSums>(ExactSum(*s.compute.collective, layout.count),
+                                       ExactSum(*s.compute.collective, layout.stats_count), ExactLosses{});
   if (const std::int64_t all = s.batching.train_order->micro_batches(0); all > max_exact_terms)
     fail(Exit::config,
          "run.reproducible: strict sums at most {} micro-batches of a step, but there are {}. raise "
@@ -132,7 +132,7 @@ void StepRunner::run(const Group& g) {
   if (g.begins_step() && exact_) {
     exact_->gradient.clear();
     exact_->statistics.clear();
-    exact_->loss = exact_->loss_weight = {};
+    exact_->losses = {};
   }
   if (g.ends_step()) reducer_.begin_step(timer_.reducer_milestones(g.parity));
   for (int place = g.begin; place < g.end; ++place)

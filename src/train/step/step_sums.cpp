@@ -15,7 +15,7 @@ void StepRunner::all_reduce_statistics() {
 
 void StepRunner::all_reduce_loss_weight() {
   if (!network_.loss_weight.data) return;
-  const auto& parts = exact_ ? exact_->loss_weight.parts : std::array<double, 3>{};
+  const auto& parts = exact_ ? exact_->losses.weight[0].parts : std::array<double, 3>{};
   if (exact_)
     std::copy(parts.begin(), parts.end(), static_cast<double*>(network_.loss_weight.data));
   else
@@ -28,9 +28,7 @@ void StepRunner::add_exactly() {
   StepState& state = network_.device_state();
   exact_->gradient.add(static_cast<const float*>(network_.gradient.data));
   exact_->statistics.add(static_cast<const float*>(network_.stats.data));
-  exact_->loss.add(state.loss_sum);
-  exact_->loss_weight.add(state.loss_weight);
-  state.loss_sum = state.loss_weight = 0;
+  exact_->losses.take(state);
 }
 
 void StepRunner::reduce_exactly() {

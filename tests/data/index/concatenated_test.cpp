@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <numeric>
 
 #include "data/files.hpp"
@@ -138,7 +139,9 @@ TEST(Concatenated, DataSetsThatDoNotFitAreRefusedByName) {
                           {"first", f32, H5T_NATIVE_FLOAT, {4, 3, 6, 5}, values.data()},
                           {"last", f32, H5T_NATIVE_FLOAT, {4, 6, 5, 3}, values.data()},
                           {"a", f32, H5T_NATIVE_FLOAT, {4}, values.data()},
-                          {"labels", i64, H5T_NATIVE_INT64, {4}, numbers.data()}});
+                          {"labels", i64, H5T_NATIVE_INT64, {4}, numbers.data()},
+                          {"few", i64, H5T_NATIVE_INT64, {3}, numbers.data()},
+                          {"rows", i64, H5T_NATIVE_INT64, {4, 5}, numbers.data()}});
   const auto refusal = [&](const char* x, const char* y, Exit code = Exit::data) {
     return message_of([&] { index_shards(*solo_world(), {.paths = {path}, .x = x, .y = y}); }, code);
   };
@@ -148,7 +151,8 @@ TEST(Concatenated, DataSetsThatDoNotFitAreRefusedByName) {
                                                {"u,other", "a", "sample of '/other' is 5x6x1"},
                                                {"first,last", "a", "channels last"},
                                                {"u,nothing", "a", "no data set 'nothing' (data.x)"},
-                                               {"u", "a,labels", "'/labels' holds integers"},
+                                               {"u", "a,few", "'/few' has 3 rows, '/a' 4"},
+                                               {"u", "a,rows", "'/rows' holds 5 integers a row"},
                                                {"u", "a,nothing", "no data set 'nothing' (data.y)"}})
     EXPECT_NE(refusal(x, y).find(words), std::string::npos) << refusal(x, y);
   EXPECT_NE(refusal("u,,first", "a", Exit::config).find("data.x: 'u,,first'"), std::string::npos);
@@ -156,6 +160,55 @@ TEST(Concatenated, DataSetsThatDoNotFitAreRefusedByName) {
   const ShardIndex d = index_shards(*solo_world(), {.paths = {path}, .x = "u,first,u", .y = "a"});
   EXPECT_TRUE(d.x.channels_first);
   EXPECT_EQ(d.sample, (Shape{6, 5, 5}));
+}
+
+// Labels stay integers, and each data set of y may have a type of its own.
+TEST(Concatenated, EveryReaderReadsLabelsBesideTargets) {
+  const std::int64_t rows = 50;
+  std::vector<double> x(std::size_t(rows) * 4), b(std::size_t(rows) * 2);
+  std::vector<int> label(static_cast<std::size_t>(rows));
+  std::vector<float> a(label.size());
+  for (std::size_t i = 0; i < label.size(); ++i) {
+    label[i] = int(i * 7 % 11) - 1;
+    a[i] = float(i) / 3;
+    b[2 * i] = -double(i) / 7;
+    b[2 * i + 1] = 1e-3 * double(i);
+  }
+  for (const bool big_endian : {false, true})
+    for (const hsize_t chunk : {0, 8}) {
+      const TemporaryFolder folder;
+      const std::string path = folder / "columns.h5";
+      const hsize_t n = hsize_t(rows);
+      const auto chunks = [&](std::vector<hsize_t> shape) { return chunk ? shape : std::vector<hsize_t>(); };
+      test::write_file(
+          path,
+          {{"x", H5T_IEEE_F32LE, H5T_NATIVE_DOUBLE, {n, 4}, x.data(), chunks({8, 4})},
+           {"a", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, {n}, a.data(), chunks({8})},
+           {"kind", big_endian ? H5T_STD_I16BE : H5T_STD_I8LE, H5T_NATIVE_INT, {n}, label.data(), chunks({8})},
+           {"b", big_endian ? H5T_IEEE_F64BE : H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, {n, 2}, b.data(), chunks({8, 2})}});
+      const auto world = solo_world();
+      const ShardIndex d = index_shards(*world, {.paths = {path}, .x = "x", .y = "a, kind,b"});
+      ASSERT_EQ(d.y.target, (Shape{4}));
+      ASSERT_TRUE(d.y.has_label_parts());
+      EXPECT_EQ(d.y.parts[1].classes, 10);
+      EXPECT_EQ(d.y.parts[0].classes, 0);
+      const ReaderFacts facts = reader_facts(d);
+      for (const Reader reader : {Reader::direct, Reader::mpio, Reader::mmap, Reader::uring}) {
+        if (reader != Reader::direct && reader != Reader::mpio && !unsupported_reason(reader, facts, d).empty())
+          continue;
+        const auto source = make_source(*world, d, reader);
+        const std::vector<std::int64_t> ids{3, 0, 49, 17, 18};
+        std::vector<float> samples(ids.size() * 4), y(ids.size() * 4);
+        source->read(ids, samples.data(), y.data());
+        for (std::size_t r = 0; r < ids.size(); ++r) {
+          const auto id = std::size_t(ids[r]);
+          EXPECT_EQ(y[4 * r], a[id]) << source->describe();
+          EXPECT_EQ(std::bit_cast<std::int32_t>(y[4 * r + 1]), label[id]) << source->describe();
+          EXPECT_EQ(y[4 * r + 2], float(b[2 * id]));
+          EXPECT_EQ(y[4 * r + 3], float(b[2 * id + 1]));
+        }
+      }
+    }
 }
 
 // Rows of 8 MiB need several reads each and exceed the buffers of all readers.

@@ -22,8 +22,19 @@ class LocalCopies;  // src/data/index/local_copies.hpp
 struct ConcatenatedPart {
   std::string name;
   std::int64_t count = 0;  // channels of x, or values of a row of y
-  bool operator==(const ConcatenatedPart&) const = default;
+  // Only of y; all data sets of x have one type.
+  DType dtype = DType::f32;
+  bool big_endian = false;
+  bool labels = false;       // one integer a row. Its four bytes in a batch are an int32, those of others a float32
+  std::int64_t classes = 0;  // 1 + the largest label of all files
+
+  bool same_storage(const ConcatenatedPart& o) const {
+    return name == o.name && count == o.count && dtype == o.dtype && big_endian == o.big_endian && labels == o.labels;
+  }
 };
+
+// Whether they differ at most in the classes of labels.
+bool same_parts(const std::vector<ConcatenatedPart>&, const std::vector<ConcatenatedPart>&);
 
 // How the samples are stored, the same in all files.
 struct SampleStorage {
@@ -43,9 +54,10 @@ struct TargetStorage {
   bool labels = true;                   // true: class numbers, integers. false: floating-point targets of a regression
   Shape target;                         // of one row: () for one label a row; the positions if each has a label
   std::int64_t ignore_label = -1;       // labels of this value do not count, like negative ones; -1: no such value
-  std::vector<ConcatenatedPart> parts;  // empty: one data set
+  std::vector<ConcatenatedPart> parts;  // empty: one data set. Else `labels` is false, and dtype that of the first
 
   bool label_maps() const { return labels && target.rank > 0; }  // a label at each position of a sample
+  bool has_label_parts() const;                                  // some parts are labels
 };
 
 struct Classes {

@@ -11,6 +11,8 @@
 
 namespace millrace {
 
+struct TargetPart;  // src/data/index/concatenated.hpp
+
 // why: the end of describe(), " (auto: ...)" or empty.
 std::unique_ptr<Source> make_direct_source(const ShardIndex&, const std::string& why, const ChunkOptions& = {});
 std::unique_ptr<Source> make_mmap_source(const ShardIndex&, const std::string& why);
@@ -32,8 +34,8 @@ std::size_t raise_open_file_limit(std::size_t wanted);
 // Bytes of one row of y: in the file, and in a batch.
 std::size_t y_stored_bytes(const ShardIndex&);
 std::size_t y_batch_bytes(const ShardIndex&);
-// Converts `values` stored labels to int32, or stored targets to float32. May swap bytes of y_stored in place.
-// Error(data) names the shard.
-void convert_targets(const ShardIndex&, const Shard&, std::int64_t values, void* y_stored, void* y);
+// Converts the stored labels of `rows` rows to int32, or stored targets to float32. May swap bytes of y_stored in
+// place. Error(data) names the shard.
+void convert_targets(const TargetPart&, const Shard&, std::int64_t rows, void* y_stored, void* y);
 
 }  // namespace millrace

@@ -16,7 +16,7 @@ struct ModelRecord {
   Shape sample;
   DType sample_type = DType::u8;
   bool channels_first = false;
-  std::vector<ConcatenatedPart> parts;
+  std::vector<ConcatenatedPart> parts, target_parts;  // of x and of y
   bool labels = true;
   Shape target;
   Classes classes;

@@ -111,7 +111,8 @@ class Network {
   void copy_state_to_host(int parity);
   const StepState& read_state(int parity);
 
-  // What the loss adds up for the metrics of an evaluation (ops/loss.hpp), 8 bytes each; empty: there is nothing.
+  // What the losses add up for the metrics of an evaluation (ops/loss.hpp), one behind the other, 8 bytes each; empty:
+  // there is nothing.
   // clear_metrics() enqueues zeros, read_metrics() waits for the device.
   void clear_metrics();
   std::vector<std::uint64_t> read_metrics();

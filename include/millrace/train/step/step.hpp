@@ -21,7 +21,7 @@
 #include "millrace/train/distributed/reducer.hpp"
 #include "millrace/train/session/network.hpp"
 #include "millrace/train/session/session.hpp"
-#include "millrace/train/step/exact_sum.hpp"
+#include "millrace/train/step/loss_means.hpp"
 #include "millrace/train/step/step_timer.hpp"
 
 namespace millrace {
@@ -121,9 +121,10 @@ class StepRunner {
   // Only with run.reproducible = strict. Each micro-batch then overwrites gradient, statistics and loss.
   struct ExactSums {
     ExactSum gradient, statistics;
-    ExactDouble loss, loss_weight;
+    ExactLosses losses;
   };
   std::unique_ptr<ExactSums> exact_;
+  LossMeans losses_;
   std::array<EnqueuedStep, 2> enqueued_;  // by parity
   std::vector<MicroBatch> share_;         // this rank's micro-batches of the step that is being enqueued
   Group group_;
