@@ -38,7 +38,11 @@ struct LinearRun : TemporaryFolder {
     run_thread_world(ranks, [&](World& world) { EXPECT_EQ(millrace::train(world, config), Exit::ok); });
   }
   nlohmann::json summary() const { return nlohmann::json::parse(read_file(path / "run" / "summary.json")); }
-  nlohmann::json last_validation() const { return nlohmann::json::parse(read_file(path / "run" / "validation.jsonl")); }
+  nlohmann::json last_validation() const {
+    std::string lines = read_file(path / "run" / "validation.jsonl");
+    lines.pop_back();
+    return nlohmann::json::parse(lines.substr(lines.rfind('\n') + 1));
+  }
   // By row and output.
   std::vector<std::vector<double>> predictions() const {
     const auto tensors = tensors_of(path / "run");

@@ -106,6 +106,18 @@ MixOptions mix_options(const RunConfig& c, const ShardIndex& data, std::int64_t 
   return out;
 }
 
+std::vector<LossTarget> loss_targets(const ShardIndex& data) {
+  if (data.y.parts.empty()) return {{data.y.name, 0, data.y.target.count(), data.y.labels ? data.classes.count : 0}};
+  std::vector<LossTarget> out;
+  std::int64_t begin = 0;
+  for (const ConcatenatedPart& part : data.y.parts) {
+    out.push_back({part.name.substr(part.name.starts_with('/')), begin, part.count,
+                   part.labels ? std::max<std::int64_t>(1, part.classes) : 0});
+    begin += part.count;
+  }
+  return out;
+}
+
 void require_no_loss_keys(const ModelOptions& c) {
   const auto refuse = [](bool given, const char* key, const char* option) {
     if (given) fail(Exit::config, "model.{}: the network has `loss` lines. remove the key{}", key, option);
@@ -126,7 +138,7 @@ void require_matching_loss(const ModelOptions& c, const ShardIndex& data) {
     fail(Exit::config,
          "data.y: '{}' are labels and targets, or several labels. name one data set, or use model.name = layers with a "
          "line such as `loss cross_entropy y={}` for each",
-         data.y.name, data.y.parts[0].name);
+         data.y.name, loss_targets(data)[0].name);
   const auto pointwise = pointwise_loss(c.loss, data.y.labels);
   if (!pointwise && !data.y.labels)
     fail(Exit::config, "model.loss: cross_entropy needs class labels, but data.y holds targets. set it to auto");
@@ -139,18 +151,6 @@ void require_matching_loss(const ModelOptions& c, const ShardIndex& data) {
     fail(Exit::config, "model.class_weights: the loss is {}, not cross_entropy. remove the key", name_of(*pointwise));
   if (c.dice > 0 && (pointwise || data.y.target.rank == 0 || data.view.sample == SampleKind::tokens))
     fail(Exit::config, "model.dice: it needs cross_entropy and a label at each pixel. set model.dice = 0");
-}
-
-std::vector<LossTarget> loss_targets(const ShardIndex& data) {
-  if (data.y.parts.empty()) return {{data.y.name, 0, data.y.target.count(), data.y.labels ? data.classes.count : 0}};
-  std::vector<LossTarget> out;
-  std::int64_t begin = 0;
-  for (const ConcatenatedPart& part : data.y.parts) {
-    out.push_back({part.name.substr(part.name.starts_with('/')), begin, part.count,
-                   part.labels ? std::max<std::int64_t>(1, part.classes) : 0});
-    begin += part.count;
-  }
-  return out;
 }
 
 // micro_batch: in training.
