@@ -33,6 +33,8 @@ struct InputPass {
 // Measures the first operation of the network, in training mode, on a batch of the loader.
 InputPass input_pass(Session& s, const Batch& batch, int repeats) {
   Device& device = *s.compute.device;
+  if (!s.spec.model.inputs.empty())
+    fail(Exit::config, "bench pipeline: it measures networks with one input. remove the `input` lines");
   InputSpec spec = s.spec.model.input;
   spec.src = batch.x.shape;
   spec.raw = batch.x.dtype;

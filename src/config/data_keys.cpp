@@ -17,7 +17,8 @@ void add_files(Keys& k) {
                           "HDF5 files to train on, or synthetic:images:rows=50000,shape=32x32x3,classes=10,seed=1"));
   k.push_back(strings_key(MR_FIELD(data.valid), Key::Many::words, paths, "HDF5 files to evaluate on"));
   k.push_back(text_key(MR_FIELD(data.x), names,
-                       "name of the data set of samples in the files; several are concatenated along the channels"));
+                       "name of the data set of samples in the files; several are concatenated along the channels, or "
+                       "named by `input` lines in model.layers"));
   k.push_back(text_key(MR_FIELD(data.y), names,
                        "name of the data set of labels or targets; several floating-point ones are concatenated to one "
                        "target, and several of any kind are for `loss` lines in model.layers"));

@@ -57,11 +57,14 @@ class Slice : public Op {
       : stride_(block_size(spec.src, spec.axis)),
         size_(block_size(spec.dst(), spec.axis)),
         begin_(spec.begin * (stride_ / spec.src[spec.axis])),
-        blocks_(spec.src.count() / stride_) {}
+        blocks_(spec.src.count() / stride_),
+        dtype_(spec.dtype) {}
   MemoryRequirements memory_requirements() const override { return {}; }
   std::string implementation() const override { return "openmp"; }
   void forward(const OpArgs& args) override {
-    copy({args.dst, 0, size_}, {args.src[0], begin_, stride_}, blocks_, size_);
+    // Raw samples and targets are moved as elements of another type.
+    const Tensor src{args.src[0].data, dtype_, {}}, dst{args.dst.data, dtype_, {}};
+    copy({dst, 0, size_}, {src, begin_, stride_}, blocks_, size_);
   }
   void backward(const OpArgs& args) override {
     const Tensor& diff = args.diff_src[0];
@@ -73,6 +76,7 @@ class Slice : public Op {
 
  private:
   std::int64_t stride_, size_, begin_, blocks_;
+  DType dtype_;
 };
 
 }  // namespace

@@ -87,9 +87,9 @@ int GraphBuilder::parameter(const std::string& name, const Shape& shape, Paramet
   return int(graph_.parameters.size()) - 1;
 }
 
-static InputSpec of_batch(InputSpec spec, const Graph& graph) {
-  spec.src = graph.values[Graph::x].shape;
-  spec.raw = graph.values[Graph::x].dtype;
+static InputSpec of_batch(InputSpec spec, const Graph& graph, int raw = Graph::x) {
+  spec.src = graph.values[std::size_t(raw)].shape;
+  spec.raw = graph.values[std::size_t(raw)].dtype;
   spec.dtype = graph.dtype;
   spec.mode = graph.mode;
   return spec;
@@ -99,6 +99,20 @@ int GraphBuilder::input(InputSpec spec) {
   spec = of_batch(std::move(spec), graph_);
   const Shape dst = spec.dst();
   return node("input", spec, {Graph::x, Graph::ids}, dst);
+}
+
+int GraphBuilder::input(InputSpec spec, const std::string& name, std::int64_t begin, const Shape& raw_shape,
+                        DType type) {
+  const std::int64_t bytes = raw_shape.row_count() * std::int64_t(size_of(type));
+  const DType moved = bytes % 4 == 0 ? DType::f32 : bytes % 2 == 0 ? DType::f16 : DType::u8;
+  const auto unit = std::int64_t(size_of(moved));
+  const Shape& samples = shape(Graph::x);
+  const SliceSpec slice{{samples[0], samples[1] / unit}, 1, begin / unit, bytes / unit, moved, graph_.mode};
+  const int raw = node(name + ".raw", slice, {Graph::x}, raw_shape);
+  graph_.values[std::size_t(raw)].dtype = type;
+  spec = of_batch(std::move(spec), graph_, raw);
+  const Shape dst = spec.dst();
+  return node(name, spec, {raw, Graph::ids}, dst);
 }
 
 int GraphBuilder::move_labels(InputSpec input) {

@@ -6,8 +6,8 @@
 //   repeat N {      the lines N times, one after the other
 //   residual {      the lines, and the sum of their result and of what they read
 //
-// A line `loss` adds a loss of what it reads, which the next line reads too. A network without such a line has one
-// loss, of the last line.
+// A line `input NAME` is one of several inputs; then there is no `input`. A line `loss` adds a loss of what it reads,
+// which the next line reads too. A network without such a line has one loss, of the last line.
 //
 // The parameters of a layer are called by its `as=` name. Without one, the layer is called by its kind and its number
 // among the lines of that kind ("conv2"), so that lines of other kinds can be added without another name. In a block,
@@ -50,7 +50,8 @@ class TextNetwork {
   }
 
   int build(int src) {
-    Scope scope{nullptr, "", {{"input", src}}, {}};
+    Scope scope{nullptr, "", {}, {}};
+    if (src >= 0) scope.results["input"] = src;
     taken_.insert("input");
     return build_lines(scope, 0, lines_.size(), src);
   }
@@ -95,6 +96,8 @@ class TextNetwork {
   }
 
   int build_line(Scope& scope, Line& line, const std::string& as, int src) {
+    if (line.kind == "input") return build_input(scope, line, as);
+    if (src < 0) line.refuse("reads no input. begin with a line `input NAME`, NAME being a data set of data.x");
     const std::string name = unused(scope, line, as);
     const double deviation = line.real("std", 0, 0, 1e6);
     if (const auto shared = line.named.find("weights"); shared != line.named.end())
@@ -119,6 +122,27 @@ class TextNetwork {
     ++number_;
     if (!scope.outer) g_.set_older_name(name, fmt::format("{}.{}", number_, line.kind));
     return at;
+  }
+
+  int build_input(Scope& scope, Line& line, const std::string& as) {
+    std::string name = line.word(0, "the name of a data set of data.x"), known;
+    if (name.starts_with('/')) name.erase(0, 1);
+    for (const NamedInput& input : spec_.inputs) {
+      known += (known.empty() ? "" : ", ") + input.name;
+      if (input.name != name) continue;
+      if (line.named.contains("std")) line.refuse("has no weights for std=. remove it");
+      ++number_;
+      const int value = g_.input(input.spec, unused(scope, line, as.empty() ? name : as), input.begin,
+                                 with_rows(input.sample), input.type);
+      return scope.results[as.empty() ? name : as] = value;
+    }
+    line.refuse(fmt::format("data.x has no data set '{}'. it has {}", name, known));
+  }
+
+  Shape with_rows(const Shape& sample) const {
+    Shape out{g_.shape(Graph::x)[0]};
+    for (int axis = 0; axis < sample.rank; ++axis) out.dims[std::size_t(out.rank++)] = sample[axis];
+    return out;
   }
 
   void refuse_documents(const Line& line, int value) const {
@@ -184,7 +208,7 @@ class TextNetwork {
 int build_layers(GraphBuilder& g, int src, const ModelSpec& spec) {
   if (spec.name == "layers" && spec.layers.empty())
     fail(Exit::config, "model.name: layers needs lines `model.layers = ...`, one for each layer");
-  return TextNetwork(g, spec, g.shape(src)).build(src);
+  return TextNetwork(g, spec, src < 0 ? Shape{} : g.shape(src)).build(src);
 }
 
 }  // namespace millrace

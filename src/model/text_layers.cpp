@@ -211,7 +211,8 @@ int make_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src
   if (kind == "reshape" || kind == "channels_to_axis" || kind == "axis_to_channels")
     return make_reshape(g, line, name, src);
   line.refuse(fmt::format(
-      "unknown layer '{}'. use one of conv, convt, embedding, documents, positions, batchnorm, layernorm, rmsnorm, "
+      "unknown layer '{}'. use one of input, conv, convt, embedding, documents, positions, batchnorm, layernorm, "
+      "rmsnorm, "
       "groupnorm, instancenorm, {}, glu, scale, se, attention, dropout, droppath, linear, maxpool, avgpool, "
       "globalpool, upsample, reshape, channels_to_axis, axis_to_channels, add, concat, scale_by, slice, loss, "
       "or a block of repeat or residual",

@@ -62,6 +62,10 @@ bool has_loss_lines(const std::vector<std::string>& layers) {
   return std::ranges::any_of(layers, [](const std::string& line) { return TextLine(line).kind == "loss"; });
 }
 
+bool has_input_lines(const std::vector<std::string>& layers) {
+  return std::ranges::any_of(layers, [](const std::string& line) { return TextLine(line).kind == "input"; });
+}
+
 void make_loss(GraphBuilder& g, TextLine& line, const std::string& name, int src, const ModelSpec& spec) {
   using Kind = PointwiseLossSpec::Kind;
   if (src == Graph::x) line.refuse("the samples are tokens, which only `embedding WIDTH` accepts");

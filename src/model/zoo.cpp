@@ -81,9 +81,12 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
   if (spec.name == "unet" && (spec.pointwise_loss || y.rank == 1))
     fail(Exit::config, "model.name: unet needs a label at each position, stored as maps of integers. data.y holds {}",
          spec.pointwise_loss ? "floating-point targets" : "one label a row");
-  const int input = spec.tokens ? Graph::x : builder.mix(builder.input(spec.input), spec.mix);
+  const bool one_input = spec.inputs.empty();
+  if (!one_input && spec.name != "layers")
+    fail(Exit::config, "model.name: {} has one input. name one data set in data.x", spec.name);
+  const int input = !one_input ? -1 : spec.tokens ? Graph::x : builder.mix(builder.input(spec.input), spec.mix);
   const auto move_labels = [&] {
-    if (batch.labels && y.rank > 1 && !spec.tokens) y = builder.shape(builder.move_labels(spec.input));
+    if (batch.labels && y.rank > 1 && !spec.tokens && one_input) y = builder.shape(builder.move_labels(spec.input));
   };
   if (spec.own_losses) move_labels();
   int out = -1;

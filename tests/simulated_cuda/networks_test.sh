@@ -1,6 +1,6 @@
 #!/bin/bash
 # Trains a small language model and networks of other kinds on the simulated CUDA.
-# Usage: networks_test.sh MILLRACE_SIMULATED MPIEXEC gpt|networks
+# Usage: networks_test.sh MILLRACE_SIMULATED MPIEXEC gpt|networks|heads
 set -euo pipefail
 source "$(dirname "$0")/training_lib.sh" "$1" "$2"
 
@@ -95,6 +95,31 @@ dropout() {
   expect_bits drop_again drop16
   expect_exit 0 train 2 drop_two "${sixteen[@]}"
   expect_close drop_two drop16 0.0005
+}
+
+# Inputs and losses by lines: the losses of the processor, also in 16 bits, in graphs and on two ranks.
+case_heads() {
+  sed -i '/^hidden/d; s/^train = .*/&\nvalid = set\/train-*.h5\nx = x, x\ny = y, y/' net.cfg
+  sed -i 's/^\[model\]/&\nname = layers\nlayers = input x\nlayers = linear 24\nlayers = gelu as=first/' net.cfg
+  sed -i 's/^layers = gelu as=first/&\nlayers = linear 4\nlayers = loss cross_entropy y=y weight=0.3 as=early/' net.cfg
+  sed -i 's/^layers = loss.*/&\nlayers = input x as=again\nlayers = concat first\nlayers = linear 4\nlayers = loss cross_entropy y=y as=late/' net.cfg
+  local key precision
+  expect_exit 0 train 1 cpu --run.device cpu
+  expect_exit 0 train 1 one
+  for key in loss loss.early loss.late; do
+    expect_number "the largest relative difference of $key" \
+      "$(paste <(metrics one $key) <(metrics cpu $key) | awk '{ d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > w) w = d } END { print NR ? w : 1 }')" "<=" 1e-5
+  done
+  expect_equal "the validation" "$(sed 's/"loss.*accuracy.early/"accuracy.early/; s/"loss.late":[^,]*,//; s/,"auc[^,}]*//g' cpu/validation.jsonl)" \
+    "$(sed 's/"loss.*accuracy.early/"accuracy.early/; s/"loss.late":[^,]*,//; s/,"auc[^,}]*//g' one/validation.jsonl)"
+  expect_exit 0 train 1 eager --cuda.graph off
+  expect_bits eager one
+  expect_exit 0 train 2 two --optim.zero 1
+  expect_close two one 1e-6
+  for precision in bf16 fp16; do
+    expect_exit 0 train 1 $precision --run.precision $precision
+    expect_close $precision one 0.02
+  done
 }
 
 # Convolutions, batch norm, a shortcut, dropout, cropped images, three micro-batches a step, and evaluation.

@@ -99,6 +99,9 @@ class GraphBuilder {
   const Shape& shape(int value) const { return graph_.values[std::size_t(value)].shape; }
   bool holds_documents(int value) const;  // it is a result of documents()
   int input(InputSpec);
+  // The same for one of several inputs: the bytes from `begin` on of each sample, which hold values of this type and
+  // shape (with the rows).
+  int input(InputSpec, const std::string& name, std::int64_t begin, const Shape&, DType);
   // The labels of the batch: at each position of the samples, moved as `input` moves these, if it does. The loss
   // compares with them from then on.
   int move_labels(InputSpec input);

@@ -15,6 +15,15 @@ struct LossTarget {
   std::int64_t classes = 0;           // of int32 labels; 0: float32 targets
 };
 
+// One of several inputs of a network, for a line `input NAME`. It lies in the bytes of a sample.
+struct NamedInput {
+  std::string name;
+  std::int64_t begin = 0;  // in bytes, a multiple of 16
+  Shape sample;            // without the rows; channels last
+  DType type = DType::f32;
+  InputSpec spec;  // as ModelSpec::input
+};
+
 struct ModelSpec {
   std::string name = "mlp";  // mlp, resnet, gpt2, llama, vit, convnext, unet, cosmoflow, hyperspectral or layers
   std::int64_t depth = 20, width = 0;
@@ -42,6 +51,7 @@ struct ModelSpec {
   bool own_losses = false;           // the layers have such lines
   MixOptions mix;                    // one label a row only
   InputSpec input;                   // GraphBuilder sets its src, raw, dtype and mode
+  std::vector<NamedInput> inputs;    // then the samples are bytes, and `input` is not used
   std::uint64_t seed = 1;
 };
 
@@ -61,8 +71,9 @@ int build_mlp(GraphBuilder&, int src, const ModelSpec&);
 int build_resnet(GraphBuilder&, int src, const ModelSpec&);
 // From written_layers(), with the losses of its `loss` lines.
 int build_layers(GraphBuilder&, int src, const ModelSpec&);
-// Whether a network that is written in lines brings its own losses.
+// Whether a network that is written in lines brings its own losses, or names its inputs.
 bool has_loss_lines(const std::vector<std::string>& layers);
+bool has_input_lines(const std::vector<std::string>& layers);
 // The lines of text of a network that is written in them, one for each layer. See docs/reference/networks.md. input:
 // the shape of what the first line reads.
 std::vector<std::string> written_layers(const ModelSpec&, const Shape& input);

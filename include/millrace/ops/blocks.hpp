@@ -20,7 +20,8 @@ struct ConcatSpec {
   static constexpr bool keeps_src = false, keeps_dst = false;
 };
 
-// dst = the elements [begin, begin + count) of src[0] along `axis`. The gradient is zero outside of them.
+// dst = the elements [begin, begin + count) of src[0] along `axis`. The gradient is zero outside of them. dtype may be
+// u8 or any type of that size: elements are moved as they are stored.
 struct SliceSpec {
   Shape src;
   int axis = 1;  // at least 1

@@ -39,7 +39,7 @@ class Blocks {
   void move(const Tensor& to, std::int64_t to_begin, std::int64_t to_stride, const Tensor* from,
             std::int64_t from_begin, std::int64_t from_stride, std::int64_t size) const {
     if (size == 0) return;
-    dispatch_dtype(dtype, [&](auto zero) {
+    const auto as_type = [&](auto zero) {
       using T = decltype(zero);
       constexpr int n = pack_size<T>;
       T* const target = to.as<T>();
@@ -48,7 +48,8 @@ class Blocks {
           (to_begin | to_stride | from_begin | from_stride | size) % n == 0 && aligned(target, n) && aligned(source, n);
       wide ? run<T, n>({target, to_begin, to_stride}, {source, from_begin, from_stride}, size)
            : run<T, 1>({target, to_begin, to_stride}, {source, from_begin, from_stride}, size);
-    });
+    };
+    dtype == DType::u8 ? as_type(std::uint8_t()) : dispatch_dtype(dtype, as_type);
   }
 
  private:
@@ -104,7 +105,7 @@ class Slice : public Op {
         size_(block_size(s.dst(), s.axis)),
         begin_(s.begin * (stride_ / s.src[s.axis])),
         blocks_{context, s.dtype, s.src.count() / stride_} {
-    dispatch_dtype(s.dtype, [](auto) {});
+    if (s.dtype != DType::u8) dispatch_dtype(s.dtype, [](auto) {});
   }
   MemoryRequirements memory_requirements() const override { return {}; }
   std::string implementation() const override { return "kernel"; }

@@ -6,6 +6,7 @@
 
 #include "data/decode/convert_values.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/data/index/inputs.hpp"
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/data/read/source.hpp"
 #include "millrace/data/read/sources.hpp"
@@ -34,6 +35,15 @@ bool all_targets_finite(const TargetStorage& y, const char* values) {
   return true;
 }
 
+bool all_inputs_finite(const ShardIndex& index, const char* sample) {
+  const auto finite = [](const ShardIndex& d, const char* values) {
+    return !is_float(d.x.dtype) || all_finite(values, d.x.dtype, d.sample.count());
+  };
+  for (std::size_t i = 0; i < index.inputs.size(); ++i)
+    if (!finite(index.inputs[i], sample + input_begin(index, i))) return false;
+  return finite(index, sample);
+}
+
 bool all_in_unit_range(const std::vector<char>& floats) {
   for (std::size_t i = 0; i < floats.size() / sizeof(float); ++i)
     if (const double v = value_at(floats.data(), DType::f32, std::int64_t(i)); v < 0 || v > 1) return false;
@@ -44,11 +54,11 @@ bool all_in_unit_range(const std::vector<char>& floats) {
 
 std::string find_non_finite_sample(Source& source, const ShardIndex& index, std::span<const std::int64_t> ids,
                                    bool binary_targets) {
-  if (!is_float(index.x.dtype) && index.y.labels) return "";
+  if (!is_float(index.x.dtype) && index.y.labels && index.inputs.empty()) return "";
   std::vector<char> x(index.sample_pitch()), y(std::max<std::size_t>(1, y_batch_bytes(index)));
   for (const std::int64_t id : ids) {
     source.read({&id, 1}, x.data(), y.data());
-    const bool good_x = !is_float(index.x.dtype) || all_finite(x.data(), index.x.dtype, index.sample.count());
+    const bool good_x = all_inputs_finite(index, x.data());
     const bool good_y = all_targets_finite(index.y, y.data());
     const auto report = [&](const char* problem) {
       return fmt::format("sample {} of the data, in {}, has {}", id, index.shards[shard_of(index, id)].path, problem);

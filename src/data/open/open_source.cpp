@@ -58,7 +58,24 @@ void refuse_for_collective(const ShardIndex& index) {
     }
 }
 
+std::unique_ptr<Source> make_engine(World&, const ShardIndex&, Reader, const ChunkOptions&);
+
+std::unique_ptr<Source> make_engine_of_inputs(World& world, const ShardIndex& index, Reader reader,
+                                              const ChunkOptions& chunks) {
+  std::vector<std::unique_ptr<Source>> parts;
+  ChunkOptions each = chunks;
+  each.cache_bytes /= index.inputs.size();
+  for (std::size_t i = 0; i < index.inputs.size(); ++i) {
+    ShardIndex part = index.inputs[i];
+    part.component = {i, index.inputs.size(), index.sample_bytes()};
+    part.copies = index.copies;
+    parts.push_back(make_engine(world, part, reader, each));
+  }
+  return make_concatenated_source(index, std::move(parts));
+}
+
 std::unique_ptr<Source> make_engine(World& world, const ShardIndex& index, Reader reader, const ChunkOptions& chunks) {
+  if (!index.inputs.empty()) return make_engine_of_inputs(world, index, reader, chunks);
   if (index.encoded()) {
     if (reader != Reader::automatic && reader != Reader::direct)
       fail(Exit::config, "data.reader = {} reads samples of one size, but {} holds encoded images. use auto or direct",

@@ -1,13 +1,15 @@
 // Several data sets whose values are concatenated to one sample. Each has an engine, all of one kind, which writes its
 // part of a sample straight to its place, so nothing is copied. Each sample then needs a separate read, because in
-// memory the other parts are between neighbouring samples.
+// memory the other parts are between neighbouring samples. Several inputs of a network are read in the same way.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <exception>
 
 #include "data/decode/convert_values.hpp"
 #include "data/open/wrappers.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/data/index/inputs.hpp"
 #include "millrace/data/read/sources.hpp"
 
 namespace millrace {
@@ -18,8 +20,13 @@ class ConcatenatedSource : public Source {
   ConcatenatedSource(const ShardIndex& index, std::vector<std::unique_ptr<Source>> parts)
       : values_(std::size_t(index.sample.count())),
         value_bytes_(size_of(index.x.dtype)),
-        swaps_(index.x.big_endian),
+        swaps_(index.x.big_endian && index.inputs.empty()),
+        kind_(index.inputs.empty() ? "concatenated data sets" : "inputs"),
         parts_(std::move(parts)) {
+    for (std::size_t i = 0; i < index.inputs.size(); ++i) {
+      begins_.push_back(input_begin(index, i));
+      names_ += fmt::format("{}{}", i ? ", " : "", index.inputs[i].x.name);
+    }
     std::size_t begin = 0;
     for (const ConcatenatedPart& part : index.x.parts) {
       begins_.push_back(begin);
@@ -36,7 +43,7 @@ class ConcatenatedSource : public Source {
     return std::make_unique<ConcatenatedReadQueue>(*this, slots);
   }
   std::string describe() const override {
-    return fmt::format("{}; {} concatenated data sets: {}", parts_[0]->describe(), parts_.size(), names_);
+    return fmt::format("{}; {} {}: {}", parts_[0]->describe(), parts_.size(), kind_, names_);
   }
   DecodeStats decoded() const override {
     DecodeStats all;
@@ -47,7 +54,11 @@ class ConcatenatedSource : public Source {
     }
     return all;
   }
-  int max_workers() const override { return parts_[0]->max_workers(); }
+  int max_workers() const override {
+    int most = parts_[0]->max_workers();
+    for (const auto& part : parts_) most = std::min(most, part->max_workers());
+    return most;
+  }
   void reopen(std::size_t shard) override {
     for (const auto& part : parts_) part->reopen(shard);
   }
@@ -101,6 +112,7 @@ class ConcatenatedSource : public Source {
 
   const std::size_t values_, value_bytes_;
   const bool swaps_;
+  const char* const kind_;
   std::vector<std::unique_ptr<Source>> parts_;
   std::vector<std::size_t> begins_;  // where each part starts within a sample, in bytes
   std::string names_;

@@ -138,13 +138,13 @@ class FileScan {
     shard_.path = path_;
     record_file_status(shard_);
     x_names_ = names_of(options_.x, "data.x");
-    y_names_ = names_of(options_.y, "data.y");
+    if (!options_.y.empty()) y_names_ = names_of(options_.y, "data.y");
     if (x_names_.size() == 1) shard_.x_encoded = find_encoded(file_, options_.x, shard_);
     for (const auto& name : x_names_)
       x_.push_back(shard_.x_encoded ? as_decoded(previous, shard_, options_)
                                     : require_readable_dataset(file_, name, "data.x"));
     for (const auto& name : y_names_) y_.push_back(require_readable_dataset(file_, name, "data.y"));
-    if (x_[0].shape[0] != y_[0].shape[0])
+    if (!y_.empty() && x_[0].shape[0] != y_[0].shape[0])
       fail(Exit::data, "{}: '{}' has {} rows, '{}' {}. they must be equal{}", path_, x_names_[0], x_[0].shape[0],
            y_names_[0], y_[0].shape[0], matlab_hint(file_, y_names_[0]));
     shard_.rows = x_[0].shape[0];
@@ -157,8 +157,8 @@ class FileScan {
       refuse_int64(path_, x_names_[i], x_[i].dtype);
     }
     const Layout requested = shard_.x_encoded ? Layout::channels_last : options_.layout;
-    const auto [layout, parts] = concatenate_samples(x_, requested, file_.get_string("/", "layout"), path_,
-                                                     {y_[0].dtype, shape_of(y_[0].shape, 1)});
+    const TargetRow row = y_.empty() ? TargetRow{DType::f32, {}} : TargetRow{y_[0].dtype, shape_of(y_[0].shape, 1)};
+    const auto [layout, parts] = concatenate_samples(x_, requested, file_.get_string("/", "layout"), path_, row);
     out_.sample = layout.sample;
     out_.x.dtype = x_[0].dtype;
     out_.x.big_endian = x_[0].big_endian;
@@ -169,6 +169,11 @@ class FileScan {
 
   void set_targets() {
     TargetStorage& y = out_.y;
+    if (y_.empty()) {
+      y.labels = false;
+      y.target = Shape{0};
+      return;
+    }
     y.dtype = y_[0].dtype;
     y.big_endian = y_[0].big_endian;
     if (y_.size() > 1) {
@@ -200,16 +205,17 @@ class FileScan {
     for (const auto& info : y_) shard_.extra_y.push_back(locate("y", info, false));
     shard_.x_offset = shard_.extra_x[0].offset;
     shard_.x_chunks = shard_.extra_x[0].chunks;
+    shard_.extra_x.erase(shard_.extra_x.begin());
+    if (y_.empty()) return;
     shard_.y_offset = shard_.extra_y[0].offset;
     shard_.y_chunks = shard_.extra_y[0].chunks;
-    shard_.extra_x.erase(shard_.extra_x.begin());
     shard_.extra_y.erase(shard_.extra_y.begin());
   }
 
   void set_classes() {
     out_.classes.names = parse_class_names(file_.get_string("/", "class_names").value_or(""));
     const auto stored = file_.get_int("/", "classes");
-    if (!out_.y.labels && options_.ignore_label != ignore_label_from_files)
+    if (!y_.empty() && !out_.y.labels && options_.ignore_label != ignore_label_from_files)
       fail(Exit::config, "data.ignore_label: {} of {} holds targets, not labels. remove the key", options_.y, path_);
     if (!out_.y.labels) return;
     std::int64_t& ignored = out_.y.ignore_label;

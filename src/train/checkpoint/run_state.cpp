@@ -110,6 +110,17 @@ RunState run_state_from_json(const std::string& text) {
   return r;
 }
 
+static json inputs_to_json(const std::vector<InputRecord>& inputs) {
+  json out = json::array();
+  for (const InputRecord& i : inputs)
+    out.push_back({{"name", i.name},
+                   {"sample", i.sample.extents()},
+                   {"type", name_of(i.type)},
+                   {"channels_first", i.channels_first},
+                   {"values", to_json(i.values)}});
+  return out;
+}
+
 std::string to_json(const ModelRecord& r) {
   json parts = json::array(), targets = json::array();
   for (const ConcatenatedPart& part : r.parts) parts.push_back({{"name", part.name}, {"count", part.count}});
@@ -125,6 +136,7 @@ std::string to_json(const ModelRecord& r) {
                         {"sample", r.sample.extents()},
                         {"sample_type", name_of(r.sample_type)},
                         {"channels_first", r.channels_first},
+                        {"inputs", inputs_to_json(r.inputs)},
                         {"parts", parts},
                         {"labels", r.labels},
                         {"target", r.target.extents()},
@@ -145,6 +157,9 @@ ModelRecord model_record_from_json(const std::string& text) {
   r.sample = shape_from(j.at("sample"));
   r.sample_type = parse_dtype(j.at("sample_type").get<std::string>());
   r.channels_first = j.at("channels_first");
+  for (const json& i : j.value("inputs", json::array()))  // absent: an older millrace
+    r.inputs.push_back({i.at("name"), shape_from(i.at("sample")), parse_dtype(i.at("type").get<std::string>()),
+                        i.at("channels_first"), values_from(i.at("values"))});
   for (const json& part : j.at("parts")) r.parts.push_back({part.at("name"), part.at("count")});
   r.labels = j.at("labels");
   r.target = shape_from(j.at("target"));

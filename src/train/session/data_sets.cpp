@@ -8,6 +8,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/base/message_of.hpp"
 #include "millrace/data/index/class_names.hpp"
+#include "millrace/data/index/inputs.hpp"
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/data/scan/index_shards.hpp"
 #include "millrace/data/scan/stored_tokenizer.hpp"
@@ -38,13 +39,31 @@ DataOptions data_options(const DataConfig& c, const std::vector<std::string>& pa
   return out;
 }
 
+// One index, or with lines `input` one for each data set of data.x.
+ShardIndex index_inputs(World& world, const RunConfig& config, const std::vector<std::string>& paths, bool validation) {
+  DataOptions options = data_options(config.data, paths, validation);
+  if (!names_inputs(config.model)) return index_shards(world, options);
+  if (config.data.sample != SampleKind::rows)
+    fail(Exit::config,
+         "data.sample: several inputs are rows of data sets. set it to rows, or remove the `input` lines");
+  std::vector<ShardIndex> inputs;
+  for (const std::string& name : input_names(config.data.x)) {
+    options.x = name;
+    inputs.push_back(index_shards(world, options));
+    if (inputs.back().synthetic())
+      fail(Exit::config, "model.layers: synthetic data has one input. remove the `input` lines");
+    options.y.clear();
+    options.ignore_label = ignore_label_from_files;
+  }
+  return combine_inputs(std::move(inputs));
+}
+
 // The data that data.valid must match, as messages call it.
 const char* name_of_reference(const DataSets& sets) {
   return sets.trained ? "the training data of the checkpoint" : "data.train";
 }
 
-void require_same_values(const DataSets& sets) {
-  const ShardIndex &train = sets.reference(), &valid = sets.valid;
+void require_same_values(const DataSets& sets, const ShardIndex& train, const ShardIndex& valid) {
   if (same_parts(train.x.parts, valid.x.parts) && train.values.scale == valid.values.scale &&
       train.values.offset == valid.values.offset && train.values.channel_scale == valid.values.channel_scale &&
       train.values.channel_offset == valid.values.channel_offset)
@@ -64,8 +83,7 @@ bool same_kinds(const std::vector<ConcatenatedPart>& a, const std::vector<Concat
   return std::ranges::equal(a, b, alike);
 }
 
-void require_same_samples(const DataSets& sets) {
-  const ShardIndex &train = sets.reference(), &valid = sets.valid;
+void require_same_samples(const DataSets& sets, const ShardIndex& train, const ShardIndex& valid) {
   if (const std::string other = first_class_mismatch(valid.classes.names, train.classes.names); !other.empty())
     fail(Exit::data, "in data.valid {} in {}. pack both from folders or tables with the same classes", other,
          name_of_reference(sets));
@@ -80,6 +98,19 @@ void require_same_samples(const DataSets& sets) {
   fail(Exit::data,
        "data.valid holds {}, but {} holds {}. both must have the same shape, type, layout and kind of targets",
        describe(valid), name_of_reference(sets), describe(train));
+}
+
+void require_matching(const DataSets& sets) {
+  const ShardIndex &train = sets.reference(), &valid = sets.valid;
+  if (train.inputs.size() != valid.inputs.size())
+    fail(Exit::config, "data.x names {} inputs, but {} has {}. restore data.x", valid.inputs.size(),
+         name_of_reference(sets), train.inputs.size());
+  for (std::size_t i = 0; i < valid.inputs.size(); ++i) {
+    require_same_samples(sets, train.inputs[i], valid.inputs[i]);
+    require_same_values(sets, train.inputs[i], valid.inputs[i]);
+  }
+  require_same_samples(sets, train, valid);
+  require_same_values(sets, train, valid);
 }
 
 void require_known_labels(const DataSets& sets) {
@@ -99,8 +130,7 @@ void require_known_labels(const DataSets& sets) {
 }
 
 // Sets mean and standard deviation of the input, and whether targets are normalized with them.
-void set_normalization(World& world, const DataConfig& c, DataSets& sets) {
-  ShardIndex& reference = sets.reference();
+void measure_normalization(World& world, const DataConfig& c, const DataSets& sets, ShardIndex& reference) {
   if (needs_statistics(c, reference)) {
     if (sets.trained)
       fail(Exit::config, "data.normalize: the network of the checkpoint was trained without. set it to off");
@@ -109,6 +139,12 @@ void set_normalization(World& world, const DataConfig& c, DataSets& sets) {
                             reference.values.statistics_rejected_reason));
     measure_statistics(world, reference, samples_for_statistics, c);
   }
+}
+
+void set_normalization(World& world, const DataConfig& c, DataSets& sets) {
+  ShardIndex& reference = sets.reference();
+  if (reference.inputs.empty()) measure_normalization(world, c, sets, reference);
+  for (ShardIndex& input : reference.inputs) measure_normalization(world, c, sets, input);
   sets.train.values.normalize_targets = c.normalize;
   sets.valid.values.normalize_targets = c.normalize;
   if (sets.has_valid && sets.valid.view.sample == SampleKind::pair) {  // targets are normalized like the input
@@ -139,6 +175,13 @@ void use_model(const ModelRecord& model, DataSets& sets) {
     sets.train.values.mean = model.values.mean;
     sets.train.values.std = model.values.std;
   }
+  for (std::size_t i = 0; sets.has_train && i < std::min(model.inputs.size(), sets.train.inputs.size()); ++i) {
+    ShardIndex& input = sets.train.inputs[i];
+    const ValueConversion& known = model.inputs[i].values;
+    if (known.mean.empty() || std::int64_t(known.mean.size()) != input.sample[-1]) continue;
+    input.values.mean = known.mean;
+    input.values.std = known.std;
+  }
 }
 
 // The part of the budget for local copies that the training files leave free.
@@ -166,14 +209,11 @@ DataSets index_data_sets(World& world, const RunConfig& config, bool training, c
   sets.has_train = !c.train.empty() && (training || !model);
   sets.has_valid = !c.valid.empty() && (config.train.evaluate || !training);
   const watchdog::PartScope part(watchdog::Part::index);
-  if (sets.has_train) sets.train = index_shards(world, data_options(c, c.train, false));
-  if (sets.has_valid) sets.valid = index_shards(world, data_options(c, c.valid, true));
+  if (sets.has_train) sets.train = index_inputs(world, config, c.train, false);
+  if (sets.has_valid) sets.valid = index_inputs(world, config, c.valid, true);
   if (model) use_model(*model, sets);
   if (c.sample == SampleKind::tokens) read_tokenizers(world, model, sets);
-  if (sets.has_valid && &sets.reference() != &sets.valid) {
-    require_same_samples(sets);
-    require_same_values(sets);
-  }
+  if (sets.has_valid && &sets.reference() != &sets.valid) require_matching(sets);
   const ShardIndex& reference = sets.reference();
   if (c.on_error == OnError::skip && !reference.y.labels)
     fail(Exit::config,

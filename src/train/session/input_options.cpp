@@ -5,6 +5,7 @@
 #include <span>
 
 #include "millrace/base/error.hpp"
+#include "millrace/data/index/inputs.hpp"
 
 namespace millrace {
 namespace {
@@ -185,6 +186,37 @@ InputSpec input_spec(const DataConfig& feed, const ShardIndex& data, std::uint64
          "effect without data.augment = on. set it, or remove them");
   s.seed = seed;
   return s;
+}
+
+bool names_inputs(const ModelOptions& c) { return c.name == ModelName::layers && has_input_lines(c.layers); }
+
+// The keys for one of several inputs: augmentation is for those that have positions.
+static DataConfig keys_for_input(DataConfig feed, const ShardIndex& input) {
+  if (input.sample.rank >= 2 || !feed.augment) return feed;
+  static_cast<AugmentOptions&>(feed) = {};
+  return feed;
+}
+
+std::vector<NamedInput> named_inputs(const DataConfig& feed, const ShardIndex& data, std::uint64_t seed) {
+  if (data.inputs.empty()) return {};
+  const auto refuse = [](bool given, const char* key) {
+    if (given) fail(Exit::config, "data.{}: it is for a network with one input. remove it", key);
+  };
+  refuse(!feed.channels.empty(), "channels");
+  refuse(!feed.subvolume.empty(), "subvolume");
+  refuse(!feed.mean.empty(), "mean");
+  refuse(!feed.flip_axes.empty(), "flip_axes");
+  if (feed.augment && data.y.label_maps())
+    fail(Exit::config, "data.augment: label maps cannot be moved with one of several inputs. set it to off");
+  if (feed.augment && std::ranges::none_of(data.inputs, [](const ShardIndex& i) { return i.sample.rank >= 2; }))
+    fail(Exit::config, "data.augment: augmentation needs images, but no input has positions. set it to off");
+  std::vector<NamedInput> out;
+  for (std::size_t i = 0; i < data.inputs.size(); ++i) {
+    const ShardIndex& input = data.inputs[i];
+    out.push_back({input.x.name.substr(input.x.name.starts_with('/')), std::int64_t(input_begin(data, i)), input.sample,
+                   input.x.dtype, input_spec(keys_for_input(feed, input), input, seed)});
+  }
+  return out;
 }
 
 bool needs_statistics(const ValueOptions& feed, const ShardIndex& data) {

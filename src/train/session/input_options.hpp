@@ -2,7 +2,7 @@
 #pragma once
 #include "millrace/config/run_config.hpp"
 #include "millrace/data/index/shards.hpp"
-#include "millrace/ops/input.hpp"
+#include "millrace/model/zoo.hpp"
 
 namespace millrace {
 
@@ -12,6 +12,10 @@ std::vector<std::int64_t> used_channels(const ValueOptions&, const ShardIndex&);
 // The InputSpec, without the members that depend on the graph. Error(config): a key is invalid or does not match the
 // data; the message names the key.
 InputSpec input_spec(const DataConfig&, const ShardIndex&, std::uint64_t seed);
+// Those of several inputs; empty: there is one.
+std::vector<NamedInput> named_inputs(const DataConfig&, const ShardIndex&, std::uint64_t seed);
+// Whether the network has lines `input`.
+bool names_inputs(const ModelOptions&);
 // Whether mean and standard deviation must be measured, because neither the configuration nor the files contain them.
 bool needs_statistics(const ValueOptions&, const ShardIndex&);
 

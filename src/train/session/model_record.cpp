@@ -17,6 +17,22 @@ ShardIndex training_index(const ModelRecord& r) {
   out.y.target = r.target;
   out.classes = r.classes;
   out.values = r.values;
+  for (const InputRecord& i : r.inputs) {
+    ShardIndex one;
+    if (out.inputs.empty()) {
+      one.y = out.y;
+      one.classes = out.classes;
+    } else {
+      one.y.labels = false;
+      one.y.target = Shape{0};
+    }
+    one.sample = i.sample;
+    one.x.name = i.name;
+    one.x.dtype = i.type;
+    one.x.channels_first = i.channels_first;
+    one.values = i.values;
+    out.inputs.push_back(std::move(one));
+  }
   return out;
 }
 

@@ -94,6 +94,7 @@ MixOptions mix_options(const RunConfig& c, const ShardIndex& data, std::int64_t 
   const auto refuse = [](bool refused, const char* name, const std::string& why) {
     if (refused) fail(Exit::config, "train.{}: {}. set train.{} = 0", name, why, name);
   };
+  refuse(!data.inputs.empty(), key, "several inputs cannot be mixed");
   refuse(brings_losses(c.model), key, "networks with `loss` lines cannot mix their labels");
   refuse(data.view.sample == SampleKind::tokens, key, "tokens cannot be mixed");
   refuse(pointwise_loss(c.model.loss, data.y.labels).has_value(), key,
@@ -187,7 +188,8 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data, std::optional<s
   m.outputs = m.pointwise_loss ? data.y.target.count() : data.classes.count;
   m.targets = loss_targets(data);
   m.own_losses = brings_losses(c.model);
-  m.input = input_spec(c.data, data, c.run.seed);
+  m.inputs = named_inputs(c.data, data, c.run.seed);
+  if (m.inputs.empty()) m.input = input_spec(c.data, data, c.run.seed);
   return m;
 }
 

@@ -131,12 +131,16 @@ std::size_t Session::memory_bytes() const {
 
 ModelRecord Session::model_record() const {
   const ShardIndex& reference = data.reference();
+  std::vector<InputRecord> inputs;
+  for (const ShardIndex& i : reference.inputs)
+    inputs.push_back({i.x.name, i.sample, i.x.dtype, i.x.channels_first, i.values});
   return {.version = version,
           .function_version = function_text_version,
           .function = function_of(spec),
           .sample = reference.sample,
           .sample_type = reference.x.dtype,
           .channels_first = reference.x.channels_first,
+          .inputs = std::move(inputs),
           .parts = reference.x.parts,
           .target_parts = reference.y.parts,
           .labels = reference.y.labels,

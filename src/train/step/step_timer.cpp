@@ -182,7 +182,8 @@ void StepTimer::compute_timing() {
   timing_.micro_batches = step_.micro_batches;
   timing_.input_pass = 0;
   if (step_.micro_batches == 0) return;
-  timing_.input_pass = (time(input_begin() + 1) - time(input_begin())) / double(step_.first_rows);
+  if (spec_.has_input_pass)
+    timing_.input_pass = (time(input_begin() + 1) - time(input_begin())) / double(step_.first_rows);
   timing_.last_backward = compute_seconds(time(number_of(step_.micro_batches - 1, Point::backward_done)));
   for (std::size_t i = 0; i < timing_.ready.size(); ++i)
     timing_.ready[i] = compute_seconds(time(milestones_begin() + int(i)));

@@ -25,7 +25,8 @@ constexpr double offset_from_files = -std::numeric_limits<double>::infinity();  
 
 struct DataOptions {
   std::vector<std::string> paths;  // files or globs; "synthetic:images:rows=50000,shape=32x32x3,classes=10,seed=1"
-  std::string x = "x", y = "y";    // names of the HDF5 data sets; several, separated by commas, are concatenated
+  // Names of the HDF5 data sets; several, separated by commas, are concatenated. y empty: only x is wanted.
+  std::string x = "x", y = "y";
   using Layout = millrace::Layout;
   Layout layout = Layout::automatic;  // automatic: the file's "layout" attribute, else the shape (sample_layout.hpp)
   double scale = 0;                   // 0: the files' scale, else 1/255 for uint8 images, else 1

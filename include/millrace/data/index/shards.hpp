@@ -95,6 +95,9 @@ struct ShardIndex {
   SampleView view;
   std::string synthetic_spec;  // the generated data set, "synthetic:..."; empty: data is read from the shards
   IndexComponent component;
+  // Several inputs (combine_inputs()): an index of each. Then a sample is the bytes of all of them, so `sample` is
+  // their number and x.dtype is u8; y and classes are those of the first one.
+  std::vector<ShardIndex> inputs;
   std::shared_ptr<LocalCopies> copies;  // copies of shards near this node; null: none
   std::uint32_t manifest_crc = 0;       // of file names, sizes and layout; run.json and checkpoints hold it
 

@@ -8,6 +8,15 @@
 
 namespace millrace {
 
+// One of several inputs, as the network was trained with it.
+struct InputRecord {
+  std::string name;
+  Shape sample;
+  DType type = DType::u8;
+  bool channels_first = false;
+  ValueConversion values;
+};
+
 struct ModelRecord {
   std::string version;                // of the millrace that wrote it
   int function_version = 0;           // function_text_version of that millrace
@@ -16,6 +25,7 @@ struct ModelRecord {
   Shape sample;
   DType sample_type = DType::u8;
   bool channels_first = false;
+  std::vector<InputRecord> inputs;                    // several inputs; empty: one
   std::vector<ConcatenatedPart> parts, target_parts;  // of x and of y
   bool labels = true;
   Shape target;

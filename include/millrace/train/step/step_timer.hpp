@@ -39,6 +39,7 @@ struct StepTimerSpec {
   int optimizer_waits = 0;             // times that the optimizer waits for other ranks
   std::size_t reducer_milestones = 0;  // Reducer::milestones()
   bool single_rank = false;
+  bool has_input_pass = true;      // the network begins with the conversion of its only input
   Collective* exchange = nullptr;  // ExecutionContext::exchange
 };
 
