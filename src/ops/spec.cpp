@@ -40,6 +40,9 @@ void AttentionSpec::check() const {
   if (dropout > 0 && !AttentionDropout::can_count(positions()))
     fail(Exit::config, "attention: dropout is for at most 131072 positions, not {}. set it to 0", positions());
   if (documents && !causal) fail(Exit::config, "attention: documents need causal attention. add `causal`");
+  if (window > 0 && (!causal || documents || mode != Mode::infer || positions() > window))
+    fail(Exit::config,
+         "attention: a cache is for causal inference without documents, on at most as many positions as it holds");
 }
 
 void RotarySpec::check() const {
@@ -146,7 +149,9 @@ struct Forward {
   }
   Cost operator()(const AttentionSpec& s) const {
     const double documents = s.documents ? double(s.src[0] * s.positions()) * sizeof(std::int32_t) : 0;
-    return {s.flops(), size_of_tensor(s.src, s.dtype) + size_of_tensor(s.dst(), s.dtype) + documents};
+    const Shape cache{s.src[0], s.window, 2 * s.key_heads * s.head_size()};
+    return {s.flops(), size_of_tensor(s.src, s.dtype) + size_of_tensor(s.dst(), s.dtype) + documents +
+                           size_of_tensor(cache, s.dtype)};
   }
   Cost operator()(const ConcatSpec& s) const { return {0, 2 * size_of_tensor(s.dst(), s.dtype)}; }
   Cost operator()(const SliceSpec& s) const { return {0, 2 * size_of_tensor(s.dst(), s.dtype)}; }

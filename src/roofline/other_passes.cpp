@@ -114,7 +114,7 @@ void backward_passes(const PositionEmbeddingSpec& s, OpPasses& out) {
 namespace {
 // src/cuda/dnn/attention.cpp: whether cuDNN computes it, on tensor cores. The kernels multiply in float32.
 bool by_cudnn(const AttentionSpec& s) {
-  return s.dtype != DType::f32 && s.head_size() % 8 == 0 && s.head_size() <= 256 && s.positions() > 1;
+  return s.dtype != DType::f32 && s.head_size() % 8 == 0 && s.head_size() <= 256 && s.positions() > 1 && s.window == 0;
 }
 double one_float_for_each_query(const AttentionSpec& s) {
   return double(s.src[0] * s.heads * s.positions()) * sizeof(float);

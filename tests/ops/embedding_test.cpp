@@ -102,6 +102,25 @@ TEST(EmbeddingOp, PositionsAreAddedToEveryRow) {
       }
 }
 
+TEST(EmbeddingOp, APartOfATextGetsTheWeightsOfItsPositions) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const std::int64_t channels : {24, 5})
+      for (const std::int64_t first : {0, 4, 7}) {
+        const PositionEmbeddingSpec s{{2, 3, channels}, false, dtype, Mode::infer, 10};
+        OpHarness h(s);
+        h.state.position = std::uint64_t(first);
+        const Values x = h.set_src(0, s.src, dtype, random_values(s.src.count(), 1));
+        const Values table = h.set_weight(0, {10, channels}, dtype, random_values(10 * channels, 2));
+        h.want_dst(s.src, dtype);
+        h.forward();
+        Values expected;
+        for (std::size_t i = 0; i < x.size(); ++i)
+          expected.push_back(x[i] + table[std::size_t(first * channels) + i % std::size_t(3 * channels)]);
+        constexpr Tolerance rounded{1e-7, 4e-3, 5e-4};
+        expect_close(get(h.args.dst), expected, rounded.of(dtype), s.src.str());
+      }
+}
+
 TEST(EmbeddingOp, AClassTokenBecomesTheFirstPosition) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const Shape& src : {Shape{5, 7, 24}, Shape{1, 3, 5}, Shape{130, 2, 3, 9}, Shape{3, 400, 16}})

@@ -120,6 +120,24 @@ TEST(RotaryOp, LatePositionsAreExact) {
   expect_close(get(h.args.dst), reference::rotary(s, x), 1e-6, "20000 positions");
 }
 
+TEST(RotaryOp, APartOfATextBeginsAtItsPosition) {
+  constexpr Tolerance tolerance{2e-6, 5e-3, 7e-4};
+  for (const DType dtype : dtypes) {
+    const RotarySpec whole{{1, 9, 32}, 2, 1, 100, dtype, Mode::infer};
+    const Values x = OpHarness(whole).set_src(0, whole.src, dtype, random_values(whole.src.count(), 1));
+    RotarySpec s = whole;
+    s.src[1] = 3;
+    s.window = 9;
+    OpHarness h(s);
+    h.state.position = 6;
+    h.set_src(0, s.src, dtype, Values(x.begin() + 6 * 32, x.end()));
+    h.want_dst(s.src, dtype);
+    h.forward();
+    const Values expected = reference::rotary(whole, x);
+    expect_close(get(h.args.dst), Values(expected.begin() + 6 * 32, expected.end()), tolerance.of(dtype), "part");
+  }
+}
+
 TEST(RotaryOp, OddHeadsAreRefused) {
   expect_error(Exit::config, "their size must be even", [] { RotarySpec{{1, 4, 9}, 1, 1}.check(); });
   expect_error(Exit::config, "theta above 1", [] { RotarySpec{{1, 4, 12}, 1, 1, 1}.check(); });

@@ -24,6 +24,7 @@ struct StepState {
   std::uint64_t rng_step = 0;   // number of this step attempt: counter of the random numbers of dropout
   std::uint64_t attempted = 0;  // step attempts so far, which the schedule and the data position follow; the optimizer
                                 // adds one
+  std::uint64_t position = 0;   // where the positions of a program with a cache begin (AttentionSpec::window)
   std::uint32_t force_inf = 0;  // for tests: handle this step as if its gradients had overflowed
   LossSums losses[max_losses];  // by LossTerm::number (ops/loss.hpp)
 

@@ -57,6 +57,7 @@ struct MemoryRequirements {
   std::size_t workspace = 0;  // scratch memory during one call, shared by all operations
   std::size_t saved = 0;      // kept from forward to backward of a micro-batch (masks, argmax, batch mean and 1/std)
   std::size_t packed_weights = 0;  // copies of the weights in a layout of the backend, filled by repack()
+  std::size_t cache = 0;           // kept between calls (AttentionSpec::window); need not be zero at first
 };
 
 struct OpArgs {
@@ -89,6 +90,7 @@ struct OpArgs {
   void* saved = nullptr;
   void* packed_weights = nullptr;
   void* workspace = nullptr;
+  void* cache = nullptr;
   StepState* state = nullptr;
   void* metrics = nullptr;  // losses in Mode::infer: see loss.hpp. null: not requested
   // For batch norms that are synchronised over the ranks; null: only this rank counts. without_rows: this rank has no

@@ -13,6 +13,11 @@
 //   weight[0]  (1 + P, C) in `dtype`
 //   weight[1]  (C) float32, the vector. Its gradient equals that of the first row of weight[0], with which it is
 //              requested
+//
+// window: in Mode::infer, the positions begin at StepState::position, as for AttentionSpec::window:
+//
+//   src[0], dst   (N, S, C)
+//   weight[0]     (window, C)
 #pragma once
 #include "millrace/ops/op.hpp"
 
@@ -23,10 +28,12 @@ struct PositionEmbeddingSpec {
   bool class_token = false;
   DType dtype = DType::f32;
   Mode mode = Mode::train;
+  std::int64_t window = 0;  // without a class token; 0: the positions begin at 0
 
   std::int64_t channels() const { return src[-1]; }
   Shape dst() const { return class_token ? Shape{src[0], 1 + src.row_count() / channels(), channels()} : src; }
   Shape weight() const {
+    if (window > 0) return {window, channels()};
     const Shape of = dst();
     Shape out;
     for (int axis = 1; axis < of.rank; ++axis) out.dims[std::size_t(out.rank++)] = of[axis];

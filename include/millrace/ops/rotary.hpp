@@ -4,6 +4,8 @@
 //   src[0], dst   (N, S, (heads + 2 * key_heads) * head_size) in `dtype`, as attention.hpp describes it
 //
 // The values, the last key_heads heads, are copied. Backward rotates back.
+//
+// window: the positions begin at StepState::position, as for AttentionSpec::window.
 #pragma once
 #include <cmath>
 
@@ -17,6 +19,7 @@ struct RotarySpec {
   float theta = 10000;
   DType dtype = DType::f32;
   Mode mode = Mode::train;
+  std::int64_t window = 0;  // positions of a text at most; 0: they begin at 0
 
   void check() const;  // Error(config) if the size of a head is odd, or if theta is not above 1
   std::int64_t head_size() const { return src[-1] / (heads + 2 * key_heads); }

@@ -41,6 +41,7 @@ std::unique_ptr<Op> make_group_norm(const GroupNormSpec&);
 std::unique_ptr<Op> make_scale_by(const ScaleBySpec&);
 std::unique_ptr<Op> make_position_embedding(const PositionEmbeddingSpec&);
 std::unique_ptr<Op> make_attention(const AttentionSpec&);
+std::unique_ptr<Op> make_cached_attention(const AttentionSpec&);  // with a window
 std::unique_ptr<Op> make_gated(const GatedSpec&);
 std::unique_ptr<Op> make_scale(const ScaleSpec&);
 std::unique_ptr<Op> make_rotary(const RotarySpec&);

@@ -239,6 +239,7 @@ class Attention : public Op {
 
 std::unique_ptr<Op> make_attention(const AttentionSpec& spec) {
   spec.check();
+  if (spec.window > 0) return make_cached_attention(spec);
   const HalfTensors tensors{.src = {spec.src.count()},
                             .dst = spec.dst().count(),
                             .keeps_src = true,

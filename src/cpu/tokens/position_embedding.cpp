@@ -8,16 +8,20 @@ namespace {
 class PositionEmbedding : public Op {
  public:
   explicit PositionEmbedding(const PositionEmbeddingSpec& spec)
-      : rows_(spec.src[0]), count_(spec.weight().count()), token_(spec.class_token ? spec.channels() : 0) {
+      : rows_(spec.src[0]),
+        count_(spec.dst().row_count()),
+        token_(spec.class_token ? spec.channels() : 0),
+        step_(spec.window > 0 ? spec.channels() : 0) {
     dispatch_dtype(spec.dtype, [](auto) {});
   }
   MemoryRequirements memory_requirements() const override { return {}; }
   std::string implementation() const override { return "openmp"; }
 
   void forward(const OpArgs& args) override {
+    const std::int64_t first = step_ > 0 ? std::int64_t(args.state->position) * step_ : 0;
     each_tile(token_, count_, [&](std::int64_t begin, std::int64_t n) {
       Tile weight, src, sum;
-      const float* w = read_floats(args.weight[0], begin, n, weight);
+      const float* w = read_floats(args.weight[0], first + begin, n, weight);
       for (std::int64_t row = 0; row < rows_; ++row) {
         const std::int64_t at = row * count_ + begin;
         float* to = float_target(args.dst, at, sum);
@@ -66,7 +70,9 @@ class PositionEmbedding : public Op {
     });
   }
 
-  std::int64_t rows_, count_, token_;  // count: of the weights; token: elements of the class token, or 0
+  // count: elements of a row of dst; token: of the class token, or 0; step: weights from one position to the next, if
+  // the positions do not begin at 0.
+  std::int64_t rows_, count_, token_, step_;
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ class Rotary : public Op {
     if (spec.head_size() > tile_count)
       fail(Exit::config, "rotary: heads of {} values are more than the CPU supports ({})", spec.head_size(),
            tile_count);
-    for (std::int64_t p = 0; p < spec.positions(); ++p)
+    for (std::int64_t p = 0; p < std::max(spec.positions(), spec.window); ++p)
       for (std::int64_t i = 0; i < half_; ++i) {
         const double angle = double(p) * spec.frequency(i);
         cosine_.push_back(float(std::cos(angle)));
@@ -31,20 +31,22 @@ class Rotary : public Op {
   }
   MemoryRequirements memory_requirements() const override { return {}; }
   std::string implementation() const override { return "openmp"; }
-  void forward(const OpArgs& args) override { turn(args.dst, args.src[0], 1); }
+  void forward(const OpArgs& args) override {
+    turn(args.dst, args.src[0], 1, spec_.window > 0 ? std::int64_t(args.state->position) : 0);
+  }
   void backward(const OpArgs& args) override {
-    if (args.diff_src[0]) turn(args.diff_src[0], args.diff_dst, -1);
+    if (args.diff_src[0]) turn(args.diff_src[0], args.diff_dst, -1, 0);
   }
 
  private:
-  void turn(const Tensor& to, const Tensor& from, float direction) const {
+  void turn(const Tensor& to, const Tensor& from, float direction, std::int64_t first_position) const {
     const std::int64_t width = spec_.src[-1], size = 2 * half_, rotated = spec_.heads + spec_.key_heads,
                        positions = spec_.src[0] * spec_.positions();
     const std::int64_t grain = std::max<std::int64_t>(1, 8 * tile_count / width);
     parallel_ranges(positions, grain, [&](std::int64_t begin, std::int64_t end) {
       Tile a, b;
       for (std::int64_t at = begin; at < end; ++at) {
-        const std::int64_t row = at % spec_.positions() * half_;
+        const std::int64_t row = (first_position + at % spec_.positions()) * half_;
         for (std::int64_t head = 0; head < rotated; ++head) {
           const std::int64_t first = at * width + head * size;
           float* out = float_target(to, first, b);
@@ -60,7 +62,7 @@ class Rotary : public Op {
 
   RotarySpec spec_;
   std::int64_t half_;
-  std::vector<float> cosine_, sine_;  // (positions, half)
+  std::vector<float> cosine_, sine_;  // (positions or window, half)
 };
 
 }  // namespace

@@ -33,7 +33,8 @@ constexpr std::int64_t max_head_size = 256;
 constexpr std::size_t oldest_version = 91600;
 
 bool supported_by_cudnn(const AttentionSpec& s) {
-  return s.dtype != DType::f32 && s.head_size() % 8 == 0 && s.head_size() <= max_head_size && s.positions() > 1;
+  return s.dtype != DType::f32 && s.head_size() % 8 == 0 && s.head_size() <= max_head_size && s.positions() > 1 &&
+         s.window == 0;
 }
 
 std::size_t bytes_of_queries(const AttentionSpec& s) {

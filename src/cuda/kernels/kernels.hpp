@@ -37,6 +37,7 @@ std::unique_ptr<Op> make_move_labels(const MoveLabelsSpec&, const LaunchContext&
 std::unique_ptr<Op> make_mix(const MixSpec&, const LaunchContext&, Device&);
 std::unique_ptr<Op> make_documents(const DocumentsSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_attention(const AttentionSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_cached_attention(const AttentionSpec&, const LaunchContext&);  // with a window
 // A seed of cuDNN's random numbers, and where they begin.
 struct AttentionSeed {
   alignas(16) std::int64_t seed;

@@ -129,6 +129,7 @@ void write_attention_seeds(const LaunchContext& context, const AttentionSpec& s,
 
 std::unique_ptr<Op> make_attention(const AttentionSpec& spec, const LaunchContext& context) {
   spec.check();
+  if (spec.window > 0) return make_cached_attention(spec, context);
   return std::make_unique<Attention>(spec, context);
 }
 

@@ -13,9 +13,11 @@ template <class T, int n>
 struct AddPositions {
   T* dst;
   const T *src, *weight;
-  const float* token;  // null: there is none
-  Divider by_packs;    // of a row of the result
-  int token_packs;     // of its first position, if that is the token
+  const float* token;      // null: there is none
+  const StepState* state;  // says where the positions begin; null: at 0
+  Divider by_packs;        // of a row of the result
+  int token_packs;         // of its first position, if that is the token
+  int position_packs;      // of each position, if they do not begin at 0
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
     int pack = int(i);
     const int row = by_packs.split(pack);
@@ -24,7 +26,9 @@ struct AddPositions {
       load(x, token + pack * n);
     else
       load(x, src + (i - std::int64_t(row + 1) * token_packs) * n);
-    load(w, weight + std::int64_t(pack) * n);
+    std::int64_t at = pack;
+    if (state) at += std::int64_t(state->position) * position_packs;
+    load(w, weight + at * n);
     for (int k = 0; k < n; ++k) x[k] += w[k];
     store(dst + i * n, x);
   }
@@ -49,8 +53,9 @@ class PositionEmbedding : public Op {
       : context_(context),
         dtype_(spec.dtype),
         rows_(spec.src[0]),
-        count_(spec.weight().count()),
-        token_(spec.class_token ? spec.channels() : 0) {
+        count_(spec.dst().row_count()),
+        token_(spec.class_token ? spec.channels() : 0),
+        step_(spec.window > 0 ? spec.channels() : 0) {
     if (count_ > max_index)
       fail(Exit::config, "position embedding: rows of {} values are more than the kernels can index", count_);
   }
@@ -60,17 +65,9 @@ class PositionEmbedding : public Op {
   void forward(const OpArgs& args) override {
     dispatch_dtype(dtype_, [&](auto zero) {
       using T = decltype(zero);
-      constexpr int n = pack_size<T>;
-      const AddPositions<T, n> body{args.dst.as<T>(),
-                                    args.src[0].as<T>(),
-                                    args.weight[0].as<T>(),
-                                    token_ > 0 ? args.weight[1].as<float>() : nullptr,
-                                    {},
-                                    0};
-      if (in_packs<T>(body.dst, body.src) && aligned(body.weight, n))
-        add<T, n>(body.dst, body.src, body.weight, body.token);
-      else
-        add<T, 1>(body.dst, body.src, body.weight, body.token);
+      const bool wide =
+          in_packs<T>(args.dst.as<T>(), args.src[0].as<T>()) && aligned(args.weight[0].as<T>(), pack_size<T>);
+      wide ? add<T, pack_size<T>>(args) : add<T, 1>(args);
     });
   }
 
@@ -93,15 +90,23 @@ class PositionEmbedding : public Op {
   template <class T>
   bool in_packs(const T* a, const T* b) const {
     constexpr int n = pack_size<T>;
-    return count_ % n == 0 && token_ % n == 0 && aligned(a, n) && aligned(b, n);
+    return count_ % n == 0 && token_ % n == 0 && step_ % n == 0 && aligned(a, n) && aligned(b, n);
   }
   template <class T, int n>
-  void add(T* dst, const T* src, const T* weight, const float* token) const {
+  void add(const OpArgs& args) const {
     const std::int64_t packs = count_ / n, source = (count_ - token_) / n;
+    AddPositions<T, n> body{args.dst.as<T>(),
+                            args.src[0].as<T>(),
+                            args.weight[0].as<T>(),
+                            token_ > 0 ? args.weight[1].as<float>() : nullptr,
+                            step_ > 0 ? args.state : nullptr,
+                            Divider(packs),
+                            int(token_ / n),
+                            int(step_ / n)};
     in_slices(rows_ * packs, packs, max_index, [&](std::int64_t begin, std::int64_t count) {
-      for_each(context_, count,
-               AddPositions<T, n>{dst + begin * n, src + begin / packs * source * n, weight, token, Divider(packs),
-                                  int(token_ / n)});
+      body.dst = args.dst.as<T>() + begin * n;
+      body.src = args.src[0].as<T>() + begin / packs * source * n;
+      for_each(context_, count, body);
     });
   }
   template <class T, int n>
@@ -115,7 +120,9 @@ class PositionEmbedding : public Op {
 
   LaunchContext context_;
   DType dtype_;
-  std::int64_t rows_, count_, token_;  // count: of the weights; token: elements of the class token, or 0
+  // count: elements of a row of dst; token: of the class token, or 0; step: weights from one position to the next, if
+  // the positions do not begin at 0.
+  std::int64_t rows_, count_, token_, step_;
 };
 
 }  // namespace

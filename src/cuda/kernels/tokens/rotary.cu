@@ -1,4 +1,5 @@
 // Rotary position embedding. A thread computes the rotation of n pairs at one position, and applies it to all heads.
+#include <algorithm>
 #include <cmath>
 
 #include "cuda/block/dispatch_dtype.hpp"
@@ -30,6 +31,7 @@ struct Rotate {
   Heads of;
   T* dst;
   const T* src;
+  const StepState* state;  // says where the positions begin; null: at 0
   float direction;
   Divider by_packs, by_positions;  // packs of half a head; positions of a row
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
@@ -37,6 +39,7 @@ struct Rotate {
     int position = by_packs.split(pack);
     const std::int64_t at = position, pair = std::int64_t(pack) * n;
     by_positions.split(position);
+    if (state) position += int(state->position);
     float cosine[n], sine[n];
     for (int k = 0; k < n; ++k) {
       // In double, because float32 would lose the angle of late positions. 2 pi are whole turns, which do not count.
@@ -69,44 +72,46 @@ class Rotary : public Op {
         dtype_(s.dtype),
         rows_(s.src[0]),
         positions_(s.positions()),
+        window_(s.window),
         heads_{s.head_size() / 2, int(s.heads + s.key_heads), int(s.heads + 2 * s.key_heads),
                -2 * std::log2(double(s.theta)) / double(s.head_size())} {
     dispatch_dtype(dtype_, [](auto) {});
-    if (positions_ * heads_.half > max_index)
-      fail(Exit::config, "rotary positions: {} positions are more than the kernels can index", positions_);
+    const std::int64_t most = std::max(positions_, window_);
+    if (most * heads_.half > max_index)
+      fail(Exit::config, "rotary positions: {} positions are more than the kernels can index", most);
   }
   MemoryRequirements memory_requirements() const override { return {}; }
   std::string implementation() const override { return "kernel"; }
-  void forward(const OpArgs& args) override { turn(args.dst, args.src[0], 1); }
+  void forward(const OpArgs& args) override { turn(args.dst, args.src[0], 1, window_ > 0 ? args.state : nullptr); }
   void backward(const OpArgs& args) override {
-    if (args.diff_src[0]) turn(args.diff_src[0], args.diff_dst, -1);
+    if (args.diff_src[0]) turn(args.diff_src[0], args.diff_dst, -1, nullptr);
   }
 
  private:
-  void turn(const Tensor& to, const Tensor& from, float direction) const {
+  void turn(const Tensor& to, const Tensor& from, float direction, const StepState* state) const {
     dispatch_dtype(dtype_, [&](auto zero) {
       using T = decltype(zero);
       constexpr int n = pack_size<T>;
       T* const dst = to.as<T>();
       const T* const src = from.as<T>();
-      heads_.half % n == 0 && aligned(dst, n) && aligned(src, n) ? run<T, n>(dst, src, direction)
-                                                                 : run<T, 1>(dst, src, direction);
+      heads_.half % n == 0 && aligned(dst, n) && aligned(src, n) ? run<T, n>(dst, src, direction, state)
+                                                                 : run<T, 1>(dst, src, direction, state);
     });
   }
   template <class T, int n>
-  void run(T* dst, const T* src, float direction) const {
+  void run(T* dst, const T* src, float direction, const StepState* state) const {
     const std::int64_t packs = heads_.half / n, of_row = positions_ * packs,
                        elements = positions_ * heads_.heads * 2 * heads_.half;
     in_slices(rows_ * of_row, of_row, max_index, [&](std::int64_t begin, std::int64_t count) {
       const std::int64_t at = begin / of_row * elements;
       for_each(context_, count,
-               Rotate<T, n>{heads_, dst + at, src + at, direction, Divider(packs), Divider(positions_)});
+               Rotate<T, n>{heads_, dst + at, src + at, state, direction, Divider(packs), Divider(positions_)});
     });
   }
 
   LaunchContext context_;
   DType dtype_;
-  std::int64_t rows_, positions_;
+  std::int64_t rows_, positions_, window_;
   Heads heads_;
 };
 
