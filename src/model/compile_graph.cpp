@@ -171,6 +171,8 @@ class Planner {
     out_.packed_weight_offset.push_back(needs.packed_weights > 0 ? std::optional(out_.plan.packed_weight_bytes)
                                                                  : std::nullopt);
     out_.plan.packed_weight_bytes += aligned(needs.packed_weights);
+    out_.cache_offset.push_back(out_.plan.cache_bytes);
+    out_.plan.cache_bytes += aligned(needs.cache);
     return needs.workspace;
   }
 

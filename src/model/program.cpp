@@ -50,6 +50,7 @@ Program::Program(CompiledGraph compiled, const ParameterLayout& layout, const Pr
     args.workspace = region(memory, compiled_.workspace_region);
     args.saved = region(memory, compiled_.saved_region[i]);
     if (const auto offset = compiled_.packed_weight_offset[i]) args.packed_weights = at(memory.packed_weights, *offset);
+    if (memory.cache) args.cache = at(memory.cache, compiled_.cache_offset[i]);
     bind_values(i, binding);
     bind_weights(i, memory);
     bind_norm(i, memory);

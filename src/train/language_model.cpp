@@ -1,9 +1,12 @@
 #include "train/language_model.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstring>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
 #include "millrace/train/session/make_compute.hpp"
 #include "train/session/network_spec.hpp"
 
@@ -11,6 +14,9 @@ namespace millrace {
 namespace {
 
 constexpr std::int64_t shortest_program = 16;
+// With a cache, prompts are computed in parts of so many positions: enough to reuse each weight that is read, but not
+// much work for a short prompt.
+constexpr std::int64_t prompt_part = 32;
 
 // The network as the checkpoint's configuration gives it for its own data, without reading data.
 NetworkSpec spec_of(World& world, const RunConfig& config, const CheckpointModel& model) {
@@ -26,6 +32,7 @@ NetworkSpec spec_of(World& world, const RunConfig& config, const CheckpointModel
   sets.trained->view = config.data;
   NetworkSpec spec = network_spec(world, config, false, sets, Batching{});
   spec.eval_rows = {1};
+  spec.logits_memory = 0;  // they are needed
   require_function(spec, *model.record, "");
   return spec;
 }
@@ -41,7 +48,7 @@ bool same_parameters(const Graph& shorter, const Graph& longer) {
 
 }  // namespace
 
-LanguageModel::LanguageModel(World& world, const RunConfig& config, const CheckpointModel& model)
+LanguageModel::LanguageModel(World& world, const RunConfig& config, const CheckpointModel& model, bool cache)
     : compute_(make_execution_context(world, config)), spec_(spec_of(world, config, model)) {
   label_each_ = spec_.batch.target.rank == 1;
   network_ = std::make_unique<Network>(compute_, spec_);
@@ -58,11 +65,13 @@ LanguageModel::LanguageModel(World& world, const RunConfig& config, const Checkp
   const std::vector<std::int32_t> no_labels(positions, -1);
   device.copy_to_device(Stream::compute, y_.data(), no_labels.data(), positions * sizeof(std::int32_t));
   device.synchronize();
-  network_->write_step(0);
-  network_->push_step(0);
   if (!label_each_) return;
   require_causal();
-  add_short_programs();
+  const Graph whole = graph_of(spec_, 1, Mode::infer);
+  const std::string reason = cache ? add_cached_programs(whole) : "";
+  if (cached_) return;
+  if (cache) log::info(fmt::format("no key-value cache: {}. each token computes a whole window", reason));
+  add_short_programs(whole);
 }
 
 void LanguageModel::require_causal() {
@@ -79,42 +88,80 @@ void LanguageModel::require_causal() {
          "attention without `causal`). train one that reads earlier tokens only");
 }
 
-void LanguageModel::add_short_programs() {
-  const Graph longest = graph_of(spec_, 1, Mode::infer);
+// nullopt: its layers fit the whole window only.
+std::optional<Graph> LanguageModel::graph_of_part(std::int64_t positions, const Graph& whole) const {
+  NetworkSpec spec = spec_;
+  spec.batch.sample = spec.batch.target = {positions};
+  try {
+    Graph graph = graph_of(spec, 1, Mode::infer);
+    if (same_parameters(graph, whole)) return graph;
+  } catch (const Error&) {
+  }
+  return std::nullopt;
+}
+
+void LanguageModel::add_program(std::int64_t positions, Graph graph) {
+  CompiledGraph compiled = compile_graph(*compute_.backend, std::move(graph), spec_.fusion);
+  const auto buffer = [&](std::size_t bytes) {
+    return Buffer(*compute_.device, MemoryKind::device, std::max<std::size_t>(64, bytes));
+  };
+  if (!cache_.data()) cache_ = buffer(compiled.plan.cache_bytes);
+  Part& part = parts_[positions];
+  part.arena = buffer(compiled.plan.arena_bytes);
+  part.packed_weights = buffer(compiled.plan.packed_weight_bytes);
+  ProgramMemory memory = network_->program_memory();
+  memory.arena = part.arena.data();
+  memory.packed_weights = part.packed_weights.data();
+  memory.cache = cache_.data();
+  part.program = std::make_unique<Program>(std::move(compiled), network_->layout(), memory);
+  part.program->repack_weights();
+}
+
+// Returns why there is no cache; "": there is one.
+std::string LanguageModel::add_cached_programs(const Graph& whole) {
+  if (const std::string reason = why_not_cached(whole); !reason.empty()) return reason;
+  for (const std::int64_t positions : {std::int64_t(1), std::min(prompt_part, window())}) {
+    auto graph = graph_of_part(positions, whole);
+    if (!graph) return "the layers fit the whole window only";
+    add_program(positions, with_cache(std::move(*graph), whole));
+  }
+  cached_ = true;
+  return "";
+}
+
+void LanguageModel::add_short_programs(const Graph& whole) {
+  parts_.clear();
   for (std::int64_t length = window() / 4; length >= shortest_program; length /= 4) {
-    NetworkSpec spec = spec_;
-    spec.batch.sample = spec.batch.target = {length};
-    Graph graph;
-    try {
-      graph = graph_of(spec, 1, Mode::infer);
-    } catch (const Error&) {
-      return;  // its layers fit the whole window only
-    }
-    if (!same_parameters(graph, longest)) return;
-    CompiledGraph compiled = compile_graph(*compute_.backend, std::move(graph), spec.fusion);
-    const auto buffer = [&](std::size_t bytes) {
-      return Buffer(*compute_.device, MemoryKind::device, std::max<std::size_t>(64, bytes));
-    };
-    Short& entry = short_[length];
-    entry.arena = buffer(compiled.plan.arena_bytes);
-    entry.packed_weights = buffer(compiled.plan.packed_weight_bytes);
-    ProgramMemory memory = network_->program_memory();
-    memory.arena = entry.arena.data();
-    memory.packed_weights = entry.packed_weights.data();
-    entry.program = std::make_unique<Program>(std::move(compiled), network_->layout(), memory);
-    entry.program->repack_weights();
+    auto graph = graph_of_part(length, whole);
+    if (!graph) return;
+    add_program(length, std::move(*graph));
   }
 }
 
 std::span<const float> LanguageModel::next(std::span<const std::int32_t> tokens) {
   MR_CHECK(std::int64_t(tokens.size()) >= shortest(), "too few tokens");
+  if (cached_ && std::int64_t(tokens.size()) <= window()) return next_cached(tokens);
   tokens = tokens.last(std::min(tokens.size(), std::size_t(window())));
-  const auto fits = short_.lower_bound(std::int64_t(tokens.size()));
-  return run(fits != short_.end() ? *fits->second.program : network_->eval_program(1), tokens, 0);
+  const auto fits = cached_ ? parts_.end() : parts_.lower_bound(std::int64_t(tokens.size()));
+  return run(fits != parts_.end() ? *fits->second.program : network_->eval_program(1), tokens);
 }
 
-std::span<const float> LanguageModel::run(Program& program, std::span<const std::int32_t> tokens,
-                                          std::int32_t padding) {
+std::span<const float> LanguageModel::next_cached(std::span<const std::int32_t> tokens) {
+  const std::int64_t count = std::int64_t(tokens.size());
+  const std::int64_t same = std::ranges::mismatch(tokens, in_cache_).in1 - tokens.begin();
+  in_cache_.assign(tokens.begin(), tokens.end());
+  for (std::int64_t begin = std::min(same, count - 1);;) {
+    const auto& [positions, part] = count - begin == 1 ? *parts_.begin() : *parts_.rbegin();
+    begin = std::min(begin, window() - positions);  // positions end with the window: computes some of them again
+    const std::int64_t end = std::min(begin + positions, count);
+    const auto logits = run(*part.program, tokens.subspan(std::size_t(begin), std::size_t(end - begin)), 0, begin);
+    if (end == count) return logits;
+    begin = end;
+  }
+}
+
+std::span<const float> LanguageModel::run(Program& program, std::span<const std::int32_t> tokens, std::int32_t padding,
+                                          std::int64_t position) {
   Device& device = *compute_.device;
   const Graph& graph = program.graph();
   const std::size_t width = size_of(spec_.batch.x_dtype), positions = std::size_t(graph.values[Graph::x].shape.count());
@@ -123,6 +170,9 @@ std::span<const float> LanguageModel::run(Program& program, std::span<const std:
     std::memcpy(stored_.data() + i * width, &token, width);
   }
   device.copy_to_device(Stream::compute, x_.data(), stored_.data(), positions * width);
+  network_->host_state().position = std::uint64_t(position);
+  network_->write_step(0);
+  network_->push_step(0);
   const auto tensor = [&](int value, const Buffer& buffer) {
     return Tensor{buffer.data(), graph.values[std::size_t(value)].dtype, graph.values[std::size_t(value)].shape};
   };

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Trains a small language model and networks of other kinds on the simulated CUDA.
-# Usage: networks_test.sh MILLRACE_SIMULATED MPIEXEC gpt|networks|heads
+# Usage: networks_test.sh MILLRACE_SIMULATED MPIEXEC gpt|generate|networks|heads
 set -euo pipefail
 source "$(dirname "$0")/training_lib.sh" "$1" "$2"
 
@@ -119,6 +119,25 @@ case_heads() {
   for precision in bf16 fp16; do
     expect_exit 0 train 1 $precision --run.precision $precision
     expect_close $precision one 0.02
+  done
+}
+
+# A small Llama writes the same text on both devices, with a cache and beyond its window of 24 tokens.
+case_generate() {
+  awk 'BEGIN { srand(1); split("the cat sat on a mat and far dogs ran", w); for (i = 0; i < 3000; ++i) printf "%s ", w[int(10 * rand()) + 1] }' >text.txt
+  expect_exit 0 "$millrace" pack --x text.txt --tokenizer bytes --context 63 --out text
+  local -a of=(--run.device cpu --data.train 'text/train-*.h5' --data.sample tokens --data.token_labels every
+    --data.window 24 --data.stride 24 --model.name llama --model.blocks 2 --model.width 32 --model.heads 4
+    --model.key_heads 2 --train.steps 60 --train.global_batch 16 --optim.name adamw --optim.lr 0.01)
+  expect_exit 0 train 1 llama "${of[@]}" --checkpoint.every 60
+  local device precision
+  for precision in fp32 bf16 fp16; do
+    for device in cpu cuda; do
+      expect_exit 0 "$millrace" generate llama --run.device $device --run.precision $precision --prompt 'the ' --tokens 30 --temperature 0
+      mv out $device
+    done
+    # Of 16 bits, two logits may be equal on one device alone.
+    if [ $precision = fp32 ]; then expect_same_files cuda cpu; else expect_line '^the [a-z ]* [a-z]* ' cuda; fi
   done
 }
 

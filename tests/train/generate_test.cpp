@@ -25,11 +25,15 @@ const std::string text = [] {
   return out;
 }();
 
+using Layers = std::vector<std::string>;
+const Layers small_gpt = {"embedding 16 std=0.5",     "positions std=0.2",   "residual {", "linear 48 axis=last",
+                          "attention heads=2 causal", "linear 16 axis=last", "}",          "layernorm",
+                          "linear outputs axis=last"};
+
 // A run on the bytes of a text, whose validation data is one window.
 struct LanguageRun : test::TemporaryFolder {
   RunConfig config;
-  explicit LanguageRun(const char* positions = "positions std=0.2",
-                       const char* attention = "attention heads=2 causal") {
+  explicit LanguageRun(const Layers& layers = small_gpt) {
     pack_text("train", text);
     pack_text("valid", text.substr(1000, window + 1));
     config.data.train = {(path / "train-*.h5").string()};
@@ -39,8 +43,7 @@ struct LanguageRun : test::TemporaryFolder {
     config.data.window = config.data.stride = window;
     config.data.workers = 1;
     config.model.name = ModelName::layers;
-    config.model.layers = {"embedding 16 std=0.5", positions, "residual {", "linear 48 axis=last",     attention,
-                           "linear 16 axis=last",  "}",       "layernorm",  "linear outputs axis=last"};
+    config.model.layers = layers;
     config.train.steps = 6;
     config.train.global_batch = 8;
     config.optim.lr = 0.1;
@@ -81,7 +84,8 @@ double loss_of(std::span<const float> logits, std::size_t label) {
 // next() reads the last position of a window, and short texts use other programs, with fewer positions. The evaluation
 // does neither.
 TEST(LanguageModel, LogitsAfterEachPrefixGiveTheLossOfTheEvaluation) {
-  const LanguageRun run;
+  LanguageRun run;
+  run.config.train.logits_memory = 1 << 14;  // the evaluation keeps no logits
   run.train();
   run.with_checkpoint([&](World& world, const CheckpointModel& model) {
     double expected = 0;
@@ -118,6 +122,95 @@ TEST(LanguageModel, ReadsTheLastWindowOfALongText) {
   });
 }
 
+// Tokens with a temperature, which make texts that differ at once if the logits differ much. `logits` gets those of
+// each token.
+std::vector<std::int32_t> write_text(LanguageModel& language, std::size_t count, double temperature,
+                                     std::vector<std::vector<float>>& logits) {
+  std::vector<std::int32_t> tokens(text.begin(), text.begin() + 45);
+  while (tokens.size() < count) {
+    const auto next = language.next(tokens);
+    logits.emplace_back(next.begin(), next.end());
+    tokens.push_back(sample_token(next, temperature, 0, random_for_token(3, tokens.size())));
+  }
+  return tokens;
+}
+
+void expect_close(std::span<const float> logits, std::span<const float> expected, double tolerance) {
+  float largest = 0, worst = 0;
+  for (const float e : expected) largest = std::max(largest, std::abs(e));
+  for (std::size_t i = 0; i < expected.size(); ++i) worst = std::max(worst, std::abs(logits[i] - expected[i]));
+  EXPECT_LE(worst, tolerance * double(largest));
+}
+
+// From a prompt of two parts to beyond the window, greedily and with a temperature.
+void expect_same_text(const LanguageRun& run, bool cached = true) {
+  run.train();
+  run.with_checkpoint([&](World& world, const CheckpointModel& model) {
+    LanguageModel fast(world, run.config, model), slow(world, run.config, model, false);
+    EXPECT_EQ(fast.cached(), cached);
+    EXPECT_FALSE(slow.cached());
+    for (const double temperature : {0.0, 1.0}) {
+      std::vector<std::vector<float>> logits, expected;
+      const auto tokens = write_text(fast, window + 20, temperature, logits);
+      EXPECT_EQ(tokens, write_text(slow, window + 20, temperature, expected));
+      for (std::size_t i = 0; i < expected.size(); ++i) expect_close(logits[i], expected[i], 1e-5);
+    }
+  });
+}
+
+TEST(LanguageModel, AGptWithACacheWritesTheSameText) { expect_same_text(LanguageRun()); }
+
+TEST(LanguageModel, RotaryPositionsAndGroupedQueriesWithACacheWriteTheSameText) {
+  expect_same_text(
+      LanguageRun({"embedding 16 std=0.5", "repeat 2 {", "residual {", "rmsnorm", "linear 32 axis=last bias=off",
+                   "attention heads=4 key_heads=2 causal rotary=100", "linear 16 axis=last bias=off", "}", "residual {",
+                   "rmsnorm", "linear 64 axis=last bias=off", "glu silu", "linear 16 axis=last bias=off", "}", "}",
+                   "rmsnorm", "linear outputs axis=last bias=off"}));
+}
+
+TEST(LanguageModel, NetworksOfTheZooWithACacheWriteTheSameText) {
+  for (const ModelName name : {ModelName::gpt2, ModelName::llama}) {
+    LanguageRun run;
+    run.config.model.layers.clear();
+    run.config.model.name = name;
+    run.config.model.blocks = 2;
+    run.config.model.width = 32;
+    run.config.model.heads = 4;
+    if (name == ModelName::llama) run.config.model.key_heads = 2;
+    run.config.optim.lr = 0.01;
+    expect_same_text(run);
+  }
+}
+
+TEST(LanguageModel, ANetworkWithoutAttentionWritesTheSameText) {
+  expect_same_text(LanguageRun({"embedding 16 std=0.5", "linear outputs axis=last"}));
+}
+
+TEST(LanguageModel, DocumentsHaveNoCacheAndTheLogSaysSo) {
+  testing::internal::CaptureStderr();
+  expect_same_text(
+      LanguageRun({"documents separator=10 as=lines", "embedding 16 std=0.5 from=input", "linear 48 axis=last",
+                   "attention heads=2 causal documents=lines", "linear outputs axis=last"}),
+      false);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("no key-value cache: layer 'lines' (documents)"),
+            std::string::npos);
+}
+
+// The cache still holds what followed the common beginning.
+TEST(LanguageModel, ATextThatGoesOnDifferentlyIsComputedFromThere) {
+  const LanguageRun run;
+  run.train();
+  run.with_checkpoint([&](World& world, const CheckpointModel& model) {
+    LanguageModel fast(world, run.config, model), slow(world, run.config, model, false);
+    std::vector<std::int32_t> tokens(text.begin(), text.begin() + window);
+    for (const auto& [size, changed] : {std::pair(window, 70L), {window, 33L}, {40L, 3L}, {40L, 0L}, {1L, 0L}}) {
+      tokens.resize(std::size_t(size));
+      ++tokens[std::size_t(changed)];
+      for (int again = 0; again < 2; ++again) expect_close(fast.next(tokens), slow.next(tokens), 1e-5);
+    }
+  });
+}
+
 TEST(LanguageModel, CheckpointsHoldTheTokenizerOfTheData) {
   const LanguageRun run;
   run.train();
@@ -128,7 +221,9 @@ TEST(LanguageModel, CheckpointsHoldTheTokenizerOfTheData) {
 }
 
 TEST(LanguageModel, RefusesNetworksThatSeeLaterTokens) {
-  const LanguageRun run("positions std=0.2", "attention heads=2");
+  Layers layers = small_gpt;
+  layers[4] = "attention heads=2";
+  const LanguageRun run(layers);
   run.train();
   run.with_checkpoint([&](World& world, const CheckpointModel& model) {
     test::expect_error(Exit::config, "its results depend on later tokens",

@@ -197,6 +197,14 @@ std::vector<std::string> describe_function(const Graph&);
 // Checkpoints hold these lines. Raise the version when the lines of an unchanged function change.
 constexpr int function_text_version = 1;
 
+// Inference on a part of the positions of a text at a time. What the layers keep of earlier positions lies in caches,
+// which the programs of parts of different lengths share. StepState::position says where a part begins.
+//
+// Why that is not possible; "": it is. whole: the graph for all positions in Mode::infer, before any rewrite.
+std::string why_not_cached(const Graph& whole);
+// part: the graph of the same network for fewer positions. Its parameters become those of `whole`.
+Graph with_cache(Graph part, const Graph& whole);
+
 // Graph rewrites, applied in this order.
 // At every level: merges the last linear layer and the cross-entropy if their logits exceed logits_memory.
 Graph chunk_logits(Graph);

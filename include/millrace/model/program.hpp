@@ -50,6 +50,7 @@ struct MemoryPlan {
   std::vector<Region> regions;
   std::size_t arena_bytes = 0;          // activations, their gradients, saved state, workspace
   std::size_t packed_weight_bytes = 0;  // the backend's copies of the weights, kept between steps
+  std::size_t cache_bytes = 0;          // what operations keep between calls; see with_cache()
 };
 
 struct CompiledGraph {
@@ -66,6 +67,7 @@ struct CompiledGraph {
   // written.
   int workspace_region = -1, unused_stats_region = -1;
   std::vector<std::optional<std::size_t>> packed_weight_offset;  // by node, in bytes; nullopt: the operation keeps none
+  std::vector<std::size_t> cache_offset;                         // by node, in bytes
   MemoryPlan plan;
   Device* device = nullptr;        // the device of the backend
   int fusion_level = 0;            // the level that was used
@@ -82,6 +84,7 @@ CompiledGraph compile_graph(Backend&, Graph, int fusion_level);
 struct ProgramMemory {
   void* arena = nullptr;
   void* packed_weights = nullptr;
+  void* cache = nullptr;
   float* master = nullptr;
   void* weights = nullptr;  // in the compute precision; not used with float32, which reads the master
   float* gradient = nullptr;
