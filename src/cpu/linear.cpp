@@ -194,6 +194,7 @@ std::unique_ptr<Op> make_linear(const LinearSpec& spec) {
   if (spec.consumes_diff_pre || spec.produces_diff_pre != Activation::none)
     fail(Exit::config, "linear: {} -> {} does not share gradients ({}). use fusion level 1", spec.src.str(),
          spec.out_features, linear_fusion_rejection);
+  if (spec.mode == Mode::infer && spec.src[0] == 1) return make_row_linear(spec);
   const HalfTensors tensors{.src = {spec.src.count()},
                             .dst = spec.dst().count(),
                             .weight = {spec.weight().count()},

@@ -25,6 +25,7 @@ std::unique_ptr<Op> make_linear(const LinearSpec&);
 // Whether make_narrow_linear() is faster than oneDNN: few outputs and no activation.
 bool wants_narrow_linear(const LinearSpec&);
 std::unique_ptr<Op> make_narrow_linear(const LinearSpec&);  // float32 only
+std::unique_ptr<Op> make_row_linear(const LinearSpec&);     // for one row, in Mode::infer
 // The result of Backend::why_not_fused() for linear layers. make_linear() supports no fusion at level 2.
 inline constexpr const char* linear_fusion_rejection = "oneDNN's matmul cannot fuse the gradient of an activation";
 std::unique_ptr<Op> make_batch_norm(const BatchNormSpec&);

@@ -125,6 +125,25 @@ TEST(LinearOp, InferenceMatchesReferenceAndSavesNothing) {
   }
 }
 
+// As when a text is generated token by token.
+TEST(LinearOp, InferenceOfOneRowMatchesReference) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (LinearSpec s : {linear({1, 52}, 21, Activation::gelu), linear({1, 3, 700}, 2100, Activation::none, false),
+                         linear({1, 5}, 2, Activation::relu)}) {
+      s.mode = Mode::infer;
+      s.dtype = dtype;
+      OpHarness h(s);
+      const auto x = h.set_src(0, s.src, dtype, random_values(s.src.count(), 1));
+      const auto w = h.set_weight(0, s.weight(), dtype, random_values(s.weight().count(), 2));
+      Values b(std::size_t(s.out_features));
+      if (s.bias) b = h.set_weight(1, {s.out_features}, DType::f32, random_values(s.out_features, 3));
+      h.want_dst(s.dst(), dtype);
+      h.repack();
+      h.forward();
+      expect_close(get(h.args.dst), reference::linear_forward(s, x, w, b), forward.of(dtype), s.src.str());
+    }
+}
+
 TEST(LinearOp, TwoRunsAreBitwiseEqual) { expect_same_bits_twice(linear({64, 300}, 200, Activation::gelu), 200); }
 
 TEST(LinearOp, SkipsGradientsThatAreNotRequested) {
