@@ -33,8 +33,6 @@ struct InputPass {
 // Measures the first operation of the network, in training mode, on a batch of the loader.
 InputPass input_pass(Session& s, const Batch& batch, int repeats) {
   Device& device = *s.compute.device;
-  if (!s.spec.model.inputs.empty())
-    fail(Exit::config, "bench pipeline: it measures networks with one input. remove the `input` lines");
   InputSpec spec = s.spec.model.input;
   spec.src = batch.x.shape;
   spec.raw = batch.x.dtype;
@@ -64,6 +62,8 @@ InputPass input_pass(Session& s, const Batch& batch, int repeats) {
 
 PipelineBench bench_pipeline(World& world, const RunConfig& config, int repeats, double turn_seconds) {
   Session s(world, config, Session::Use::train);
+  if (!s.spec.model.inputs.empty())
+    fail(Exit::config, "bench pipeline: it measures networks with one input. remove the `input` lines");
   Device& device = *s.compute.device;
   const LoaderOptions options = s.loader_options();
   PipelineBench out;

@@ -9,7 +9,7 @@
 namespace millrace::cpu {
 
 std::size_t dice_bytes(const CrossEntropySpec&);  // of workspace
-// Adds to loss_sum of the state, and in Mode::train to diff_src[0].
+// Adds to the sum of the loss, and in Mode::train to diff_src[0].
 void add_dice(const CrossEntropySpec&, const OpArgs&, void* workspace);
 
 }  // namespace millrace::cpu

@@ -1,5 +1,7 @@
 // Computes the logits of a large vocabulary, their loss and their gradients in chunks of rows: see
 // LinearCrossEntropySpec.
+#include <algorithm>
+
 #include "millrace/model/graph.hpp"
 
 namespace millrace {
@@ -31,6 +33,9 @@ Graph chunk_logits(Graph graph) {
   if (loss->src.count() * std::int64_t(size_of(loss->dtype)) <= graph.logits_memory) return graph;
   const int before = graph.producer(last.src[0]);
   const Node layer = graph.nodes[std::size_t(before)];
+  // Two losses would write the gradient of one source in their forward passes.
+  if (std::ranges::any_of(graph.losses(), [&](int i) { return graph.nodes[std::size_t(i)].src[0] == layer.src[0]; }))
+    return graph;
   const auto* linear = std::get_if<LinearSpec>(&layer.spec);
   if (!linear || linear->activation != Activation::none) return graph;
   const auto chunk = chunk_rows(*linear, *loss, graph.logits_memory);

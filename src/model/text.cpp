@@ -53,7 +53,16 @@ class TextNetwork {
     Scope scope{nullptr, "", {}, {}};
     if (src >= 0) scope.results["input"] = src;
     taken_.insert("input");
-    return build_lines(scope, 0, lines_.size(), src);
+    const int out = build_lines(scope, 0, lines_.size(), src);
+    for (const NamedInput& input : spec_.inputs)
+      if (!read_.contains(input.name))
+        fail(Exit::config, "data.x: no line `input {}` reads '{}'. add one, or remove it from data.x", input.name,
+             input.name);
+    for (const LossTarget& target : spec_.targets)
+      if (!compared_.empty() && !compared_.contains(target.name))
+        fail(Exit::config, "data.y: no line `loss KIND y={}` compares with '{}'. add one, or remove it from data.y",
+             target.name, target.name);
+    return out;
   }
 
  private:
@@ -80,6 +89,7 @@ class TextNetwork {
   int build_lines(Scope& scope, std::size_t begin, std::size_t end, int at) {
     for (std::size_t i = begin; i < end; ++i) {
       Line line = lines_[i];
+      if (line.kind == "input" && line.named.contains("from")) line.refuse("reads a data set. remove from=");
       if (const std::string from = line.take("from"); !from.empty()) at = result(scope, line, from);
       const std::string as = line.given_name();
       if (line.kind == "repeat" || line.kind == "residual") {
@@ -97,7 +107,7 @@ class TextNetwork {
 
   int build_line(Scope& scope, Line& line, const std::string& as, int src) {
     if (line.kind == "input") return build_input(scope, line, as);
-    if (src < 0) line.refuse("reads no input. begin with a line `input NAME`, NAME being a data set of data.x");
+    require_source(line, src);
     const std::string name = unused(scope, line, as);
     const double deviation = line.real("std", 0, 0, 1e6);
     if (const auto shared = line.named.find("weights"); shared != line.named.end())
@@ -105,7 +115,8 @@ class TextNetwork {
     refuse_documents(line, src);
     int at = -1;
     if (line.kind == "loss") {
-      make_loss(g_, line, name, src, spec_);
+      if (deviation > 0) line.refuse("has no weights for std=. remove it");
+      compared_.insert(make_loss(g_, line, name, src, spec_));
       return src;
     }
     if (line.kind == "attention") {
@@ -131,6 +142,8 @@ class TextNetwork {
       known += (known.empty() ? "" : ", ") + input.name;
       if (input.name != name) continue;
       if (line.named.contains("std")) line.refuse("has no weights for std=. remove it");
+      if (line.words.size() > 1) line.refuse(fmt::format("has a word too many, '{}'. remove it", line.words[1]));
+      read_.insert(name);
       ++number_;
       const int value = g_.input(input.spec, unused(scope, line, as.empty() ? name : as), input.begin,
                                  with_rows(input.sample), input.type);
@@ -143,6 +156,10 @@ class TextNetwork {
     Shape out{g_.shape(Graph::x)[0]};
     for (int axis = 0; axis < sample.rank; ++axis) out.dims[std::size_t(out.rank++)] = sample[axis];
     return out;
+  }
+
+  static void require_source(const Line& line, int src) {
+    if (src < 0) line.refuse("reads no input. begin with a line `input NAME`, NAME being a data set of data.x");
   }
 
   void refuse_documents(const Line& line, int value) const {
@@ -166,6 +183,7 @@ class TextNetwork {
   int residual(Scope& scope, const Line& line, const std::string& as, std::size_t at, int src) {
     const std::string name = unused(scope, line, as);
     Scope own{&scope, name + ".", {}, {}};
+    require_source(line, src);
     if (src == Graph::x) line.refuse("the samples are tokens, which only `embedding WIDTH` accepts");
     refuse_documents(line, src);
     const int branch = build_lines(as.empty() ? scope : own, at + 1, ends_[at], src);
@@ -198,8 +216,8 @@ class TextNetwork {
   GraphBuilder& g_;
   const ModelSpec& spec_;
   std::vector<Line> lines_;
-  std::vector<std::size_t> ends_;  // of a block: the index of its `}`
-  std::set<std::string> taken_;
+  std::vector<std::size_t> ends_;                  // of a block: the index of its `}`
+  std::set<std::string> taken_, read_, compared_;  // names of results, inputs that are read, targets of losses
   int number_ = 0;
 };
 

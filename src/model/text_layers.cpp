@@ -38,6 +38,14 @@ Window window(TextLine& line, const std::string& kernel, int rank, std::int64_t 
   return w;
 }
 
+// `outputs` is the number of classes, or of values of a target.
+std::int64_t width_of(const TextLine& line, const std::string& word, const char* what, const ModelSpec& spec) {
+  if (word != "outputs") return line.number(word, what);
+  if (spec.own_losses && spec.targets.size() > 1)
+    line.refuse("data.y names several data sets. give a number in place of `outputs`");
+  return spec.outputs;
+}
+
 int make_window_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src, const ModelSpec& spec) {
   const int rank = g.shape(src).spatial_rank();
   if (rank < 1)
@@ -48,7 +56,7 @@ int make_window_layer(GraphBuilder& g, TextLine& line, const std::string& name, 
     return g.pool(name, src, line.kind == "maxpool" ? PoolSpec::Kind::max : PoolSpec::Kind::average, w);
   }
   const std::string& width = line.word(0, "a number of channels");
-  const std::int64_t channels = width == "outputs" ? spec.outputs : line.number(width, "number of channels");
+  const std::int64_t channels = width_of(line, width, "number of channels", spec);
   const Window w = window(line, line.words.size() > 1 ? line.words[1] : "1", rank, 1);
   const std::int64_t groups = line.option("groups", 1);
   if (channels < 1 || groups < 1) line.refuse("channels and groups must be at least 1");
@@ -72,7 +80,7 @@ int make_embedding(GraphBuilder& g, TextLine& line, const std::string& name, int
 
 int make_linear(GraphBuilder& g, TextLine& line, const std::string& name, int src, const ModelSpec& spec) {
   const std::string& width = line.word(0, "a number of features");
-  const std::int64_t features = width == "outputs" ? spec.outputs : line.number(width, "number of features");
+  const std::int64_t features = width_of(line, width, "number of features", spec);
   const bool flatten = line.choice("axis", {"all", "last"}) == "all";
   const std::string shared = line.take("weights");
   const int dst = g.linear(name, src, features, line.flag("bias", true), flatten);

@@ -11,7 +11,7 @@ int make_layer(GraphBuilder&, TextLine&, const std::string& name, int src, const
 int make_join(GraphBuilder&, TextLine&, const std::string& name, int src, int other);
 // The same for `attention`. documents: the result of the named line; -1: it names none.
 int make_attention(GraphBuilder&, TextLine&, const std::string& name, int src, int documents, std::uint64_t seed);
-// A loss of `src`.
-void make_loss(GraphBuilder&, TextLine&, const std::string& name, int src, const ModelSpec&);
+// A loss of `src`. Returns the name of its target.
+std::string make_loss(GraphBuilder&, TextLine&, const std::string& name, int src, const ModelSpec&);
 
 }  // namespace millrace

@@ -106,6 +106,7 @@ void LanguageModel::add_program(std::int64_t positions, Graph graph) {
     return Buffer(*compute_.device, MemoryKind::device, std::max<std::size_t>(64, bytes));
   };
   if (!cache_.data()) cache_ = buffer(compiled.plan.cache_bytes);
+  MR_CHECK(compiled.plan.cache_bytes <= cache_.bytes(), "the caches of two programs differ");
   Part& part = parts_[positions];
   part.arena = buffer(compiled.plan.arena_bytes);
   part.packed_weights = buffer(compiled.plan.packed_weight_bytes);
@@ -179,7 +180,7 @@ std::span<const float> LanguageModel::run(Program& program, std::span<const std:
   program.forward(tensor(Graph::x, x_), tensor(Graph::y, y_), tensor(Graph::ids, ids_), true);
   const Tensor& prediction = program.prediction();
   const std::size_t row = label_each_ ? tokens.size() - 1 : 0;
-  const char* logits = prediction.as<char>() + row * std::size_t(vocabulary()) * size_of(prediction.dtype);
+  const char* logits = prediction.as<char>() + row * std::size_t(prediction.shape[-1]) * size_of(prediction.dtype);
   if (prediction.dtype != DType::f32) {
     compute_.backend->convert(converted_.data(), DType::f32, logits, prediction.dtype, vocabulary());
     logits = converted_.as<char>();

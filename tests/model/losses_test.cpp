@@ -11,9 +11,24 @@ namespace losses_test {
 
 using namespace test;
 
+// A label, two targets and a yes or no.
 const std::vector<LossTarget> columns{{"kind", 0, 1, 3}, {"energy", 1, 2, 0}, {"hit", 3, 1, 2}};
 
-ModelSpec network(std::vector<std::string> layers, std::vector<LossTarget> targets = columns) {
+// With the columns that the lines name, all of them if they name none.
+std::vector<LossTarget> named_columns(const std::vector<std::string>& layers) {
+  std::vector<LossTarget> out;
+  std::int64_t begin = 0;
+  for (LossTarget column : columns) {
+    const auto names = [&](const std::string& line) { return line.find("y=" + column.name) != line.npos; };
+    if (std::ranges::none_of(layers, names)) continue;
+    column.begin = begin;
+    begin += column.count;
+    out.push_back(column);
+  }
+  return out.empty() ? columns : out;
+}
+
+ModelSpec network(std::vector<std::string> layers, std::vector<LossTarget> targets) {
   ModelSpec spec;
   spec.name = "layers";
   spec.layers = std::move(layers);
@@ -23,18 +38,25 @@ ModelSpec network(std::vector<std::string> layers, std::vector<LossTarget> targe
   spec.input.scale = 1 / 255.0f;
   return spec;
 }
+ModelSpec network(const std::vector<std::string>& layers) { return network(layers, named_columns(layers)); }
 
 struct Bench : CpuContext, ProgramFixture {
   static constexpr std::int64_t rows = 6;
+  static ModelBatch batch_of(const std::vector<LossTarget>& targets) {
+    std::int64_t width = 0;
+    for (const LossTarget& t : targets) width += t.count;
+    const bool label = targets.size() == 1 && targets[0].classes > 0;
+    return {rows, {9}, DType::u8, label ? Shape{} : Shape{width}, label};
+  }
   explicit Bench(const ModelSpec& spec, int fusion = 1, DType dtype = DType::f32)
-      : ProgramFixture(*compute.device, *compute.backend, spec, {rows, {9}, DType::u8, {4}, false}, fusion, dtype) {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      std::int32_t* const row = y.data() + 4 * r;
-      row[0] = std::int32_t(r % 3);
-      row[1] = std::bit_cast<std::int32_t>(float(r) - 2);
-      row[2] = std::bit_cast<std::int32_t>(0.5f * float(r));
-      row[3] = std::int32_t(r / 2 % 2);
-    }
+      : ProgramFixture(*compute.device, *compute.backend, spec, batch_of(spec.targets), fusion, dtype) {
+    std::size_t at = 0;
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (const LossTarget& t : spec.targets)
+        for (std::int64_t i = 0; i < t.count; ++i)
+          y[at++] = t.classes == 3   ? std::int32_t(r % 3)
+                    : t.classes == 2 ? std::int32_t(r / 2 % 2)
+                                     : std::bit_cast<std::int32_t>(i == 0 ? float(r) - 2 : 0.5f * float(r));
   }
   // Of the parameters whose names begin so.
   std::vector<float> gradient_of(const std::string& layer) const {
@@ -122,6 +144,32 @@ TEST(Losses, AResultMayHaveTwoLossesAndOtherReaders) {
   EXPECT_GT(relative_error(twice.gradient_by_parameter(), once.gradient_by_parameter()), 0.1);
 }
 
+// The logits of the second loss are computed in chunks, but not if another loss reads what they are made of.
+TEST(Losses, ChunksOfLogitsAndRecomputationChangeNothing) {
+  const std::vector<std::string> apart{"linear 2 as=b", "loss mse y=energy", "linear 64 from=trunk as=c",
+                                       "loss cross_entropy y=kind"};
+  const std::vector<std::string> same{"linear 2 as=b", "loss mse y=energy", "linear 64 as=c",
+                                      "loss cross_entropy y=kind"};
+  for (const bool chunked : {true, false}) {
+    const ModelSpec spec = network(chunked ? apart : same);
+    Bench plain(spec);
+    struct Small : CpuContext, ProgramFixture {
+      Small(const ModelSpec& of, const std::function<void(Graph&)>& adjust)
+          : ProgramFixture(*compute.device, *compute.backend, of, Bench::batch_of(of.targets), 1, DType::f32, adjust) {}
+    };
+    Small chunks(spec, [](Graph& graph) { graph.logits_memory = 600; });
+    Small again(spec, [](Graph& graph) { graph.recompute = Recompute::full; });
+    const double expected = plain.run();
+    for (Small* other : {&chunks, &again}) {
+      other->y = plain.y;
+      EXPECT_NEAR(other->run(), expected, 1e-6 * expected);
+      EXPECT_LT(relative_error(other->gradient_by_parameter(), plain.gradient_by_parameter()), 1e-5);
+    }
+    const auto& last = chunks.program->graph().nodes.back().spec;
+    EXPECT_EQ(std::holds_alternative<LinearCrossEntropySpec>(last), chunked);
+  }
+}
+
 TEST(Losses, OneTargetNeedsNoName) {
   ModelSpec spec = network({"linear 4", "loss smooth_l1 beta=0.5 as=first", "loss mae"}, {{"y", 0, 4, 0}});
   Bench bench(spec);
@@ -137,15 +185,20 @@ TEST(Losses, WhatCannotBeIsRefused) {
   };
   refuse({"linear 3", "loss cross_entropy y=kinds"}, "data.y has no data set 'kinds'. it has kind, energy, hit");
   refuse({"linear 3", "loss cross_entropy"}, "choose one of them with y= (kind, energy, hit)");
-  refuse({"linear 2", "loss cross_entropy y=kind"}, "reads a result of 6x2, but 'kind' needs 6x3. end with `linear 3`");
+  refuse({"linear 2", "loss cross_entropy y=kind"},
+         "reads a result of 6x2, but 'kind' needs 6x3. put `linear 3` before it");
   refuse({"linear 2", "loss cross_entropy y=energy"}, "'energy' holds floating-point targets, not labels");
   refuse({"linear 3", "loss mse y=kind"}, "'kind' holds labels. use cross_entropy");
   refuse({"linear 1", "loss binary_cross_entropy y=kind"}, "'kind' has labels up to 2");
   refuse({"linear 3", "loss mse y=energy"}, "reads a result of 6x3, but 'energy' needs 6x2");
+  refuse({"linear 3", "loss mse 0.1 y=energy"}, "has a word too many, '0.1'");
+  refuse({"linear 3", "loss cross_entropy y=kind std=1"}, "has no weights for std=");
+  refuse({"linear 3", "loss cross_entropy y=kind"}, "no line `loss KIND y=energy` compares with 'energy'");
+  refuse({"linear outputs", "loss cross_entropy y=kind"}, "give a number in place of `outputs`");
   refuse({"linear 3", "loss hinge y=kind"}, "unknown loss 'hinge'. use cross_entropy, mse");
   refuse({"linear 3", "loss cross_entropy y=kind weight=0"}, "weight");
   refuse({"linear 3", "loss cross_entropy y=kind beta=1"}, "beta");
-  refuse({"linear 3", "loss cross_entropy y=kind", "linear 2"}, "no layer reads the result");
+  refuse({"linear 3", "loss cross_entropy y=kind", "linear 2"}, "no layer reads the result", {{"kind", 0, 1, 3}});
   refuse({"repeat 9 {", "linear 4", "loss mse", "}"}, "too many losses (at most 8 are possible)", {{"y", 0, 4, 0}});
 }
 

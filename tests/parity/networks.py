@@ -30,7 +30,21 @@ def volumes(w, x, outputs):
     return w.linear(y.mean((2, 3)), "e", outputs)
 
 
-LAYERS = {layers: [
+def heads(w, x, outputs):
+    """Three losses, of which two read one trunk and one a result in the middle: see `layers`."""
+    y = F.relu(w.batch_norm(w.conv(x, "a", 8, 3, padding=1), "an"))
+    early = w.linear(y.mean((2, 3)), "early", outputs)
+    y = F.gelu(w.conv(F.max_pool2d(y, 2), "b", 12, 3, padding=1)).mean((2, 3))
+    return early, w.linear(y, "kind", outputs), w.linear(y, "energy", 2)
+
+
+LAYERS = {heads: [
+          "conv 8 3 pad=same as=a", "batchnorm as=an", "relu as=middle", "globalpool", "linear 5 as=early",
+          "loss cross_entropy y=kind weight=0.3 as=loss_early", "maxpool 2 from=middle", "conv 12 3 pad=same as=b",
+          "gelu", "globalpool as=trunk", "linear 5 as=kind",
+          "loss cross_entropy y=kind label_smoothing=0.1 as=loss_kind", "linear 2 from=trunk as=energy",
+          "loss smooth_l1 y=energy beta=0.5 weight=2 as=loss_energy"],
+          layers: [
           "conv 8 3 pad=same as=a", "batchnorm as=an", "silu as=s", "maxpool 2", "conv 16 3 pad=same as=b",
           "batchnorm as=bn", "leaky_relu", "upsample 2 mode=linear", "concat s", "conv 12 3 pad=same bias=on as=c",
           "hardswish", "elu", "upsample 2", "slice 2 7", "globalpool", "linear outputs as=d"],
@@ -56,6 +70,7 @@ CASES = [
     (unet, {"blocks": 2, "width": 4}, 3, [12, 8, 8, 2], 4, 0.18),
     (cosmoflow, {"width": 2}, 2, [64, 32, 32, 2], 4, 0.05),
     (hyperspectral, {}, 4, [10, 9, 15], 6, 0.05),
+    (heads, {}, 6, [10, 12, 3], 5, 0.05),
 ]
 
 
@@ -70,11 +85,17 @@ def batch(network, name, rows, sample, outputs):
     x = channels_first(integers(name + " x", [rows] + sample, 256).double() / 255)
     if network is cosmoflow:
         return x, uniform(name + " y", rows * outputs).float().double().reshape(rows, outputs)
+    if network is heads:
+        return x, (integers(name + " y", [rows], outputs), uniform(name + " energy", rows * 2).float().double().reshape(rows, 2))
     return x, integers(name + " y", [rows] + (sample[:-1] if network is unet else []), outputs)
 
 
 def loss_of(network, logits, y):
     """The mean over rows, and over the positions or features of each."""
+    if network is heads:
+        early, kind, energy = logits
+        return (0.3 * F.cross_entropy(early, y[0]) + F.cross_entropy(kind, y[0], label_smoothing=0.1)
+                + 2 * F.smooth_l1_loss(energy, y[1], beta=0.5))
     if network is cosmoflow:
         return F.mse_loss(logits, y)
     if network is unet:
@@ -115,7 +136,8 @@ def record(network, sizes, rows, sample, outputs, rate):
     for w, logits, loss, gradients in trained(network, name, sizes, rows, sample, outputs, rate, 10):
         out["losses"].append(loss)
         if "logits" not in out:
-            out["logits"] = digest("logits", channels_last(logits) if network is unet else logits)
+            last = logits[-1] if network is heads else channels_last(logits) if network is unet else logits
+            out["logits"] = digest("logits", last)
             out["gradients"] = {n: digest(n, g) for n, g in zip(w.leaves, gradients)}
     # At a rate at which the loss of each network falls steadily: for comparisons in 16 bits. In deep residual
     # networks with norms over few values, rounding to 16 bits changes the losses too much for that.

@@ -24,13 +24,16 @@ autotune = off
 every = none
 CFG
 
-# expect_close RUN EXPECTED TOLERANCE [OPERATOR]: the losses of the two runs differ by at most TOLERANCE, relative.
+# expect_close RUN EXPECTED TOLERANCE [OPERATOR [KEY]]: the losses of the two runs, or the values of another key of
+# metrics.jsonl, differ by at most TOLERANCE, relative.
 expect_close() {
   local worst
-  worst=$(paste <(metrics "$1" loss) <(metrics "$2" loss) |
+  worst=$(paste <(metrics "$1" "${5:-loss}") <(metrics "$2" "${5:-loss}") |
     awk '{ d = ($1 - $2) / $2; if (d < 0) d = -d; if (d > w) w = d } END { printf "%.3g", NR ? w : 1 }')
-  expect_number "the largest relative difference between the losses of $1 and $2" "$worst" "${4:-<=}" "$3"
+  expect_number "the largest relative difference between the losses (${5:-loss}) of $1 and $2" "$worst" "${4:-<=}" "$3"
 }
 # expect_bits RUN EXPECTED: the losses of the two runs are equal.
 expect_bits() { expect_equal "the losses of $1" "$(metrics "$2" loss)" "$(metrics "$1" loss)"; }
-top1() { sed -n 's/.*"accuracy":\([^,}]*\).*/\1/p' "$1/validation.jsonl" | tail -n 1; }
+# last_valid RUN KEY: a value of the last evaluation.
+last_valid() { sed -n "s/.*\"$2\":\([^,}]*\).*/\1/p" "$1/validation.jsonl" | tail -n 1; }
+top1() { last_valid "$1" accuracy; }

@@ -58,12 +58,16 @@ class ProgramFixture {
   double run(bool first = true, GradReadyHook* sink = nullptr) {
     forward(first);
     program->backward(first, sink);
-    // The loss of targets is a mean over the features already.
-    return state.losses[0].sum * double(state.row_weight) / double(batch_.labels ? batch_.target.count() : 1);
+    double total = 0;
+    for (const int i : program->graph().losses()) {
+      const Spec& loss = program->graph().nodes[std::size_t(i)].spec;
+      const LossTerm& term = loss_term(loss);
+      total += double(term.factor) * state.losses[term.number].sum / double(terms_of_row(loss));
+    }
+    return total * double(state.row_weight);
   }
   void forward(bool first = true) {
-    state.losses[0].sum = 0;
-    state.losses[0].counted = state.losses[0].top1 = state.losses[0].top5 = 0;
+    for (LossSums& sums : state.losses) sums = {};
     const Graph& g = program->graph();
     if (g.dtype != DType::f32)
       backend_.convert(weights_.data(), g.dtype, master.data(), DType::f32, std::int64_t(master.size()));

@@ -107,7 +107,8 @@ std::vector<TargetPart> targets_of(const ShardIndex& d, const Shard& s) {
   for (std::size_t p = 0; p < y.parts.size(); ++p) {
     const ConcatenatedPart& part = y.parts[p];
     out.push_back({part.name, part.count, p ? s.extra_y[p - 1].offset : s.y_offset,
-                   (p ? s.extra_y[p - 1].chunks : s.y_chunks).get(), part.dtype, part.big_endian, part.labels, -1});
+                   (p ? s.extra_y[p - 1].chunks : s.y_chunks).get(), part.dtype, part.big_endian, part.labels,
+                   y.ignore_label});
   }
   return out;
 }

@@ -178,8 +178,9 @@ class FileScan {
     y.big_endian = y_[0].big_endian;
     if (y_.size() > 1) {
       y.parts = concatenate_targets(y_, path_);
+      if (y.has_label_parts()) y.ignore_label = ignored_label();
       for (std::size_t p = 0; p < y_.size(); ++p)
-        if (y.parts[p].labels) y.parts[p].classes = largest_label(file_, y_[p], -1) + 1;
+        if (y.parts[p].labels) y.parts[p].classes = largest_label(file_, y_[p], y.ignore_label) + 1;
       y.labels = false;
       y.target = Shape{0};
       for (const ConcatenatedPart& part : y.parts) y.target[0] += part.count;
@@ -212,15 +213,18 @@ class FileScan {
     shard_.extra_y.erase(shard_.extra_y.begin());
   }
 
+  std::int64_t ignored_label() const {
+    if (options_.ignore_label != ignore_label_from_files) return options_.ignore_label;
+    return file_.get_int("/", "ignore_label").value_or(-1);
+  }
+
   void set_classes() {
     out_.classes.names = parse_class_names(file_.get_string("/", "class_names").value_or(""));
     const auto stored = file_.get_int("/", "classes");
-    if (!y_.empty() && !out_.y.labels && options_.ignore_label != ignore_label_from_files)
+    if (!y_.empty() && !out_.y.labels && !out_.y.has_label_parts() && options_.ignore_label != ignore_label_from_files)
       fail(Exit::config, "data.ignore_label: {} of {} holds targets, not labels. remove the key", options_.y, path_);
     if (!out_.y.labels) return;
-    std::int64_t& ignored = out_.y.ignore_label;
-    ignored = options_.ignore_label;
-    if (ignored == ignore_label_from_files) ignored = file_.get_int("/", "ignore_label").value_or(-1);
+    const std::int64_t ignored = out_.y.ignore_label = ignored_label();
     out_.classes.count = stored ? *stored : largest_label(file_, y_[0], ignored) + 1;
   }
 

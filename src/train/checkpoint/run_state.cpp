@@ -140,6 +140,7 @@ std::string to_json(const ModelRecord& r) {
                         {"parts", parts},
                         {"labels", r.labels},
                         {"target", r.target.extents()},
+                        {"target_name", r.target_name},
                         {"target_parts", targets},
                         {"classes", r.classes.count},
                         {"class_names", r.classes.names},
@@ -161,6 +162,7 @@ ModelRecord model_record_from_json(const std::string& text) {
     r.inputs.push_back({i.at("name"), shape_from(i.at("sample")), parse_dtype(i.at("type").get<std::string>()),
                         i.at("channels_first"), values_from(i.at("values"))});
   for (const json& part : j.at("parts")) r.parts.push_back({part.at("name"), part.at("count")});
+  r.target_name = j.value("target_name", "");  // absent: an older millrace
   r.labels = j.at("labels");
   r.target = shape_from(j.at("target"));
   for (const json& part : j.value("target_parts", json::array()))  // absent: an older millrace

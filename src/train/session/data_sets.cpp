@@ -47,7 +47,10 @@ ShardIndex index_inputs(World& world, const RunConfig& config, const std::vector
     fail(Exit::config,
          "data.sample: several inputs are rows of data sets. set it to rows, or remove the `input` lines");
   std::vector<ShardIndex> inputs;
-  for (const std::string& name : input_names(config.data.x)) {
+  const std::vector<std::string> names = input_names(config.data.x);
+  for (const std::string& name : names) {
+    if (std::ranges::count(names, name) > 1)
+      fail(Exit::config, "data.x: '{}' is named twice. name it once; several lines `input {}` can read it", name, name);
     options.x = name;
     inputs.push_back(index_shards(world, options));
     if (inputs.back().synthetic())
@@ -75,12 +78,13 @@ void require_same_values(const DataSets& sets, const ShardIndex& train, const Sh
        name_of_reference(sets), valid.values.scale, valid.values.offset, train.values.scale, train.values.offset);
 }
 
-// Whether the same columns are labels. The stored types may differ.
+// Whether the same columns are labels. The stored types may differ. The records of older checkpoints have no parts.
 bool same_kinds(const std::vector<ConcatenatedPart>& a, const std::vector<ConcatenatedPart>& b) {
   const auto alike = [](const ConcatenatedPart& one, const ConcatenatedPart& other) {
     return one.name == other.name && one.count == other.count && one.labels == other.labels;
   };
-  return std::ranges::equal(a, b, alike);
+  const bool older_record = a.empty() && std::ranges::none_of(b, &ConcatenatedPart::labels);
+  return older_record || std::ranges::equal(a, b, alike);
 }
 
 void require_same_samples(const DataSets& sets, const ShardIndex& train, const ShardIndex& valid) {
@@ -106,6 +110,9 @@ void require_matching(const DataSets& sets) {
     fail(Exit::config, "data.x names {} inputs, but {} has {}. restore data.x", valid.inputs.size(),
          name_of_reference(sets), train.inputs.size());
   for (std::size_t i = 0; i < valid.inputs.size(); ++i) {
+    if (train.inputs[i].x.name != valid.inputs[i].x.name)
+      fail(Exit::config, "data.x: input {} is '{}', but '{}' in {}. restore data.x", i + 1, valid.inputs[i].x.name,
+           train.inputs[i].x.name, name_of_reference(sets));
     require_same_samples(sets, train.inputs[i], valid.inputs[i]);
     require_same_values(sets, train.inputs[i], valid.inputs[i]);
   }
@@ -120,7 +127,7 @@ void require_known_labels(const DataSets& sets) {
          "data.valid contains label {}, but {} has only {} classes, counted from 0. use data with the same classes",
          sets.valid.classes.count - 1, name_of_reference(sets), reference.classes.count);
   if (!sets.has_valid) return;
-  for (std::size_t p = 0; p < sets.valid.y.parts.size(); ++p)
+  for (std::size_t p = 0; p < std::min(reference.y.parts.size(), sets.valid.y.parts.size()); ++p)
     if (const ConcatenatedPart& of_valid = sets.valid.y.parts[p], &known = reference.y.parts[p];
         of_valid.classes > known.classes)
       fail(Exit::data,

@@ -12,6 +12,7 @@ ShardIndex training_index(const ModelRecord& r) {
   out.x.dtype = r.sample_type;
   out.x.channels_first = r.channels_first;
   out.x.parts = r.parts;
+  out.y.name = r.target_name;
   out.y.labels = r.labels;
   out.y.parts = r.target_parts;
   out.y.target = r.target;

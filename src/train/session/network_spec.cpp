@@ -108,12 +108,16 @@ MixOptions mix_options(const RunConfig& c, const ShardIndex& data, std::int64_t 
 }
 
 std::vector<LossTarget> loss_targets(const ShardIndex& data) {
-  if (data.y.parts.empty()) return {{data.y.name, 0, data.y.target.count(), data.y.labels ? data.classes.count : 0}};
+  const auto plain = [](const std::string& name) { return name.substr(name.starts_with('/')); };
+  const TargetStorage& y = data.y;
+  if (y.parts.empty()) return {{plain(y.name), 0, y.target.count(), y.labels ? data.classes.count : 0}};
   std::vector<LossTarget> out;
   std::int64_t begin = 0;
-  for (const ConcatenatedPart& part : data.y.parts) {
-    out.push_back({part.name.substr(part.name.starts_with('/')), begin, part.count,
-                   part.labels ? std::max<std::int64_t>(1, part.classes) : 0});
+  for (const ConcatenatedPart& part : y.parts) {
+    if (part.labels && part.classes < 1)
+      fail(Exit::data, "data.y: no sample has a label in '{}' (all are negative). name another data set",
+           plain(part.name));
+    out.push_back({plain(part.name), begin, part.count, part.labels ? part.classes : 0});
     begin += part.count;
   }
   return out;

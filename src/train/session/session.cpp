@@ -143,6 +143,7 @@ ModelRecord Session::model_record() const {
           .inputs = std::move(inputs),
           .parts = reference.x.parts,
           .target_parts = reference.y.parts,
+          .target_name = reference.y.name,
           .labels = reference.y.labels,
           .target = reference.y.target,
           .classes = reference.classes,

@@ -67,7 +67,9 @@ TEST(Inputs, EveryReaderPutsEachAtItsPlace) {
       const std::vector<std::int64_t> ids{3, 4, 5, 39, 0, 17};
       std::vector<char> x(ids.size() * d.sample_bytes());
       std::vector<std::int32_t> y(ids.size());
-      source->read(ids, x.data(), y.data());
+      const auto queue = source->make_read_queue({});
+      queue->begin(ids, x.data(), y.data());
+      queue->finish();
       for (std::size_t r = 0; r < ids.size(); ++r) {
         const auto id = std::size_t(ids[r]);
         const char* const at = x.data() + r * d.sample_bytes();

@@ -98,6 +98,11 @@ TEST(InputsOfARun, ARunIsResumedAndItsCheckpointEvaluated) {
   run_thread_world(1, [&](World& world) {
     EXPECT_EQ(evaluate(world, evaluated, {.run_dir = evaluated.run.dir, .which = "newest"}), Exit::ok);
   });
+  evaluated.data.x = "three, six";
+  test::expect_error(Exit::config, "data.x: input 1 is", [&] {
+    run_thread_world(
+        1, [&](World& world) { evaluate(world, evaluated, {.run_dir = evaluated.run.dir, .which = "newest"}); });
+  });
   evaluated.data.x = "six";
   evaluated.model.layers = {"input six", "linear 16 as=a", "relu", "linear outputs as=b"};
   test::expect_error(Exit::config, "data.x names 1 inputs, but the training data of the checkpoint has 2", [&] {
@@ -119,6 +124,10 @@ TEST(InputsOfARun, KeysThatDoNotFitAreRefused) {
   refuse("synthetic data has one input. remove the `input` lines", [](auto& c) {
     c.data.train = {"synthetic:images:rows=50,shape=4x4x1,classes=4"};
     c.data.valid.clear();
+  });
+  refuse("data.x: 'six' is named twice", [](auto& c) { c.data.x = "six, three, six"; });
+  refuse("data.x: no line `input three` reads 'three'", [](auto& c) {
+    c.model.layers = {"input six", "linear outputs"};
   });
   refuse("data.x has no data set 'four'. it has six, three", [](auto& c) { c.model.layers[1] = "input four"; });
 }

@@ -1,4 +1,5 @@
 // Trainings of a network with several losses.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -44,6 +45,20 @@ struct ThreeLosses : test::LinearRun {
 
 double total(const nlohmann::json& line) {
   return double(line.at("loss.kind")) + 0.5 * double(line.at("loss.energy")) + double(line.at("loss.hit"));
+}
+
+// `eval` without the training data prints what the training has measured last.
+void expect_evaluation(const test::LinearRun& run) {
+  RunConfig evaluated = run.config;
+  evaluated.data.train.clear();
+  testing::internal::CaptureStdout();
+  run_thread_world(1, [&](World& world) {
+    EXPECT_EQ(evaluate(world, evaluated, {.run_dir = evaluated.run.dir, .which = "newest"}), Exit::ok);
+  });
+  const std::string printed = testing::internal::GetCapturedStdout();
+  EXPECT_NE(printed.find(fmt::format("validation loss {:.6g} on", double(run.last_validation().at("loss")))),
+            std::string::npos)
+      << printed;
 }
 
 TEST(LossesOfARun, TheLossIsTheirSumByTheirWeights) {
@@ -146,7 +161,6 @@ TEST(LossesOfARun, StrictRunsHaveTheSameBitsOnAnyRanks) {
 
 TEST(LossesOfARun, AResumedRunAndAnEvaluationOfTheCheckpointKnowThem) {
   ThreeLosses whole, halves;
-  whole.train(1);
   halves.config.train.steps = 4;
   halves.config.optim.schedule = whole.config.optim.schedule = LrSchedule::constant;
   whole.train(1);
@@ -155,11 +169,16 @@ TEST(LossesOfARun, AResumedRunAndAnEvaluationOfTheCheckpointKnowThem) {
   run_thread_world(2, [&](World& world) { EXPECT_EQ(train(world, halves.config), Exit::ok); });
   const auto a = metrics_of(whole.path / "run"), b = metrics_of(halves.path / "run");
   EXPECT_NEAR(double(a.at(5).at("loss")), double(b.at(5).at("loss")), 1e-6);
-  RunConfig evaluated = halves.config;
-  evaluated.data.train.clear();
-  run_thread_world(1, [&](World& world) {
-    EXPECT_EQ(evaluate(world, evaluated, {.run_dir = evaluated.run.dir, .which = "newest"}), Exit::ok);
-  });
+  expect_evaluation(halves);
+}
+
+// An index of the checkpoint's record alone, whose only target has a name.
+TEST(LossesOfARun, AnEvaluationKnowsTheNameOfAnOnlyTarget) {
+  ThreeLosses run;
+  run.config.data.y = "/energy";
+  run.config.model.layers = {"linear 8", "tanh", "linear 2", "loss mse y=energy as=energy"};
+  run.train(1);
+  expect_evaluation(run);
 }
 
 TEST(LossesOfARun, KeysThatDoNotFitAreRefused) {

@@ -27,6 +27,7 @@ struct ModelRecord {
   bool channels_first = false;
   std::vector<InputRecord> inputs;                    // several inputs; empty: one
   std::vector<ConcatenatedPart> parts, target_parts;  // of x and of y
+  std::string target_name;                            // data.y; "": an older millrace wrote the record
   bool labels = true;
   Shape target;
   Classes classes;
