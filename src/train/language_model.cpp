@@ -14,9 +14,8 @@ namespace millrace {
 namespace {
 
 constexpr std::int64_t shortest_program = 16;
-// With a cache, prompts are computed in parts of so many positions: enough to reuse each weight that is read, but not
-// much work for a short prompt.
-constexpr std::int64_t prompt_part = 32;
+// Positions of the programs with a cache: for a further token, a short prompt, and parts of a long one.
+constexpr std::int64_t part_lengths[] = {1, 16, 128};
 
 // The network as the checkpoint's configuration gives it for its own data, without reading data.
 NetworkSpec spec_of(World& world, const RunConfig& config, const CheckpointModel& model) {
@@ -121,7 +120,9 @@ void LanguageModel::add_program(std::int64_t positions, Graph graph) {
 // Returns why there is no cache; "": there is one.
 std::string LanguageModel::add_cached_programs(const Graph& whole) {
   if (const std::string reason = why_not_cached(whole); !reason.empty()) return reason;
-  for (const std::int64_t positions : {std::int64_t(1), std::min(prompt_part, window())}) {
+  for (const std::int64_t length : part_lengths) {
+    const std::int64_t positions = std::min(length, window());
+    if (parts_.contains(positions)) continue;
     auto graph = graph_of_part(positions, whole);
     if (!graph) return "the layers fit the whole window only";
     add_program(positions, with_cache(std::move(*graph), whole));
@@ -152,7 +153,8 @@ std::span<const float> LanguageModel::next_cached(std::span<const std::int32_t> 
   const std::int64_t same = std::ranges::mismatch(tokens, in_cache_).in1 - tokens.begin();
   in_cache_.assign(tokens.begin(), tokens.end());
   for (std::int64_t begin = std::min(same, count - 1);;) {
-    const auto& [positions, part] = count - begin == 1 ? *parts_.begin() : *parts_.rbegin();
+    const auto fits = parts_.lower_bound(count - begin);
+    const auto& [positions, part] = fits != parts_.end() ? *fits : *parts_.rbegin();
     begin = std::min(begin, window() - positions);  // positions end with the window: computes some of them again
     const std::int64_t end = std::min(begin + positions, count);
     const auto logits = run(*part.program, tokens.subspan(std::size_t(begin), std::size_t(end - begin)), 0, begin);

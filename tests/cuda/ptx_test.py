@@ -18,6 +18,7 @@ WIDE = {
     "add": {"AddElements": (2, 1), "CopyTwice": (1, 2)},
     "attention/attention": {r"Forward.*f16ELi8": (3, 0), r"QueryGradients.*f16ELi8": (5, 0), r"KeyGradients.*f16ELi8": (6, 0),
                             "WriteSeed": (0, 0)},
+    "attention/cached_attention": {"StoreInCache": (0, 0), "AttendToCache": (0, 0)},
     "batch_norm": {"Normalise[IN]": (1, 1), "8Gradient[IN]": (1, 1), "ResidentForward": (1, 1), "ResidentBackward": (2, 1)},
     "bias": {r"AddBias.*Li8E": (1, 1)},
     "channels": {r"CopyChannels.*Li4E": (0, 0)},

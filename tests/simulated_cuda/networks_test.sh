@@ -161,6 +161,7 @@ case_generate() {
   for precision in fp32 bf16 fp16; do
     for device in cpu cuda; do
       expect_exit 0 "$millrace" generate llama --run.device $device --run.precision $precision --prompt 'the ' --tokens 30 --temperature 0
+      expect_no_line 'no key-value cache' err
       mv out $device
     done
     # Of 16 bits, two logits may be equal on one device alone.

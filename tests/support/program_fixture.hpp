@@ -41,9 +41,14 @@ class ProgramFixture {
     notes = compiled.notes;
     program = std::make_unique<Program>(
         std::move(compiled), *layout,
-        ProgramMemory{arena_.data(), packed_weights_.data(), master.data(),
-                      dtype == DType::f32 ? static_cast<void*>(master.data()) : weights_.data(), gradient.data(),
-                      running.data(), stats.data(), &state});
+        ProgramMemory{.arena = arena_.data(),
+                      .packed_weights = packed_weights_.data(),
+                      .master = master.data(),
+                      .weights = dtype == DType::f32 ? static_cast<void*>(master.data()) : weights_.data(),
+                      .gradient = gradient.data(),
+                      .running = running.data(),
+                      .stats = stats.data(),
+                      .state = &state});
     std::mt19937 random(3);
     x.resize(std::size_t(rows * batch.sample.count()) * size_of(batch.x_dtype));
     y.resize(std::size_t(rows * batch.target.count()));

@@ -84,7 +84,6 @@ CompiledGraph compile_graph(Backend&, Graph, int fusion_level);
 struct ProgramMemory {
   void* arena = nullptr;
   void* packed_weights = nullptr;
-  void* cache = nullptr;
   float* master = nullptr;
   void* weights = nullptr;  // in the compute precision; not used with float32, which reads the master
   float* gradient = nullptr;
@@ -93,6 +92,7 @@ struct ProgramMemory {
   StepState* state = nullptr;
   void* metrics = nullptr;        // of all losses, for evaluations; null: none are wanted
   RankExchange* ranks = nullptr;  // for synchronised norms; null: each rank by itself
+  void* cache = nullptr;          // plan.cache_bytes, which programs of a network may share; null: there are none
 };
 
 class Program {

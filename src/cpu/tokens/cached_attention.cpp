@@ -35,7 +35,7 @@ class CachedAttention : public Op {
   }
   MemoryRequirements memory_requirements() const override {
     MemoryRequirements needs;
-    needs.workspace = thread_bytes_ * std::size_t(threads_);
+    needs.workspace = std::size_t(thread_floats_ * threads_) * sizeof(float);
     needs.cache = std::size_t(spec_.src[0] * spec_.key_heads * 2 * of_head_) * sizeof(float);
     return needs;
   }
@@ -70,7 +70,7 @@ class CachedAttention : public Op {
   }
   // The workspace of this thread: scores (window), then two vectors of a head.
   float* memory_of_thread(const OpArgs& args) const {
-    return static_cast<float*>(at(args.workspace, thread_bytes_ * std::size_t(thread_number())));
+    return static_cast<float*>(args.workspace) + thread_floats_ * thread_number();
   }
 
   void store(const OpArgs& args, std::int64_t row, std::int64_t key_head, std::int64_t p) const {
@@ -98,7 +98,7 @@ class CachedAttention : public Op {
   int threads_;
   std::int64_t size_ = spec_.head_size(), group_ = spec_.heads / spec_.key_heads, of_head_ = spec_.window * size_;
   float scale_ = float(1 / std::sqrt(double(size_)));
-  std::size_t thread_bytes_ = align64(std::size_t(spec_.window + 2 * size_) * sizeof(float));
+  std::int64_t thread_floats_ = (spec_.window + 2 * size_ + 15) / 16 * 16;  // a multiple of a cache line
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "cuda/block/dispatch_dtype.hpp"
+#include "cuda/block/divider.hpp"
 #include "cuda/block/vectorized_loop.hpp"
 #include "cuda/kernels/kernels.hpp"
 
@@ -32,15 +33,20 @@ template <class T>
 struct StoreInCache {
   Cache<T> cache;
   const T* src;
+  Divider by_size, by_heads, by_positions;  // by_heads: of keys and values
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
-    const int column = int(i % cache.size), head = int(i / cache.size % (2 * cache.key_heads));
-    const std::int64_t at = i / cache.size / (2 * cache.key_heads);
-    const int row = int(at / cache.positions), to = int(std::int64_t(cache.state->position) + at % cache.positions);
-    const T value = src[(at * (cache.heads + 2 * cache.key_heads) + cache.heads + head) * cache.size + column];
+    int column = int(i);
+    int head = by_size.split(column);
+    const int at = by_heads.split(head);
+    int position = at;
+    const int row = by_positions.split(position);
+    position += int(cache.state->position);
+    const std::int64_t heads = cache.heads + 2 * cache.key_heads;
+    const T value = src[(at * heads + cache.heads + head) * cache.size + column];
     if (head < cache.key_heads)
-      cache.keys(row, head)[std::int64_t(column) * cache.window + to] = value;
+      cache.keys(row, head)[std::int64_t(column) * cache.window + position] = value;
     else
-      cache.values(row, head - cache.key_heads)[std::int64_t(to) * cache.size + column] = value;
+      cache.values(row, head - cache.key_heads)[std::int64_t(position) * cache.size + column] = value;
   }
 };
 
@@ -59,10 +65,11 @@ struct AttendToCache {
 
   template <class Block>
   MR_DEVICE_INLINE void operator()(Block& block) const {
-    const int size = cache.size, head = int(block.index() % cache.heads), thread = block.thread();
-    const std::int64_t at = block.index() / cache.heads;  // of the position in src
-    const int row = int(at / cache.positions), key_head = head / (cache.heads / cache.key_heads);
-    const int count = int(cache.state->position) + int(at % cache.positions) + 1;
+    const int size = cache.size, thread = block.thread();
+    const int head = int(block.index()) % cache.heads, key_head = head / (cache.heads / cache.key_heads);
+    const int in_src = int(block.index()) / cache.heads, row = in_src / cache.positions;
+    const int count = int(cache.state->position) + in_src % cache.positions + 1;
+    const std::int64_t at = in_src;
     float *const query = block.template shared<float>(), *const probabilities = query + size,
                  *const sums = probabilities + cache_threads;
     const T* const from = src + (at * (cache.heads + 2 * cache.key_heads) + head) * size;
@@ -137,7 +144,9 @@ class CachedAttention : public Op {
       const Cache<T> cache{static_cast<T*>(args.cache), args.state,       int(spec_.positions()), int(spec_.window),
                            int(spec_.head_size()),      int(spec_.heads), int(spec_.key_heads)};
       const T* const src = args.src[0].as<T>();
-      for_each(context_, positions * 2 * spec_.key_heads * spec_.head_size(), StoreInCache<T>{cache, src});
+      for_each(context_, positions * 2 * spec_.key_heads * spec_.head_size(),
+               StoreInCache<T>{cache, src, Divider(spec_.head_size()), Divider(2 * spec_.key_heads),
+                               Divider(spec_.positions())});
       const float scale = float(1 / std::sqrt(double(spec_.head_size())));
       launch<cache_threads, 1>(context_, positions * spec_.heads, cache_threads,
                                AttendToCache<T>::shared_bytes(cache.size, groups_),
