@@ -11,8 +11,8 @@ namespace losses_test {
 
 using namespace test;
 
-// A label, two targets and a yes or no.
-const std::vector<LossTarget> columns{{"kind", 0, 1, 3}, {"energy", 1, 2, 0}, {"hit", 3, 1, 2}};
+// A label, two targets, a yes or no, and many targets.
+const std::vector<LossTarget> columns{{"kind", 0, 1, 3}, {"energy", 1, 2, 0}, {"hit", 3, 1, 2}, {"vector", 4, 64, 0}};
 
 // With the columns that the lines name, all of them if they name none.
 std::vector<LossTarget> named_columns(const std::vector<std::string>& layers) {
@@ -146,9 +146,9 @@ TEST(Losses, AResultMayHaveTwoLossesAndOtherReaders) {
 
 // The logits of the second loss are computed in chunks, but not if another loss reads what they are made of.
 TEST(Losses, ChunksOfLogitsAndRecomputationChangeNothing) {
-  const std::vector<std::string> apart{"linear 2 as=b", "loss mse y=energy", "linear 64 from=trunk as=c",
-                                       "loss cross_entropy y=kind"};
-  const std::vector<std::string> same{"linear 2 as=b", "loss mse y=energy", "linear 64 as=c",
+  const std::vector<std::string> apart{"linear 2 as=b", "loss mse y=energy", "linear 64 from=trunk",
+                                       "tanh as=wide",  "linear 64 as=c",    "loss cross_entropy y=kind"};
+  const std::vector<std::string> same{"linear 64", "tanh", "loss mse y=vector", "linear 64 as=c",
                                       "loss cross_entropy y=kind"};
   for (const bool chunked : {true, false}) {
     const ModelSpec spec = network(chunked ? apart : same);
@@ -183,8 +183,9 @@ TEST(Losses, WhatCannotBeIsRefused) {
                          std::vector<LossTarget> targets = columns) {
     expect_error(Exit::config, words, [&] { Bench bench(network(std::move(layers), std::move(targets))); });
   };
-  refuse({"linear 3", "loss cross_entropy y=kinds"}, "data.y has no data set 'kinds'. it has kind, energy, hit");
-  refuse({"linear 3", "loss cross_entropy"}, "choose one of them with y= (kind, energy, hit)");
+  refuse({"linear 3", "loss cross_entropy y=kinds"},
+         "data.y has no data set 'kinds'. it has kind, energy, hit, vector");
+  refuse({"linear 3", "loss cross_entropy"}, "choose one of them with y= (kind, energy, hit, vector)");
   refuse({"linear 2", "loss cross_entropy y=kind"},
          "reads a result of 6x2, but 'kind' needs 6x3. put `linear 3` before it");
   refuse({"linear 2", "loss cross_entropy y=energy"}, "'energy' holds floating-point targets, not labels");

@@ -75,7 +75,7 @@ CASES = [
 
 
 MUON = {gpt2, llama, resnet, convnext}  # of resnet, one with few layers
-SLOWER = {gpt2: 50, llama: 50, vit: 5, convnext: 5, resnet: 20, unet: 3, hyperspectral: 2}
+SLOWER = {gpt2: 50, llama: 50, vit: 5, convnext: 5, resnet: 20, unet: 3, hyperspectral: 2, heads: 4}
 
 
 def batch(network, name, rows, sample, outputs):
