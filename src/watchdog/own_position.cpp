@@ -52,7 +52,9 @@ void OwnPosition::tick(double passed) {
   SharedPosition& p = *shared.at;
   timespec t{};
   if (has_main_clock) ::clock_gettime(main_clock, &t);
-  p.quiet = float(meter.tick(passed, p.beats, double(t.tv_sec) + 1e-9 * double(t.tv_nsec), !for_ranks(p.wait)));
+  const std::uint64_t beats = p.beats;
+  p.quiet = float(meter.tick(passed, beats, double(t.tv_sec) + 1e-9 * double(t.tv_nsec), !for_ranks(p.wait)));
+  p.quiet_beats = beats;
   double slowest = 0;
   for (FileSlot& slot : slots) {
     const double quiet = slot.meter.tick(passed, slot.beats, 0, false);
@@ -68,8 +70,8 @@ void OwnPosition::tick(double passed) {
 PartScope::PartScope(Part part) : before_(of_main() ? of_main()->shared.at->part.load() : background_part) {
   background_part = part;
   if (OwnPosition* own = of_main()) {
-    own->shared.at->part = part;
     beat();
+    own->shared.at->part = part;
     if (!stop_at.empty()) stop_for_test(name_of(part));
   }
 }
@@ -77,8 +79,8 @@ PartScope::PartScope(Part part) : before_(of_main() ? of_main()->shared.at->part
 PartScope::~PartScope() {
   background_part = before_;
   if (OwnPosition* own = of_main()) {
-    own->shared.at->part = before_;
     beat();
+    own->shared.at->part = before_;
   }
 }
 
@@ -86,6 +88,7 @@ WaitScope::WaitScope(Wait wait) {
   OwnPosition* const own = own_position.load(std::memory_order_relaxed);
   if (!own) return;
   if (is_main) {
+    beat();
     SharedPosition& p = *own->shared.at;
     before_ = p.wait.exchange(wait);
     // Ranks may take part in a different number of HDF5's calls.
@@ -99,8 +102,8 @@ WaitScope::WaitScope(Wait wait) {
         slot_ = true;
         break;
       }
+    beat();
   }
-  beat();
 }
 
 WaitScope::~WaitScope() {

@@ -58,7 +58,9 @@ Position copy_of(const SharedPosition& p, int pid) {
   out.file_part = p.file_part;
   out.step = p.step_plus_1 - 1;
   out.waits = p.waits;
+  const std::uint64_t counted = p.quiet_beats;
   out.quiet = p.quiet;
+  if (p.beats != counted) out.quiet = 0;
   out.file_quiet = p.file_quiet;
   std::memcpy(out.host, p.host, sizeof out.host);
   return out;

@@ -17,11 +17,13 @@ struct SharedPosition {
   std::atomic<Part> part;
   std::atomic<Wait> wait;
   std::atomic<std::uint64_t> waits;  // for other ranks
-  std::atomic<std::uint64_t> beats;  // of the main thread: any change is progress
+  // Of the main thread: any change is progress. It changes before `part` and `wait` do.
+  std::atomic<std::uint64_t> beats;
   // Written by the watchdog's thread.
   std::atomic<std::uint64_t> ticks;  // it runs
   std::atomic<double> last_tick;     // steady_seconds(), which are those of the host
   std::atomic<float> quiet, file_quiet;
+  std::atomic<std::uint64_t> quiet_beats;  // the beats when `quiet` was counted; written after it
   std::atomic<Part> file_part;
   std::atomic<bool> left;      // the rank has ended as it should
   std::atomic<bool> ends_run;  // and reports that
@@ -29,6 +31,7 @@ struct SharedPosition {
 };
 static_assert(sizeof(SharedPosition) <= 4096);
 
+// quiet is 0 if the main thread has made progress since it was counted: it is not the time of the present wait.
 Position copy_of(const SharedPosition&, int pid);
 
 // A mapping of a position, and the file behind it.

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <memory>
 
 #include "watchdog/counted_time.hpp"
+#include "watchdog/shared_position.hpp"
 
 namespace millrace::watchdog {
 namespace judge_test {
@@ -30,6 +32,19 @@ void expect(const std::vector<Position>& all, Cause cause, const std::vector<int
   std::vector<int> blamed;
   for (const Position& p : found->blamed) blamed.push_back(p.rank);
   EXPECT_EQ(blamed, ranks);
+}
+
+// A rank that waited for the others, and reads a file now: the time of the first wait is not that of the second.
+TEST(SharedPosition, ATimeThatWasCountedBeforeTheLastProgressIsOver) {
+  const auto shared = std::make_unique<SharedPosition>();
+  shared->beats = 7;
+  shared->quiet = 12;
+  shared->quiet_beats = 7;
+  shared->wait = Wait::barrier;
+  EXPECT_EQ(copy_of(*shared, 1).quiet, 12);
+  ++shared->beats;
+  shared->wait = Wait::file;
+  EXPECT_EQ(copy_of(*shared, 1).quiet, 0);
 }
 
 TEST(Judge, RanksThatGoOnAreNotBlamed) {
