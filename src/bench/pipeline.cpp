@@ -63,7 +63,7 @@ InputPass input_pass(Session& s, const Batch& batch, int repeats) {
 PipelineBench bench_pipeline(World& world, const RunConfig& config, int repeats, double turn_seconds) {
   Session s(world, config, Session::Use::train);
   if (!s.spec.model.inputs.empty())
-    fail(Exit::config, "bench pipeline: it measures networks with one input. remove the `input` lines");
+    fail(Exit::config, "bench loader: it measures networks with one input. remove the `input` lines");
   Device& device = *s.compute.device;
   const LoaderOptions options = s.loader_options();
   PipelineBench out;
