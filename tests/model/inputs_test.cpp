@@ -1,7 +1,9 @@
 // Networks with lines `input`.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "support/expect_error.hpp"
 #include "support/program_fixture.hpp"
@@ -72,6 +74,33 @@ TEST(NamedInputs, ImagesOfBytesKeepTheirLayout) {
   for (std::int64_t r = 0; r < rows; ++r) std::memcpy(two.x.data() + r * 128 + 16, one.x.data() + r * 105, 105);
   EXPECT_EQ(one.run(), two.run());
   EXPECT_EQ(one.gradient_by_parameter(), two.gradient_by_parameter());
+}
+
+// The two halves of the weights have the same gradient if crops and flips of the two images are the same.
+TEST(NamedInputs, ImagesOfTheSameShapeAreMovedAlike) {
+  ModelSpec spec = network(
+      {"input left", "conv 4 3 as=a", "input right", "conv 4 3 as=b", "concat a", "globalpool", "linear outputs"});
+  InputSpec moved;
+  moved.scale = 1 / 255.0f;
+  moved.crop_pad = 3;
+  moved.flip = true;
+  moved.seed = 5;
+  spec.inputs = {{"left", 0, {8, 8, 1}, DType::u8, moved}, {"right", 64, {8, 8, 1}, DType::u8, moved}};
+  Bench bench(spec, {128}, DType::u8);
+  const Graph& graph = bench.program->graph();
+  const auto weights = [&](std::vector<float>& of, const char* name) {
+    const auto number = std::ranges::find(graph.parameters, name, &Parameter::name) - graph.parameters.begin();
+    const auto& slot = bench.layout->parameters[std::size_t(number)];
+    return std::span(of).subspan(std::size_t(slot.begin), std::size_t(slot.count));
+  };
+  for (std::int64_t r = 0; r < rows; ++r) std::memcpy(bench.x.data() + r * 128 + 64, bench.x.data() + r * 128, 64);
+  std::ranges::copy(weights(bench.master, "a.weight"), weights(bench.master, "b.weight").begin());
+  const auto last = weights(bench.master, "linear1.weight");  // (10, 8)
+  for (std::size_t o = 0; o < 10; ++o) std::copy_n(last.data() + o * 8, 4, last.data() + o * 8 + 4);
+  bench.run();
+  const auto left = weights(bench.gradient, "a.weight"), right = weights(bench.gradient, "b.weight");
+  EXPECT_TRUE(std::ranges::equal(left, right));
+  EXPECT_TRUE(std::ranges::any_of(left, [](float g) { return g != 0; }));
 }
 
 TEST(NamedInputs, WhatCannotBeIsRefused) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "millrace/train/session/data_sets.hpp"
 #include "support/expect_error.hpp"
 #include "train/linear_run.hpp"
 
@@ -179,6 +180,21 @@ TEST(LossesOfARun, AnEvaluationKnowsTheNameOfAnOnlyTarget) {
   run.config.model.layers = {"linear 8", "tanh", "linear 2", "loss mse y=energy as=energy"};
   run.train(1);
   expect_evaluation(run);
+}
+
+// Such a checkpoint says how many targets there are, but not that they lie in several data sets.
+TEST(LossesOfARun, ARecordOfAnOlderVersionFitsSeveralTargetsButNoLabels) {
+  ThreeLosses run;
+  run.config.data.y = "energy,energy";
+  ModelRecord older;
+  older.sample = {ThreeLosses::features};
+  older.sample_type = DType::f32;
+  older.labels = false;
+  older.target = {4};
+  const auto index = [&] { return index_data_sets(*solo_world(), run.config, false, &older); };
+  EXPECT_EQ(index().reference().y.target, (Shape{4}));
+  run.config.data.y = "kind,energy,hit";
+  test::expect_error(Exit::data, "both must have the same shape, type, layout and kind of targets", index);
 }
 
 TEST(LossesOfARun, KeysThatDoNotFitAreRefused) {
