@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-// Sums of one loss over the rows of this rank in the step. The host writes zeros; every micro-batch adds to them.
+// Sums of one loss over the rows of this rank in the step. The host writes zeros, and every micro-batch adds to them.
 struct LossSums {
   std::uint64_t top1 = 0, top5 = 0, counted = 0;
   double sum = 0, weight = 0;  // the mean loss is sum / weight

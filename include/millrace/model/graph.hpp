@@ -155,7 +155,6 @@ class GraphBuilder {
   // target: of target_part(); -1: the labels or targets of the batch.
   void loss(CrossEntropySpec, int logits, const std::string& name = "loss", int target = -1);
   void loss(PointwiseLossSpec, int prediction, const std::string& name = "loss", int target = -1);
-  bool has_losses() const { return !losses_.empty(); }
   // The weights of layer `name` are drawn from N(0, deviation^2), and its bias is zero. false: it has no weights.
   bool set_normal_init(const std::string& name, double deviation);
   // Layer `name` uses the weights of layer `other` (in the graph) in place of its own. false: their shapes differ, or

@@ -42,17 +42,22 @@ struct LossTerm {
 
 // Softmax cross-entropy at every position of a row. src[0]: logits, (N, ..., classes) in `dtype`. src[1]: labels,
 // (N, ...) int32 in [0, classes). A position weighs row_weight / (positions of a row). Positions with a negative label
-// are ignored; the sums count positions. Label smoothing s mixes the one-hot target with the
-// uniform distribution, as in PyTorch: (1 - s) * onehot + s / classes. class_weights, as PyTorch's `weight`, multiply
-// the term of each class in this sum; LossSums::weight is then the sum of the weights of the labels. The gradient is
-// not divided by it: see OptimizerSpec::loss_positions. `dice` times the Dice loss of its row, and times the weight of
-// its label, is added to the loss of each position that has a label. The Dice loss is 1 minus the mean, over all
-// classes, of (2 * sum(p * t) + 1e-5) / (sum(p) + sum(t) + 1e-5). The sums are over the positions of the row that have
-// a label; p: probability of the class; t: 1 if the label is the class, otherwise 0. mix: the target of a row is that
-// of its own label times RowMix::share, plus that of the partner's label times the rest; LossSums::weight mixes their
-// weights alike. top1 and top5 compare with the label of the larger share. src[2]: sample ids, (N) int64. metrics:
-// (classes, classes) uint64. The value at [label][class with the largest logit] counts positions. If the logits are (N,
-// classes), it is followed by the histograms of ScoreBins, which count rows.
+// are ignored; the sums count positions. Label smoothing s mixes the one-hot target with the uniform distribution, as
+// in PyTorch: (1 - s) * onehot + s / classes. class_weights, as PyTorch's `weight`, multiply the term of each class in
+// this sum; LossSums::weight is then the sum of the weights of the labels. The gradient is not divided by it: see
+// OptimizerSpec::loss_positions.
+//
+// `dice` times the Dice loss of its row, and times the weight of its label, is added to the loss of each position that
+// has a label. The Dice loss is 1 minus the mean, over all classes, of (2 * sum(p * t) + 1e-5) / (sum(p) + sum(t) +
+// 1e-5). The sums are over the positions of the row that have a label; p: probability of the class; t: 1 if the label
+// is the class, otherwise 0.
+//
+// mix: the target of a row is that of its own label times RowMix::share, plus that of the partner's label times the
+// rest; LossSums::weight mixes their weights alike. top1 and top5 compare with the label of the larger share. src[2]:
+// sample ids, (N) int64.
+//
+// metrics: (classes, classes) uint64. The value at [label][class with the largest logit] counts positions. If the
+// logits are (N, classes), it is followed by the histograms of ScoreBins, which count rows.
 struct CrossEntropySpec {
   Shape src;
   float label_smoothing = 0;

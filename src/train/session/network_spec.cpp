@@ -85,7 +85,7 @@ std::vector<float> class_weights(const ModelOptions& c, const ShardIndex& data) 
 }
 
 // The losses of `loss` lines take the place of everything that the keys say about the loss.
-bool brings_losses(const ModelOptions& c) { return c.name == ModelName::layers && has_loss_lines(c.layers); }
+bool has_own_losses(const ModelOptions& c) { return c.name == ModelName::layers && has_loss_lines(c.layers); }
 
 MixOptions mix_options(const RunConfig& c, const ShardIndex& data, std::int64_t micro_batch) {
   const MixOptions out{float(c.train.mixup), float(c.train.cutmix), c.run.seed};
@@ -95,7 +95,7 @@ MixOptions mix_options(const RunConfig& c, const ShardIndex& data, std::int64_t 
     if (refused) fail(Exit::config, "train.{}: {}. set train.{} = 0", name, why, name);
   };
   refuse(!data.inputs.empty(), key, "several inputs cannot be mixed");
-  refuse(brings_losses(c.model), key, "networks with `loss` lines cannot mix their labels");
+  refuse(has_own_losses(c.model), key, "networks with `loss` lines cannot mix their labels");
   refuse(data.view.sample == SampleKind::tokens, key, "tokens cannot be mixed");
   refuse(pointwise_loss(c.model.loss, data.y.labels).has_value(), key,
          "only classes can be mixed, with model.loss = cross_entropy");
@@ -138,7 +138,7 @@ void require_matching_loss(const ModelOptions& c, const ShardIndex& data) {
     fail(Exit::data,
          "no sample has a label (every y is negative). if the files hold tokens, which are their own targets, set "
          "data.sample = tokens");
-  if (brings_losses(c)) return require_no_loss_keys(c);
+  if (has_own_losses(c)) return require_no_loss_keys(c);
   if (data.y.has_label_parts())
     fail(Exit::config,
          "data.y: '{}' are labels and targets, or several labels. name one data set, or use model.name = layers with a "
@@ -191,7 +191,7 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data, std::optional<s
   m.tokens = data.view.sample == SampleKind::tokens;
   m.outputs = m.pointwise_loss ? data.y.target.count() : data.classes.count;
   m.targets = loss_targets(data);
-  m.own_losses = brings_losses(c.model);
+  m.own_losses = has_own_losses(c.model);
   m.inputs = named_inputs(c.data, data, c.run.seed);
   if (m.inputs.empty()) m.input = input_spec(c.data, data, c.run.seed);
   return m;
