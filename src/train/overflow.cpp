@@ -8,7 +8,6 @@
 #include "millrace/base/error.hpp"
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/train/session/session.hpp"
-#include "train/session/metrics.hpp"
 
 namespace millrace {
 
@@ -70,7 +69,23 @@ std::string describe_gradient(World& world, Device& device, Network& network) {
   return describe_gradient(network.graph(), survey);
 }
 
+// The floating-point targets of each binary_cross_entropy.
+static std::vector<BinaryTargets> binary_targets(const NetworkSpec& spec) {
+  const Graph graph = graph_of(spec, 1, Mode::infer);
+  std::vector<BinaryTargets> out;
+  for (const int i : graph.losses()) {
+    const Node& node = graph.nodes[std::size_t(i)];
+    const auto* loss = std::get_if<PointwiseLossSpec>(&node.spec);
+    if (!loss || !loss->binary() || loss->targets != DType::f32) continue;
+    const int part = graph.producer(node.src[1]);
+    const std::int64_t begin = part < 0 ? 0 : std::get<SliceSpec>(graph.nodes[std::size_t(part)].spec).begin;
+    out.push_back({begin, loss->src.row_count()});
+  }
+  return out;
+}
+
 std::string describe_samples(Session& s, std::int64_t step) {
+  const std::vector<BinaryTargets> binary = binary_targets(s.spec);
   std::string mine;
   try {
     const auto next = s.micro_batches(step, step + 1);
@@ -78,7 +93,7 @@ std::string describe_samples(Session& s, std::int64_t step) {
     while (const auto item = mine.empty() ? next() : std::nullopt) {
       ids.resize(std::size_t(item->rows));
       s.batching.train_order->ids(*item, ids.data());
-      mine = find_non_finite_sample(*s.data.train_source, s.data.train, ids, task_of(s.spec) == Task::binary);
+      mine = find_non_finite_sample(*s.data.train_source, s.data.train, ids, binary);
     }
   } catch (const Error&) {  // a sample that cannot be read is not the cause
   }

@@ -1,6 +1,7 @@
 // Called once when the loss is not finite, to find out whether a sample is the cause.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -44,16 +45,16 @@ bool all_inputs_finite(const ShardIndex& index, const char* sample) {
   return finite(index, sample);
 }
 
-bool all_in_unit_range(const std::vector<char>& floats) {
-  for (std::size_t i = 0; i < floats.size() / sizeof(float); ++i)
-    if (const double v = value_at(floats.data(), DType::f32, std::int64_t(i)); v < 0 || v > 1) return false;
+bool all_in_unit_range(const char* floats, const BinaryTargets& of) {
+  for (std::int64_t i = of.begin; i < of.begin + of.count; ++i)
+    if (const double v = value_at(floats, DType::f32, i); v < 0 || v > 1) return false;
   return true;
 }
 
 }  // namespace
 
 std::string find_non_finite_sample(Source& source, const ShardIndex& index, std::span<const std::int64_t> ids,
-                                   bool binary_targets) {
+                                   std::span<const BinaryTargets> binary) {
   if (!is_float(index.x.dtype) && index.y.labels && index.inputs.empty()) return "";
   std::vector<char> x(index.sample_pitch()), y(std::max<std::size_t>(1, y_batch_bytes(index)));
   for (const std::int64_t id : ids) {
@@ -65,7 +66,7 @@ std::string find_non_finite_sample(Source& source, const ShardIndex& index, std:
     };
     if (!good_x) return report("values that are not finite");
     if (!good_y) return report("a target that is not finite");
-    if (binary_targets && !index.y.labels && index.y.parts.empty() && !all_in_unit_range(y))
+    if (!std::ranges::all_of(binary, [&](const BinaryTargets& of) { return all_in_unit_range(y.data(), of); }))
       return report("a target that is not between 0 and 1, as binary_cross_entropy needs it");
   }
   return "";

@@ -182,6 +182,12 @@ TEST(LossesOfARun, AnEvaluationKnowsTheNameOfAnOnlyTarget) {
   expect_evaluation(run);
 }
 
+TEST(LossesOfARun, ATargetThatIsNoProbabilityIsNamed) {
+  ThreeLosses run;
+  run.config.model.layers[5] = "loss binary_cross_entropy y=energy as=energy";
+  test::expect_error(Exit::diverged, "has a target that is not between 0 and 1", [&] { run.train(1); });
+}
+
 // Such a checkpoint says how many targets there are, but not that they lie in several data sets.
 TEST(LossesOfARun, ARecordOfAnOlderVersionFitsSeveralTargetsButNoLabels) {
   ThreeLosses run;

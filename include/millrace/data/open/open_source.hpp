@@ -20,8 +20,11 @@ std::unique_ptr<Source> make_source(World&, const ShardIndex&, Reader, const Fau
 
 // Finds the first of these samples with a stored value that is infinite or not a number: "sample 7 of the data, in
 // a.h5, has a target that is not finite". Empty: there is none. Error(data): a sample cannot be read.
-// With binary_targets, floating-point targets that are not in [0, 1] are found too.
+// Floating-point targets outside of [0, 1] are found too, in these parts of the values of a row.
+struct BinaryTargets {
+  std::int64_t begin = 0, count = 0;
+};
 std::string find_non_finite_sample(Source&, const ShardIndex&, std::span<const std::int64_t> ids,
-                                   bool binary_targets = false);
+                                   std::span<const BinaryTargets> = {});
 
 }  // namespace millrace
