@@ -15,16 +15,22 @@ void append(std::vector<Pass>& to, const std::vector<Pass>& passes) {
 // The state goes to the device and back. Each labelled piece of work may begin with a breadcrumb, which is a kernel
 // (FlightRecorder); two more mark the begin and the end of the step.
 Pass state_pass(int labels, int interval) {
-  Pass pass{PassKind::state, Phase::update, "", 0, 0, DType::f32, 2};
+  Pass pass{PassKind::state, Phase::update, "", 0, 0, DType::f32, 2, false};
   if (interval > 0) pass.launches += 2 + labels / interval;
   return pass;
 }
 
 int labels_of(const Graph& graph) { return schedule_backward(graph).end_time; }
 
+// An operation with two copies of its weights has one label.
+int operations_of(const std::vector<Pass>& repack) {
+  int count = 0;
+  for (std::size_t i = 0; i < repack.size(); ++i) count += i == 0 || repack[i].node != repack[i - 1].node;
+  return count;
+}
+
 void add(PassTotal& total, const Pass& pass, const GpuModel& gpu, bool tf32) {
-  // The kernels of attention multiply float32 exactly.
-  const double rate = gpu.product_rate(pass.factors, tf32 && pass.kind != PassKind::attention);
+  const double rate = gpu.product_rate(pass.factors, tf32 && !pass.exact);
   const double memory = pass.bytes / gpu.memory_bandwidth, compute = pass.flops / rate;
   const double memory_seconds = memory / gpu.memory_efficiency, compute_seconds = compute / gpu.tensor_efficiency;
   const bool bound_by_memory = memory_seconds >= compute_seconds;
@@ -69,7 +75,7 @@ std::vector<Pass> passes_of(const TrainingStep& step, int fusion_level) {
     const Graph graph = rewrite(m.graph, rules, fusion_level, unfused);
     const std::vector<Pass> repack = repack_passes(graph);
     append(out, repack);
-    labels += int(repack.size()) + m.count * labels_of(graph);
+    labels += operations_of(repack) + m.count * labels_of(graph);
     for (int k = 0; k < m.count; ++k) {
       append(out, micro_batch_passes(graph, first, step.on_chip));
       first = false;
