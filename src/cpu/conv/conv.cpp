@@ -2,14 +2,16 @@
 // C/groups). packed_weights holds copies of them in layouts of oneDNN, one for forward and one for backward-data,
 // because oneDNN computes with plain weights only in slow reference code. The weight gradient is computed in a layout
 // of oneDNN in the workspace; then one reorder writes or adds it to the canonical gradient. Other ways to compute are
-// faster for small images (kn2row_conv.hpp, kn2row_weight_gradient.hpp), and without AVX-512 (tile_conv.hpp,
-// tile_weight_gradient.hpp).
+// faster for small images (kn2row_conv.hpp, kn2row_weight_gradient.hpp), without AVX-512 (tile_conv.hpp,
+// tile_weight_gradient.hpp), and where oneDNN has no code of its own for depthwise convolutions (depthwise_conv.hpp).
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <memory>
 
 #include "cpu/common/ops.hpp"
+#include "cpu/conv/depthwise_conv.hpp"
+#include "cpu/conv/depthwise_weight_gradient.hpp"
 #include "cpu/conv/kn2row_conv.hpp"
 #include "cpu/conv/kn2row_weight_gradient.hpp"
 #include "cpu/conv/tile_conv.hpp"
@@ -66,6 +68,12 @@ onednn::ConvShape conv_shape(const ConvSpec& s, DType weight_dtype) {
 
 using Of = ConvPart::Of;
 
+// oneDNN computes depthwise convolutions of volumes, and the weight gradients of wide kernels, by code for any groups,
+// which takes 5 to 12 times as long on a core with AVX2 (docs/benchmarks/2026-11-step-cpu.md).
+bool is_faster_depthwise(const ConvSpec& s, const Call& by_onednn) {
+  return DepthwiseGeometry::supports(s) && by_onednn.name().find("_dw") == std::string::npos;
+}
+
 // Null if the convolution of oneDNN is the fastest.
 std::unique_ptr<ConvPart> faster_conv(const ConvSpec& s, Of of, MemoryRequirements& needs) {
   if (TileConv::is_faster(s, of)) return std::make_unique<TileConv>(s, of, needs);
@@ -91,18 +99,13 @@ class Conv : public Op {
                      {DNNL_ARG_BIAS, shape.bias},
                      {DNNL_ARG_DST, shape.dst}});
     other_forward_ = faster_conv(s, Of::forward, needs_);
+    if (!other_forward_ && is_faster_depthwise(s, forward_))
+      other_forward_ = std::make_unique<DepthwiseConv>(s, Of::forward, needs_);
     if (!other_forward_) forward_weight_ = PackedWeight(canonical, forward.weights_desc(), needs_);
 
     if (s.mode == Mode::train) {
       if (s.need_diff_src) other_data_ = faster_conv(s, Of::data, needs_);
-      if (s.need_diff_src && !other_data_) {
-        const auto data = onednn::conv_backward_data(shape, forward);
-        backward_data_ = Call(
-            data, dnnl::convolution_backward_data(data),
-            {{DNNL_ARG_DIFF_DST, shape.dst}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DIFF_SRC, shape.src}});
-        shares_copy_ = !other_forward_ && data.weights_desc() == forward.weights_desc();
-        if (!shares_copy_) backward_weight_ = PackedWeight(canonical, data.weights_desc(), needs_);
-      }
+      if (s.need_diff_src && !other_data_) prepare_backward_data(s, shape, forward, canonical);
       other_weights_ = faster_weight_gradient(s);
       if (!other_weights_) prepare_backward_weights(s, shape, forward, canonical_diff);
     }
@@ -147,14 +150,34 @@ class Conv : public Op {
   }
 
  private:
+  void prepare_backward_data(const ConvSpec& s, const onednn::ConvShape& shape, const onednn::ConvForward& forward,
+                             const desc& canonical) {
+    const auto data = onednn::conv_backward_data(shape, forward);
+    Call call(
+        data, dnnl::convolution_backward_data(data),
+        {{DNNL_ARG_DIFF_DST, shape.dst}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DIFF_SRC, shape.src}});
+    if (is_faster_depthwise(s, call)) {
+      other_data_ = std::make_unique<DepthwiseConv>(s, Of::data, needs_);
+      return;
+    }
+    backward_data_ = std::move(call);
+    shares_copy_ = !other_forward_ && data.weights_desc() == forward.weights_desc();
+    if (!shares_copy_) backward_weight_ = PackedWeight(canonical, data.weights_desc(), needs_);
+  }
+
   void prepare_backward_weights(const ConvSpec& s, const onednn::ConvShape& shape, const onednn::ConvForward& forward,
                                 const desc& canonical_diff) {
     const auto weights = onednn::conv_backward_weights(conv_shape(s, DType::f32), forward);
-    backward_weights_ = Call(weights, dnnl::convolution_backward_weights(weights),
-                             {{DNNL_ARG_SRC, shape.src},
-                              {DNNL_ARG_DIFF_DST, shape.dst},
-                              {DNNL_ARG_DIFF_WEIGHTS, weights.diff_weights_desc()},
-                              {DNNL_ARG_DIFF_BIAS, shape.bias}});
+    Call call(weights, dnnl::convolution_backward_weights(weights),
+              {{DNNL_ARG_SRC, shape.src},
+               {DNNL_ARG_DIFF_DST, shape.dst},
+               {DNNL_ARG_DIFF_WEIGHTS, weights.diff_weights_desc()},
+               {DNNL_ARG_DIFF_BIAS, shape.bias}});
+    if (is_faster_depthwise(s, call)) {
+      other_weights_ = std::make_unique<DepthwiseWeightGradient>(s);
+      return;
+    }
+    backward_weights_ = std::move(call);
     const desc& from = weights.diff_weights_desc();
     diff_is_canonical_ = from == canonical_diff;
     const auto write = onednn::reorder(from, canonical_diff), add = onednn::reorder(from, canonical_diff, true);

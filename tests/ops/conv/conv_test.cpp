@@ -64,6 +64,22 @@ const std::vector<Case>& cases() {
        conv({10, 7, 7, 72}, 64, {.kernel = {3, 2, 1}, .pad = {2, 0, 0}, .dilation = {2, 3, 1}})},
       {"lines_of_pixels", conv({65, 1, 4, 64}, 64, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}})},
       {"small_volumes", conv({8, 2, 3, 2, 64}, 64, {.rank = 3, .kernel = {2, 2, 2}, .pad = {1, 1, 1}})},
+      // Depthwise: several panels of channels, blocks of rows, strides, padding wider than the kernel.
+      {"depthwise_7x7", conv({2, 9, 12, 40}, 40, {.kernel = {7, 7, 1}, .pad = {3, 3, 0}}, 40, true)},
+      {"depthwise_5x5", conv({1, 11, 19, 66}, 66, {.kernel = {5, 5, 1}, .pad = {2, 1, 0}}, 66)},
+      {"depthwise_strided_dilated",
+       conv({2, 13, 11, 20}, 20, {.kernel = {5, 4, 1}, .stride = {1, 2, 1}, .pad = {4, 1, 0}, .dilation = {2, 1, 1}},
+            20)},
+      {"depthwise_volumes", conv({1, 2, 17, 41, 35}, 35, {.rank = 3, .kernel = {3, 3, 3}, .pad = {1, 1, 1}}, 35, true)},
+      {"depthwise_volumes_strided",
+       conv({1, 7, 6, 9, 64}, 64,
+            {.rank = 3, .kernel = {3, 1, 2}, .stride = {2, 1, 3}, .pad = {1, 1, 2}, .dilation = {1, 1, 2}}, 64)},
+      {"depthwise_even_volumes", conv({1, 4, 5, 21, 66}, 66, {.rank = 3, .kernel = {3, 3, 3}, .pad = {1, 1, 1}}, 66)},
+      {"depthwise_many_rows", conv({8, 24, 24, 8}, 8, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}, 8, true)},
+      {"depthwise_odd_channels", conv({2, 7, 9, 35}, 35, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}, 35)},
+      {"depthwise_143_taps", conv({1, 15, 14, 6}, 6, {.kernel = {13, 11, 1}, .pad = {6, 6, 0}}, 6, true)},
+      {"depthwise_line", conv({2, 3000, 40}, 40, {.rank = 1, .kernel = {7, 1, 1}, .pad = {3, 0, 0}}, 40)},
+      {"depthwise_one_dimension", conv({2, 50, 17}, 17, {.rank = 1, .kernel = {9, 1, 1}, .pad = {4, 0, 0}}, 17, true)},
   };
   return all;
 }
@@ -174,6 +190,7 @@ TEST(ConvReference, GradientsMatchFiniteDifferences) {
 
 TEST(ConvOp, TwoRunsAreBitwiseEqual) {
   expect_same_bits_twice(conv({8, 16, 16, 16}, 32, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}, 1, true), 32);
+  expect_same_bits_twice(conv({8, 16, 16, 16}, 16, {.kernel = {7, 7, 1}, .pad = {3, 3, 0}}, 16, true), 16);
 }
 
 TEST(ConvOp, UsesNewMemoryWhenItsArgumentsChange) {

@@ -31,6 +31,8 @@ const std::vector<Case>& cases() {
       {"dilation", transposed({2, 5, 4, 8}, 8, {.kernel = {3, 2, 1}, .pad = {1, 0, 0}, .dilation = {2, 3, 1}})},
       {"groups",
        transposed({2, 5, 4, 12}, 18, {.kernel = {3, 3, 1}, .stride = {2, 1, 1}, .pad = {1, 1, 0}}, true, 0, 3)},
+      {"depthwise",
+       transposed({2, 5, 4, 24}, 24, {.kernel = {3, 3, 1}, .stride = {2, 2, 1}, .pad = {1, 1, 0}}, true, 1, 24)},
       {"one_dimension",
        transposed({3, 11, 6}, 10, {.rank = 1, .kernel = {5, 1, 1}, .stride = {3, 1, 1}, .pad = {1, 0, 0}}, true, 2)},
       {"three_dimensions",
