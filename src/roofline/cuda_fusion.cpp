@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "millrace/ops/depthwise.hpp"
+
 namespace millrace::roofline {
 namespace {
 
@@ -30,6 +32,7 @@ bool kernel_fits(const ConvSpec& s) {
 // What the engines of cuDNN 9.19 take for the description of an H200. The tests compare this with the library.
 std::string why_not(const ConvSpec& s) {
   if (s.accumulates_diff_src) return "";
+  if (is_depthwise(s)) return depthwise_sums_no_norm;
   if (s.produces_sums && s.bias) return "cuDNN cannot compute sums of a result with a bias";
   if (s.normalises_src && !s.produces_sums) return "cuDNN 9.19 has no engine for it without sums";
   const bool channels = s.src[-1] % 8 == 0 && s.out_channels % 8 == 0 && s.groups == 1;

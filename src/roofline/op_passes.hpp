@@ -16,10 +16,10 @@ class OpPasses {
   GradientStores stores = {};  // of the backward pass
 
   void add(PassKind kind, double bytes, int launches = 1) {
-    out_.push_back({kind, phase, node_.name, bytes, 0, DType::f32, launches});
+    out_.push_back({kind, phase, node_.name, bytes, 0, DType::f32, launches, false});
   }
-  void add_product(PassKind kind, double bytes, double flops, DType factors) {
-    out_.push_back({kind, phase, node_.name, bytes, flops, factors, 1});
+  void add_product(PassKind kind, double bytes, double flops, DType factors, bool exact = false) {
+    out_.push_back({kind, phase, node_.name, bytes, flops, factors, 1, exact || kind == PassKind::attention});
   }
   // For the same node, with weight gradients that are added to.
   OpPasses adding() const {

@@ -25,6 +25,7 @@ WIDE = {
     "column_sums": {r"SumColumns.*3f16ELi8E": (1, 0)},
     "convert": {r"VectorizedLoopILi8E.*Convert": (1, 1), r"VectorizedLoopILi4E.*Add": (1, 1)},
     "cross_entropy": {r"CrossEntropyRow.*Li8E": (2, 1), "CrossEntropyOfFewClasses": (0, 0), "SumDice": (0, 0), "AddDiceGradient": (0, 0)},
+    "depthwise/depthwise": {"ConvolveRows": (0, 0), "ConvolvePixels": (0, 0), "MultiplyRows": (0, 0), "MultiplyTap": (0, 0)},
     "dropout": {r"DropoutForward": (1, 1), "ApplySavedMask": (1, 1)},
     "merged_norm/dual_norm": {"NormaliseBothI": (2, 1), "BothGradientSumsI": (3, 0), "GradientOfBothI": (3, 2)},
     "tokens/embedding": {r"EmbeddingLookup.*Li8E": (1, 1), r"EmbeddingGradient.*Li8E": (4, 2)},

@@ -177,6 +177,13 @@ case_networks() {
   expect_exit 0 train 1 one "${few[@]}" --run.precision fp32 "${on_gpu[@]}"
   expect_close one cpu 1e-5
   expect_equal "the validation of one" "$(top1 cpu)" "$(top1 one)"
+  local depthwise=("${few[@]}" --run.precision fp32 --model.layers 'conv 12 3 pad=same' 'conv 12 7 pad=same groups=12 bias=on'
+    relu 'conv 12 3 stride=2 groups=12' gelu globalpool 'linear outputs')
+  expect_exit 0 train 1 depthwise_cpu "${depthwise[@]}" --run.device cpu
+  expect_exit 0 train 1 depthwise "${depthwise[@]}" "${on_gpu[@]}"
+  expect_close depthwise depthwise_cpu 1e-5
+  expect_exit 0 train 2 depthwise_two "${depthwise[@]}" "${on_gpu[@]}" --model.fusion 2
+  expect_close depthwise_two depthwise_cpu 1e-5
   # Evaluations between the steps of an epoch change nothing else, also with a step in flight.
   expect_exit 0 train 1 evaluated "${few[@]}" --run.precision fp32 "${on_gpu[@]}" --train.evaluate_every 3
   expect_bits evaluated one

@@ -16,6 +16,9 @@ name = layers
 layers = conv 8 3x3 pad=same
 layers = batchnorm
 layers = relu
+layers = conv 8 3x3 pad=same groups=8
+layers = batchnorm
+layers = relu
 layers = maxpool 3 stride=1 pad=1
 layers = conv 8 1x1
 layers = batchnorm
@@ -96,7 +99,7 @@ case_attention() {
 # A reshape launches nothing.
 case_volumes() {
   sed -i '/^layers =/d' net.cfg
-  sed -i 's/^name = layers$/&\nlayers = conv 8 3 stride=2 pad=same\nlayers = groupnorm 2\nlayers = relu\nlayers = convt 8 2 stride=2 bias=on\nlayers = instancenorm\nlayers = relu\nlayers = se 1\nlayers = channels_to_axis\nlayers = conv 8 3 bias=on\nlayers = axis_to_channels as=a\nlayers = conv 48 1\nlayers = add a\nlayers = convt 8 3\nlayers = linear outputs/' net.cfg
+  sed -i 's/^name = layers$/&\nlayers = conv 8 3 stride=2 pad=same\nlayers = groupnorm 2\nlayers = relu\nlayers = convt 8 2 stride=2 bias=on\nlayers = instancenorm\nlayers = relu\nlayers = se 1\nlayers = channels_to_axis\nlayers = conv 8 3 bias=on\nlayers = conv 8 3 pad=same groups=8 bias=on\nlayers = axis_to_channels as=a\nlayers = conv 48 1\nlayers = add a\nlayers = convt 8 3\nlayers = convt 8 3 groups=8 bias=on\nlayers = linear outputs/' net.cfg
   expect_passes 1 1 fp16
   expect_passes 1 1 fp32 --run.precision fp32
   expect_passes 1 1 accumulated --run.precision bf16 --train.micro_batch 16

@@ -56,6 +56,7 @@ struct Pass {
   double bytes = 0, flops = 0;
   DType factors = DType::f32;  // type of the factors of the products that `flops` counts
   int launches = 1;            // kernels and copies, one after the other
+  bool exact = false;          // kernels of millrace's own, which multiply float32 exactly, also with cuda.tf32
 };
 
 // A forward and a backward pass over one micro-batch. `first`: the first micro-batch of a step, whose weight gradients

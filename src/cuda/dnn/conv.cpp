@@ -1,7 +1,7 @@
-// Convolution with cuDNN. Activations and weights have the layouts that cuDNN calls channels-last, so nothing is
-// reordered. Two things differ for 16-bit types. cuDNN computes weight gradients in 16 bits only, so they go through
-// the workspace to the float32 gradient. And the convolution needs a 16-bit bias, so packed_weights holds a converted
-// copy.
+// Convolution with cuDNN; depthwise ones have kernels of millrace's own. Activations and weights have the layouts that
+// cuDNN calls channels-last, so nothing is reordered. Two things differ for 16-bit types. cuDNN computes weight
+// gradients in 16 bits only, so they go through the workspace to the float32 gradient. And the convolution needs a
+// 16-bit bias, so packed_weights holds a converted copy.
 //
 // Images with few channels (such as 3) in 16 bits: engines read vectors of 4 or 8 channels, and cuDNN pads to 8
 // channels in a workspace at every call. The operation can do that itself, with padded weights in packed_weights. It
@@ -17,6 +17,7 @@
 #include "cuda/kernels/conv_kernels.hpp"
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/runtime/workspace.hpp"
+#include "millrace/ops/depthwise.hpp"
 
 namespace millrace::cuda {
 namespace {
@@ -192,6 +193,8 @@ class Conv : public Op {
 
 std::unique_ptr<Op> make_conv(const ConvSpec& spec, const LaunchContext& context, Cudnn& library) {
   spec.dst();  // checks the spec
+  if (is_depthwise(spec) && !spec.produces_sums && !spec.produces_diff_sums && !spec.normalises_src)
+    return make_depthwise_conv(spec, context);
   return std::make_unique<Conv>(spec, context, library);
 }
 

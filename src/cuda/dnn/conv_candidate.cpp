@@ -6,6 +6,7 @@
 
 #include "cuda/dnn/conv.hpp"
 #include "cuda/plans/fusion_cost.hpp"
+#include "millrace/ops/depthwise.hpp"
 
 namespace millrace::cuda {
 namespace {
@@ -70,6 +71,11 @@ std::string why_slower(const ConvProblem& fused, double pass_elements, Cudnn& li
 std::string why_not_accumulated(const ConvSpec& s, Cudnn& library) {
   if (s.mode != Mode::train || !s.need_diff_src) return "it computes no gradient of its source";
   return why_slower(data_problem(s), 3 * double(s.src.count()), library);
+}
+
+std::string why_not_fused_depthwise(const ConvSpec& s) {
+  if (s.produces_sums || s.produces_diff_sums || s.normalises_src) return depthwise_sums_no_norm;
+  return s.mode == Mode::train && s.need_diff_src ? "" : "it computes no gradient of its source";
 }
 
 // Compares both directions that read src with the plain ones and the pass of the norm, which reads its source and
@@ -152,6 +158,7 @@ std::int64_t padded_channels(const ConvSpec& spec, Cudnn& library) {
 }
 
 std::string why_not_fused(const ConvSpec& s, Cudnn& library) {
+  if (is_depthwise(s)) return why_not_fused_depthwise(s);
   if (s.accumulates_diff_src) return why_not_accumulated(s, library);
   if (s.normalises_src) return why_not_normalised(s, library);
   const std::int64_t channels = s.produces_sums ? s.out_channels : s.src[-1];

@@ -24,6 +24,8 @@ std::unique_ptr<Op> make_embedding(const EmbeddingSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_layer_norm(const LayerNormSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_group_norm(const GroupNormSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_scale_by(const ScaleBySpec&, const LaunchContext&);
+// is_depthwise() and no sums of a norm.
+std::unique_ptr<Op> make_depthwise_conv(const ConvSpec&, const LaunchContext&);
 // conv: the op of TransposedConvSpec::conv().
 std::unique_ptr<Op> make_transposed_conv(const TransposedConvSpec&, const LaunchContext&, std::unique_ptr<Op> conv);
 std::unique_ptr<Op> make_position_embedding(const PositionEmbeddingSpec&, const LaunchContext&);

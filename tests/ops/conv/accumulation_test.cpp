@@ -51,7 +51,7 @@ Values reference_gradient(const LinearSpec& s) {
 }
 
 bool computes_like_a_gpu(const std::string& implementation) {
-  for (const char* library : {"cudnn", "cublasLt", "loops"})  // loops: support/host/cublas.hpp
+  for (const char* library : {"cudnn", "cublasLt", "depthwise kernel", "loops"})  // loops: support/host/cublas.hpp
     if (implementation.find(library) != std::string::npos) return true;
   return false;
 }
@@ -97,6 +97,8 @@ TEST(ConvAccumulation, MatchesTheReferenceAndASeparateAddition) {
   expect_accumulation(conv({3, 9, 7, 16}, 24, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}));
   expect_accumulation(conv({1, 15, 12, 16}, 24, {.kernel = {3, 3, 1}, .stride = {2, 2, 1}, .pad = {1, 1, 0}}));
   expect_accumulation(conv({2, 10, 9, 12}, 18, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}, 3));
+  expect_accumulation(conv({2, 10, 9, 12}, 12, {.kernel = {5, 5, 1}, .pad = {2, 2, 0}}, 12));
+  expect_accumulation(conv({2, 10, 9, 12}, 12, {.kernel = {3, 3, 1}, .stride = {2, 1, 1}, .pad = {1, 0, 0}}, 12));
   expect_accumulation(conv({3, 41, 6}, 10, {.rank = 1, .kernel = {7, 1, 1}, .stride = {2, 1, 1}, .pad = {3, 0, 0}}));
 }
 
