@@ -92,6 +92,7 @@ class Case:
         images = len(shape) == 3
         x = noise.integers(0, 256, (self.batch, *shape), dtype=numpy.uint8) if images else noise.standard_normal((self.batch, *shape), dtype=numpy.float32)
         y = (numpy.arange(self.batch) % max(labels, 1)).astype(numpy.uint8)
+        y[-1] = max(labels, 1) - 1  # also in a batch of fewer rows than classes
         if self.network == "unet":
             y = noise.integers(0, labels, (self.batch, *shape[:2]), dtype=numpy.uint8)
         elif self.network == "cosmoflow":
