@@ -206,10 +206,14 @@ void Trainer::Impl::finish(const std::string& status, Exit code) {
 void Trainer::Impl::report_ending(Exit result) {
   if (unsaved.empty()) {
     finish(result == Exit::ok ? "finished" : "stopped", result);
-    if (result == Exit::stopped)
-      progress.line(fmt::format("stopped early ({}) with a checkpoint at step {}; start again to resume",
-                                stop.reason().empty() ? std::string("requested by another rank") : stop.reason(),
-                                run.step));
+    if (result == Exit::stopped) {
+      // The ranks do not notice it at the same moment: the first one to do so asks all to stop.
+      std::string reason = stop.reason();
+      for (const std::string& other : s.world.gather_to_root(reason))
+        if (reason.empty()) reason = other;
+      progress.line(
+          fmt::format("stopped early ({}) with a checkpoint at step {}; start again to resume", reason, run.step));
+    }
     return;
   }
   finish("unsaved", Exit::data);

@@ -34,6 +34,7 @@ case_terminated() {
   wait_for_steps parts 5
   kill -TERM "$(pgrep -n -P "$pid")"
   expect_end 75
+  expect_line 'stopped early \(signal Terminated\)' background
   expect_file "$(checkpoint_of parts "$(steps_of parts)")"
   expect_exit 0 train 2 parts
   expect_same_run whole parts
