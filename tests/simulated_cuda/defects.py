@@ -110,6 +110,8 @@ def try_defect(source, build, mpiexec, name):
 def main():
     source, build, mpiexec = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve(), sys.argv[3]
     names = sys.argv[4:] or list(DEFECTS)
+    if unknown := set(names) - set(DEFECTS):
+        sys.exit(f"no such defect: {', '.join(sorted(unknown))}. there are: {', '.join(DEFECTS)}")
     missed = 0
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for name, (right, output) in zip(names, pool.map(lambda name: try_defect(source, build, mpiexec, name), names)):

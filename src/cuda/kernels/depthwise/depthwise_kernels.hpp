@@ -1,6 +1,6 @@
-// The kernel functors of depthwise convolutions: each channel has a kernel of its own. A thread computes two channels
-// of a strip: some pixels of a row of the result. The threads of a warp have neighbouring channels, so that they read
-// whole lines of memory.
+// The kernel functors of depthwise convolutions: each channel has a kernel of its own. A thread computes one or two
+// channels of a strip, which is up to eight pixels of a row of the result. The threads of a warp have neighbouring
+// channels, so that they read whole lines of memory.
 //
 // Bounds: a result is 2 * taps operations for one element that is read and one that is written. With 3 x 3 taps the
 // memory is the limit. With 7 x 7 taps it is the arithmetic in 16 bits (twice the time of the memory on an H200), and
