@@ -125,6 +125,13 @@ void add_model_keys(Keys& k) {
   add_resnet(k);
   add_mlp(k);
   add_transformers(k);
+  k.push_back(text_key(MR_FIELD(model.weights), "path",
+                       "weights that a new run begins with: a .safetensors file (PyTorch's names), a checkpoint of "
+                       "millrace (.h5), or a folder of Hugging Face with config.json (gpt2, llama). A run that resumes "
+                       "does not read them; empty: fresh values"));
+  k.push_back(strings_key(MR_FIELD(model.weights_skip), Key::Many::words, "patterns",
+                          "shell patterns of the parameters that model.weights does not set, such as fc.* for another "
+                          "number of classes. All others must be in the file, with their shapes"));
   k.push_back(strings_key(MR_FIELD(model.layers), Key::Many::lines, "a layer",
                           "layers: one layer of the network each time the key is given, in order"));
   k.push_back(

@@ -35,14 +35,15 @@ void require_printable(const std::string& where, const std::string& value) {
     fail(Exit::config, "{}: '{}' cannot contain # or a newline. rename the file, or link to it", where, value);
 }
 
-bool is_list_of_numbers(const Key& key) {
-  return key.many == Key::Many::words && key.value_format.find("number") != std::string::npos;
+bool has_short_words(const Key& key) {
+  if (key.many != Key::Many::words) return false;
+  return key.value_format.find("number") != std::string::npos || key.value_format == "patterns";
 }
 
 std::vector<std::string> words_of(const Key& key, const std::string& value) {
   if (key.many == Key::Many::words) {
     std::string separated = value;
-    if (is_list_of_numbers(key)) std::replace(separated.begin(), separated.end(), ',', ' ');
+    if (has_short_words(key)) std::replace(separated.begin(), separated.end(), ',', ' ');
     return split_words(separated);
   }
   return value.empty() ? std::vector<std::string>{} : std::vector<std::string>{value};
@@ -227,7 +228,7 @@ RunConfig resolve_config(const std::vector<ConfigFile>& files, const std::vector
     for (const auto& word : given.words) {
       require_printable(where, word);
       // The shell has already split a list of paths, so a blank belongs to the path.
-      const bool split = key->many != Key::Many::words || is_list_of_numbers(*key);
+      const bool split = key->many != Key::Many::words || has_short_words(*key);
       const auto words = split ? words_of(*key, trimmed(word)) : std::vector<std::string>{trimmed(word)};
       for (const auto& each : words)
         if (!each.empty()) entry.words.push_back(each);

@@ -104,6 +104,15 @@ MR_TARGET_CLONES void routed_sum(float* sum, const Taps& taps, std::int64_t chan
     routed<std::uint8_t>(sum, taps, channels);
 }
 
+MR_TARGET_CLONES void spread(float* __restrict to, const float* __restrict values,
+                             const std::uint8_t* __restrict positions, int number, std::int64_t pixels,
+                             std::int64_t width, std::int64_t channels) {
+  for (std::int64_t p = 0; p < pixels; ++p, values += channels, positions += channels)
+    for (std::int64_t k = 0; k < width; ++k, to += channels)
+      for (std::int64_t c = 0; c < channels; ++c)
+        to[c] = std::int32_t(positions[c]) == number + std::int32_t(k) ? values[c] : 0.0f;
+}
+
 MR_TARGET_CLONES void scale(float* values, float factor, std::int64_t channels) {
   for (std::int64_t c = 0; c < channels; ++c) values[c] *= factor;
 }

@@ -14,6 +14,7 @@
 #include "millrace/train/session/memory_fit.hpp"
 #include "millrace/watchdog/watchdog.hpp"
 #include "train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/load_weights.hpp"
 #include "train/resume.hpp"
 #include "train/session/evaluation.hpp"
 
@@ -243,7 +244,8 @@ Exit evaluate(World& world, const RunConfig& config, const CheckpointChoice& cho
   Session s(world, config, Session::Use::evaluate, model.record ? &*model.record : nullptr);
   Network network(s.compute, s.spec, plan_within_memory(s));
   CheckpointStore store(world, s.compute, model.path.parent_path(), 1);
-  const RunState run = choice.which == "newest" ? store.load_newest(network).value() : store.load(network, model.path);
+  const RunState run = choice.which == "newest" ? store.load_newest(network).value()
+                                                : load_model(world, s.compute, s.spec, network, model);
   const Evaluation result = Evaluator(s, network).run();
   if (world.rank() == 0) {
     std::printf("step %lld: validation %s\n", (long long)run.step, result.str().c_str());

@@ -10,6 +10,7 @@
 #include "millrace/config/keys.hpp"
 #include "millrace/train/session/memory_fit.hpp"
 #include "millrace/watchdog/watchdog.hpp"
+#include "train/checkpoint/load_weights.hpp"
 #include "train/checkpoint/replicas.hpp"
 #include "train/overflow.hpp"
 #include "train/resume.hpp"
@@ -45,6 +46,7 @@ Trainer::Impl::Impl(World& world, const RunConfig& config, Timeline::Clock::time
       progress(world.rank() == 0, on_terminal(), config.log.every),
       lag(steps_in_flight(*s.compute.device)) {
   init_loss_scale(s, network);
+  if (config.checkpoint.safetensors) store.also_export(s.spec, dir / "model.safetensors");
   device_monitor.set_roofline(network, s.spec.train_rows);
   if (config.train.balance != "even" && config.train.micro_batch == 0 && world.size() > 1 &&
       network.layout().stats_count > 0)
@@ -175,23 +177,23 @@ Schedule Trainer::Impl::make_schedule() const {
   return {s.config.optim, epochs.steps_per_epoch(), epochs.even(s.total_steps()), s.batching.global_batch};
 }
 
+void Trainer::Impl::begin_anew() {
+  // Before anything is removed: the weights may be those of the old run.
+  if (const ModelOptions& m = s.config.model; !m.weights.empty())
+    progress.line(load_weights(s.world, s.compute, s.spec, network, m.weights, m.weights_skip));
+  // A later resume must not find the checkpoints of an old run. It may also have left files but no checkpoint.
+  if (s.world.rank() == 0) remove_old_run(dir);
+  s.world.barrier();
+  copy_replicas(s.world, *s.compute.device, network);
+}
+
 void Trainer::Impl::resume() {
   const watchdog::PartScope part(watchdog::Part::checkpoint);
-  if (s.config.run.resume == Resume::never) {
-    if (s.world.rank() == 0) remove_old_run(dir);  // otherwise a later resume would find the checkpoints of the old run
-    s.world.barrier();
-    copy_replicas(s.world, *s.compute.device, network);
-    return;
-  }
+  if (s.config.run.resume == Resume::never) return begin_anew();
   const auto found = store.load_newest(network);
   if (!found && s.config.run.resume == Resume::must)
     fail(Exit::data, "run.resume = must, but there is no checkpoint in {}", (dir / "checkpoints").string());
-  if (!found) {
-    if (s.world.rank() == 0) remove_old_run(dir);  // an earlier run may have left files but no checkpoint
-    s.world.barrier();
-    copy_replicas(s.world, *s.compute.device, network);
-    return;
-  }
+  if (!found) return begin_anew();
   if (!this->found)
     fail(Exit::config, "run.dir: another run began in {} at the same time and has ended now. start again to resume it",
          dir.string());

@@ -30,6 +30,9 @@ ConfigFile config_of_checkpoint(World&, const CheckpointChoice&);
 // takes an older one. Error(data): there is none. Error(config): the configuration describes another network than the
 // checkpoint. Collective.
 Exit evaluate(World&, const RunConfig&, const CheckpointChoice&);
+// Writes the weights of a checkpoint to a .safetensors file with PyTorch's names. Error(data): there is no such
+// checkpoint, or the file cannot be written or was written by another program. Collective.
+Exit export_weights(World&, const RunConfig&, const CheckpointChoice&, const std::string& output);
 struct GenerateOptions {
   std::optional<std::string> prompt;  // nullopt: the token <|endoftext|>, or the end of a line if there is none
   std::int64_t tokens = 200;          // to generate; fewer if <|endoftext|> is generated

@@ -12,6 +12,7 @@
 #include "millrace/watchdog/watchdog.hpp"
 #include "train/checkpoint/checkpoint_file.hpp"
 #include "train/checkpoint/load_tensors.hpp"
+#include "train/checkpoint/load_weights.hpp"
 #include "train/checkpoint/replicas.hpp"
 #include "train/checkpoint/run_state.hpp"
 
@@ -65,6 +66,11 @@ CheckpointStore::CheckpointStore(World& world, ExecutionContext& compute, fs::pa
       writers_(replica_writers(world)) {}
 
 CheckpointStore::~CheckpointStore() = default;
+
+void CheckpointStore::also_export(const NetworkSpec& spec, fs::path out) {
+  exported_ = &spec;
+  export_ = std::move(out);
+}
 
 std::string CheckpointStore::begin(Network& network, const RunState& run) {
   if (saving()) finish();
@@ -182,6 +188,7 @@ std::string CheckpointStore::complete(const std::vector<std::uint32_t>& checksum
   }
   try {  // the checkpoint has been written, whatever happens now
     note_latest(run_.step);
+    if (exported_) export_safetensors(read_checkpoint_model(folder_ / file_name(run_.step)), *exported_, export_);
     prune(run_);
   } catch (const std::exception& e) {
     log::warn(e.what());

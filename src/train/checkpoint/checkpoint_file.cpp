@@ -199,7 +199,8 @@ static std::string describe(const ModelRecord& m) {
 CheckpointModel read_checkpoint_model(const fs::path& path) {
   try {
     const io::File file = io::File::open(path);
-    CheckpointModel out{path, std::nullopt, run_state_from_json(verified_state(file, path)).config};
+    const RunState run = run_state_from_json(verified_state(file, path));
+    CheckpointModel out{path, std::nullopt, run.config, run.step};
     if (const std::string text = model_text(file); !text.empty()) out.record = model_record_from_json(text);
     return out;
   } catch (const nlohmann::json::exception& e) {
