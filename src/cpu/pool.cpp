@@ -99,6 +99,7 @@ class Pool : public Op {
   std::string implementation() const override { return "openmp"; }
 
   void forward(const OpArgs& args) override {
+    if (windows_touch()) return find_maxima(args);
     const bool keep = is_max() && spec_.mode == Mode::train;
     gather(
         args.dst, out_, of_out_, args.src[0], in_,
@@ -135,6 +136,37 @@ class Pool : public Op {
            std::all_of(axes_, axes_ + 3, [](const Axis& a) {
              return a.stride == a.kernel && a.pad == 0 && a.dilation == 1 && a.out * a.kernel <= a.in;
            });
+  }
+
+  void find_maxima(const OpArgs& args) const {
+    const std::int64_t lines = spec_.src[0] * out_[0] * out_[1];
+    parallel_ranges(lines, std::max<std::int64_t>(1, 8192 / (in_[2] * axes_[1].kernel * channels_)),
+                    [&](std::int64_t begin, std::int64_t end) {
+                      for (std::int64_t line = begin; line < end; ++line) find_maxima_of_line(args, line);
+                    });
+  }
+
+  // Writes one line of the result.
+  void find_maxima_of_line(const OpArgs& args, std::int64_t line) const {
+    Tile read, written;
+    std::uint8_t unused[tile_count];
+    const bool keep = spec_.mode == Mode::train;
+    const std::int64_t image = line / (out_[0] * out_[1]), z = line / out_[1] % out_[0], y = line % out_[1];
+    const std::int64_t depth = axes_[0].kernel, height = axes_[1].kernel, width = axes_[2].kernel;
+    const std::int64_t most = tile_count / (width * channels_);
+    for (std::int64_t x = 0; x < out_[2]; x += most) {
+      const std::int64_t n = std::min(most, out_[2] - x), at = (line * out_[2] + x) * channels_;
+      float* best = float_target(args.dst, at, written);
+      auto* of_line = keep ? static_cast<std::uint8_t*>(args.saved) + at : unused;
+      for (std::int64_t number = 0; number < depth * height; ++number) {
+        const std::int64_t from =
+            (image * in_[0] + z * depth + number / height) * in_[1] + y * height + number % height;
+        const float* values =
+            read_floats(args.src[0], (from * in_[2] + x * width) * channels_, n * width * channels_, read);
+        pool::maximum_of_line(best, of_line, values, int(number * width), n, width, channels_);
+      }
+      write_floats(args.dst, at, n * channels_, best);
+    }
   }
 
   void spread_lines(const OpArgs& args) const {

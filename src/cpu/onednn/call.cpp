@@ -1,5 +1,4 @@
 #include <array>
-#include <cstdlib>
 
 #include "cpu/common/parallel.hpp"
 #include "cpu/onednn/onednn.hpp"
@@ -34,7 +33,6 @@ bool is_float(const desc& d) {
 
 bool prefers_float_matmul() {
   static const bool yes = [] {
-    if (std::getenv("MR_EXPERIMENT")) return FloatMatmul::available();
     using enum dnnl::cpu_isa;
     const auto isa = dnnl::get_effective_cpu_isa();
 #if DNNL_VERSION_MAJOR >= 3
