@@ -123,8 +123,7 @@ std::vector<SafetensorsFile> files_of_folder(const std::filesystem::path& folder
   try {
     constexpr std::uint64_t most = 64 << 20;
     const auto contents = nlohmann::json::parse(read_file(index, most));
-    for (const auto& [tensor, name] : contents.at("weight_map").items())
-      names.insert(name.get<std::string>());
+    for (const auto& [tensor, name] : contents.at("weight_map").items()) names.insert(name.get<std::string>());
   } catch (const nlohmann::json::exception& e) {
     fail(Exit::data, "{} is not an index of safetensors files ({})", index.string(), e.what());
   }

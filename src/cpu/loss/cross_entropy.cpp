@@ -7,8 +7,8 @@
 #include "cpu/common/row_loss.hpp"
 #include "cpu/common/tile.hpp"
 #include "cpu/common/vector_math.hpp"
-#include "cpu/dice.hpp"
-#include "cpu/narrow_cross_entropy.hpp"
+#include "cpu/loss/dice.hpp"
+#include "cpu/loss/narrow_cross_entropy.hpp"
 
 namespace millrace::cpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "cpu/narrow_cross_entropy.hpp"
+#include "cpu/loss/narrow_cross_entropy.hpp"
 
 #include <cmath>
 #include <limits>
