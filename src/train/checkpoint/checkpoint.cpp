@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <system_error>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/base/in_background.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/watchdog/watchdog.hpp"
 #include "train/checkpoint/checkpoint_file.hpp"
@@ -28,16 +28,6 @@ using watchdog::WaitScope;
 template <class T>
 bool running(const std::future<T>& future) {
   return future.valid() && future.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
-}
-
-// Calls f in a thread; without a free thread (ulimit -u), at the get() of the result.
-template <class F>
-auto in_background(F f) {
-  try {
-    return std::async(std::launch::async, f);
-  } catch (const std::system_error&) {
-    return std::async(std::launch::deferred, f);
-  }
 }
 
 template <class T>

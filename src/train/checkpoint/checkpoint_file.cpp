@@ -1,12 +1,8 @@
 #include "train/checkpoint/checkpoint_file.hpp"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -14,9 +10,9 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
-#include "millrace/base/units.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "millrace/train/checkpoint/describe_checkpoint.hpp"
+#include "train/checkpoint/piece_writer.hpp"
 #include "train/checkpoint/run_state.hpp"
 
 namespace millrace {
@@ -39,24 +35,6 @@ std::int64_t layout_checksum(const io::File& file) {
     text += '\n';
   }
   return std::int64_t(crc32(text.data(), text.size()));
-}
-
-// Allocates the whole file at once, which gives it few extents and finds out early whether the disk has the space.
-void allocate_space(const fs::path& path) {
-  const std::uintmax_t bytes = fs::file_size(path);
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  int error = fd < 0 ? errno : 0;
-  if (fd >= 0) {
-    if (::fallocate(fd, 0, 0, off_t(bytes)) != 0) error = errno;
-    ::close(fd);
-  }
-  if (error == 0 || error == EOPNOTSUPP || error == ENOSYS) return;
-  std::error_code unknown;
-  const fs::space_info space = fs::space(path, unknown);
-  if (error == ENOSPC && !unknown)
-    fail(Exit::data, "{} has only {} free, but a checkpoint needs {}", path.parent_path().string(),
-         format_bytes(space.available), format_bytes(bytes));
-  fail(Exit::data, "cannot allocate {} for {} ({})", format_bytes(bytes), path.string(), std::strerror(error));
 }
 
 // The number of the format; 0: the file is not a checkpoint.
@@ -131,7 +109,7 @@ std::vector<std::int64_t> create_checkpoint_file(const fs::path& path, const std
     file.flush();
     file.close();
   }
-  allocate_space(path);
+  allocate_file(path, "a checkpoint");
   return offsets;
 }
 
