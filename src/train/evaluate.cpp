@@ -138,19 +138,7 @@ static void require_read(const Session& s, std::int64_t unread) {
 
 Evaluation Evaluator::run() {
   const watchdog::PartScope part(watchdog::Part::evaluation);
-  const Sampler& order = *s_.batching.valid_order;
-  std::int64_t step = 0;
-  std::size_t index = 0;
-  std::vector<MicroBatch> share;
   std::int64_t unread = 0;
-  const auto items = [&]() -> std::optional<MicroBatch> {
-    while (index == share.size()) {
-      if (step == order.steps_per_epoch()) return std::nullopt;
-      share = order.share(0, step++, s_.world.rank(), s_.world.size());
-      index = 0;
-    }
-    return share[index++];
-  };
   network_.complete_weights();
   exact_ = {};
   regression_sums_ = {};
@@ -162,7 +150,8 @@ Evaluation Evaluator::run() {
   network_.push_step(0);
   network_.clear_metrics();
   {
-    Loader loader(*s_.compute.device, *s_.data.valid_source, s_.data.valid, order, options_, items, &slots_);
+    Loader loader(*s_.compute.device, *s_.data.valid_source, s_.data.valid, *s_.batching.valid_order, options_,
+                  s_.valid_micro_batches(), &slots_);
     const auto next = [&] {
       const watchdog::WaitScope waits(watchdog::Wait::file);
       return loader.next();

@@ -31,7 +31,8 @@ void require_data(const RunConfig&, bool training);
 // Indexes data.train and data.valid. training: the run trains. Then data.valid is indexed only if
 // train.evaluate is on, and with data.augment the decoder applies data.random_resized_crop to data.train. Measures mean
 // and standard deviation if they are needed and neither the configuration nor the files contain them. model: takes
-// them from this model, and does not read data.train for an evaluation; or null. Collective.
+// them from this model, and does not read data.train for an evaluation; or null. For predictions, data.y may be empty:
+// data.valid is then indexed without labels, and only the samples must match. Collective.
 // Error(config), Error(data): data.train and data.valid do not match each other, the model or the configuration.
 DataSets index_data_sets(World&, const RunConfig&, bool training, const ModelRecord* model);
 
