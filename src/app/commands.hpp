@@ -20,6 +20,7 @@ const std::vector<Command>& commands();
 
 Exit train_command(World&, const Arguments&);
 Exit eval_command(World&, const Arguments&);
+Exit predict_command(World&, const Arguments&);
 Exit generate_command(World&, const Arguments&);
 Exit export_command(World&, const Arguments&);
 Exit pack_command(World&, const Arguments&);
@@ -34,6 +35,7 @@ Exit job_command(World&, const Arguments&);
 Exit top_command(World&, const Arguments&);
 std::string train_help();
 std::string eval_help();
+std::string predict_help();
 std::string generate_help();
 std::string export_help();
 std::string pack_help();

@@ -68,14 +68,10 @@ std::string unknown_command(const std::string& name) {
 int main(int argc, char** argv) {
   prepare_signals();
   reexec_with_passive_openmp(argv);
-  std::string name = argc > 1 ? argv[1] : "--help";
+  const std::string name = argc > 1 ? argv[1] : "--help";
   if (name == "--help" || name == "-h" || name == "help") return answer(overview());
   if (name == "--version") return answer(version_text() + "\n");
   if (name == "docs-configuration") return answer(configuration_page());
-  if (name == "predict") {
-    answer("warning: the command predict is deprecated. use millrace scaling instead\n", stderr);
-    name = "scaling";
-  }
   const Command* command = find_command(name);
   if (!command) return answer(unknown_command(name), stderr, Exit::config);
   for (int i = 2; i < argc; ++i)

@@ -14,14 +14,12 @@ case_solo() {
   expect_says 0 '^usage: millrace COMMAND' "$millrace" --help
   expect_says 0 '^millrace 0\.' "$millrace" --version
   expect_says 2 "^error: .*'trian'.*\<train\>" "$millrace" trian
-  for command in train eval generate pack inspect plan diagnose report tune scaling top bench job; do
+  for command in train eval predict generate pack inspect plan diagnose report tune scaling top bench job; do
     expect_says 0 "usage: millrace $command" "$millrace" $command --help
     awk '/^  (-., )?--[a-z]/ { n++; getline; if ($0 !~ /^      [^ ]/) exit 1 } END { exit n == 0 }' out ||
       complain "expected a description below each option of $command"
     expect_no_line 'millrace .* --help' out  # the help is complete: it refers to no other command
   done
-  expect_says 0 'usage: millrace scaling' "$millrace" predict --help  # its old name
-  expect_lines 1 'warning: .*predict.*millrace scaling' err
   for command in train plan eval "bench step"; do  # the commands that take keys: groups, defaults, units
     # shellcheck disable=SC2086
     expect_exit 0 "$millrace" $command --help
