@@ -19,6 +19,7 @@
 #include "millrace/train/session/memory_fit.hpp"
 #include "millrace/watchdog/watchdog.hpp"
 #include "train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/load_weights.hpp"
 #include "train/evaluate.hpp"
 #include "train/prediction_file.hpp"
 #include "train/prediction_outputs.hpp"
@@ -255,7 +256,8 @@ Exit predict(World& world, const RunConfig& given, const CheckpointChoice& choic
   const RunConfig config = prediction_config(given, model);
   require_same_function(model, config);
   Session s(world, config, Session::Use::evaluate, &*model.record);
-  const auto outputs = prediction_outputs(s, graph_of(s.spec, 1, Mode::infer), options);
+  const NetworkSpec whole = s.spec;
+  const auto outputs = prediction_outputs(s, graph_of(whole, 1, Mode::infer), options);
   std::vector<PredictionArray> arrays;
   for (const PredictionOutput& output : outputs) {
     s.spec.outputs.push_back(output.value);
@@ -264,7 +266,8 @@ Exit predict(World& world, const RunConfig& given, const CheckpointChoice& choic
   s.spec.weighted_loss = false;  // there is no loss
   Network network(s.compute, s.spec, plan_within_memory(s));
   CheckpointStore store(world, s.compute, model.path.parent_path(), 1);
-  const RunState run = choice.which == "newest" ? store.load_newest(network).value() : store.load(network, model.path);
+  const RunState run = choice.which == "newest" ? store.load_newest(network).value()
+                                                : load_model(world, s.compute, whole, network, model);
   const auto file = make_prediction_file(world, target, s.data.valid.rows, std::move(arrays), run.step);
   const double began = steady_seconds();
   try {
