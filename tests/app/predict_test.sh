@@ -180,6 +180,8 @@ case_features() {
     expect_exit 0 predict 2 run $layer.h5 "${data[@]}" --features $layer
   done
   expect_exit 0 predict 1 run half.h5 "${data[@]}" --features linear1 --run.precision bf16
+  expect_exit 0 "$millrace" export run --output model.safetensors
+  expect_exit 0 predict 2 model.safetensors exported.h5 "${data[@]}" --features relu1
   check features
   expect_refused 2 "no layer is called 'relu2'.*relu1, " "${data[@]}" --features relu2
   expect_refused 2 '--features .*--top-k' "${data[@]}" --features relu1 --top-k 2

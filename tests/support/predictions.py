@@ -131,6 +131,7 @@ def check_features():
     f = {l: h5py.File(l + ".h5")["features"][:] for l in ("conv1", "batchnorm1", "relu1", "globalpool1", "linear1", "half")}
     assert f["conv1"].shape == f["relu1"].shape == (37, 32, 32, 8) and f["linear1"].shape == (37, 4)
     assert np.allclose(f["relu1"], np.maximum(f["batchnorm1"], 0), atol=1e-5) and f["batchnorm1"].min() < 0
+    assert np.array_equal(h5py.File("exported.h5")["features"][:], f["relu1"])
     pooled = f["globalpool1"].reshape(37, 8)
     assert np.allclose(pooled, f["relu1"].mean((1, 2)), atol=1e-4)
     e = np.exp(f["linear1"].astype("f8"))
