@@ -137,7 +137,7 @@ void resume_from(const RunState& run, Session& s) {
            : other_data
                ? fmt::format("set of files in data.train")
                : fmt::format("order of samples ({} then, {} now)", then.at("order"), s.provenance().at("order")),
-           run.step_in_epoch, run.epoch);
+           run.step_in_epoch, run.epoch_from_1());
     s.batching.epochs.origin = {run.step, run.epoch, run.samples};
   }
   require_same_matrices(keys_of(run.config), keys_of(s.config.text));

@@ -126,7 +126,7 @@ TEST_F(PreviousVersion, TopShowsItsRun) {
   EXPECT_EQ(seen.valid_step, 6);
   EXPECT_NEAR(seen.valid_accuracy, 5 / 12.0, 1e-6);
   EXPECT_EQ(seen.steps.last().step, 6);
-  EXPECT_EQ(describe(seen, {.columns = 100}).front(), run + ": finished, epoch 1");
+  EXPECT_EQ(describe(seen, {.columns = 100}).front(), run + ": finished, epoch 2");
 }
 
 TEST_F(PreviousVersion, ItsScalingIsPredicted) {

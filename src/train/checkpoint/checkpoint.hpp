@@ -39,6 +39,9 @@ struct RunState {
   std::string config;                             // text of config.cfg
   // JSON of the ModelRecord. Empty after a load; see CheckpointStore::model().
   std::string model;
+
+  // The epoch of the last step, counted from 1 as in messages.
+  std::int64_t epoch_from_1() const { return epoch + (step_in_epoch > 0 ? 1 : 0); }
 };
 
 // What a checkpoint says before its tensors are read.
