@@ -68,6 +68,7 @@ Exit Trainer::Impl::run_all() {
     progress.line(why);
     return Exit::ok;
   }
+  if (run.step == 0) warn_of_data(s.world, s.config, s.data);
   start = write_run_json(s, dir, run.step);
   if (s.world.rank() == 0) {
     run_logger.emplace(s, run, timeline);
@@ -210,8 +211,8 @@ void Trainer::Impl::resume() {
   s.batching.load_balancer->resume_split(run.step, shares == run.provenance.end() ? "" : shares->second);
   issued = run.step;
   if (run.step < s.total_steps())
-    progress.line(fmt::format("resumed at step {} of {} (epoch {}, {} samples)", run.step, s.total_steps(), run.epoch,
-                              run.samples));
+    progress.line(fmt::format("resumed at step {} of {} (epoch {}, {} samples)", run.step, s.total_steps(),
+                              run.epoch + 1, run.samples));
 }
 
 std::string Trainer::Impl::nothing_to_train() const {

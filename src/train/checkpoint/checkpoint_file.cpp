@@ -186,17 +186,18 @@ CheckpointModel read_checkpoint_model(const fs::path& path) {
   }
 }
 
-CheckpointText describe_checkpoint(const std::string& path) {
+CheckpointText describe_checkpoint(const std::string& path, CheckpointDetail detail) {
   const io::File file = io::File::open(path);
   const std::string state = file.get_string("/", "run_state").value_or("");
   if (format_of(file) == 0 || state.empty()) fail(Exit::data, "{} is not a checkpoint of this program", path);
   const RunState run = run_state_from_json(state);
   std::ostringstream out;
-  out << path << ": step " << run.step << ", epoch " << run.epoch << ", " << run.samples << " samples seen";
+  out << path << ": step " << run.step << ", epoch " << run.epoch_from_1() << ", " << run.samples << " samples seen";
   if (run.valid_accuracy >= 0)
     out << ", validation accuracy " << run.valid_accuracy * 100 << " % at step " << run.valid_step;
   out << "\n";
-  if (const std::string model = model_text(file); !model.empty()) out << describe(model_record_from_json(model));
+  const std::string model = detail == CheckpointDetail::state ? "" : model_text(file);
+  if (!model.empty()) out << describe(model_record_from_json(model));
   std::int64_t values = 0;
   std::string damaged = damaged_metadata(file, state);
   for (const std::string& name : file.datasets()) {
@@ -208,15 +209,18 @@ CheckpointText describe_checkpoint(const std::string& path) {
     file.read_rows(name, 0, shape[0], DType::f32, data.data());
     const std::uint32_t sum = crc32(data.data(), data.size() * sizeof(float));
     const bool intact = std::int64_t(sum) == file.get_int(name, "crc32");
-    out << "  " << name << "  " << shape.str() << "  crc32 " << sum
-        << (intact ? "" : "  DIFFERS FROM THE STORED CHECKSUM") << "\n";
+    if (detail == CheckpointDetail::tensors || !intact)
+      out << "  " << name << "  " << shape.str() << "  crc32 " << sum
+          << (intact ? "" : "  DIFFERS FROM THE STORED CHECKSUM") << "\n";
     values += shape.count();
     if (!intact) damaged += (damaged.empty() ? "" : ", ") + name;
   }
   out << (damaged.empty() ? fmt::format("intact: {} values, all checksums agree", values) : "damaged: " + damaged)
       << "\n";
-  for (const auto& [key, value] : run.provenance) out << "  " << key << ": " << value << "\n";
-  return {out.str(), damaged.empty() ? "" : fmt::format("{} is damaged: the checksum of {} is wrong", path, damaged)};
+  if (detail != CheckpointDetail::state)
+    for (const auto& [key, value] : run.provenance) out << "  " << key << ": " << value << "\n";
+  return {out.str(), damaged.empty() ? "" : fmt::format("{} is damaged: the checksum of {} is wrong", path, damaged),
+          run.config};
 }
 
 }  // namespace millrace

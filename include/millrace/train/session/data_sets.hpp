@@ -36,6 +36,10 @@ void require_data(const RunConfig&, bool training);
 // Error(config), Error(data): data.train and data.valid do not match each other, the model or the configuration.
 DataSets index_data_sets(World&, const RunConfig&, bool training, const ModelRecord* model);
 
+// Warns of training data that is probably not as it was meant to be. Data that `millrace pack` wrote was looked at
+// then; of other files rank 0 reads the labels or targets, of large data sets a part. Not collective.
+void warn_of_data(const World&, const RunConfig&, const DataSets&);
+
 // Opens the reader of the validation data if it was indexed, and of the training data if `training`. Collective.
 void open_sources(World&, const RunConfig&, bool training, DataSets&);
 
