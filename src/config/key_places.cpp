@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -22,6 +23,15 @@ std::mutex places_mutex;
 std::map<std::string, std::vector<PlacedValue>>& places() {
   static auto* const of_keys = new std::map<std::string, std::vector<PlacedValue>>;  // needed while the program ends
   return *of_keys;
+}
+
+// Does the message speak of this line? It quotes the line, or the name that the line gives with as=.
+bool speaks_of(const std::string& message, const std::string& line) {
+  if (message.find("`" + line + "`") != message.npos) return true;
+  const auto name = line.find(" as=");
+  if (name == line.npos) return false;
+  const auto begin = name + 4, end = std::min(line.find(' ', begin), line.size());
+  return message.find("'" + line.substr(begin, end - begin) + "'") != message.npos;
 }
 
 }  // namespace
@@ -51,8 +61,7 @@ std::string with_place(const std::string& message) {
   if (found == places().end()) return message;
   std::string lines;
   for (const PlacedValue& each : found->second)
-    if (message.find("`" + each.value + "`") != message.npos)
-      lines += fmt::format("{}{}", lines.empty() ? "" : " or ", each.place.line);
+    if (speaks_of(message, each.value)) lines += fmt::format("{}{}", lines.empty() ? "" : " or ", each.place.line);
   const KeyPlace& first = found->second.front().place;
   return fmt::format("{}:{}: {}", first.file, lines.empty() ? std::to_string(first.line) : lines, message);
 }

@@ -150,8 +150,12 @@ void resume_from(const RunState& run, Session& s) {
           fmt::format("resuming with different {} ({} then, {} now): the results will not be bitwise equal to those of "
                       "an uninterrupted run",
                       key, it->second, value));
-  if (const std::string keys = changed_keys(run.config, s.config.text, decides); !keys.empty())
-    log::warn(fmt::format("resuming with different {}", keys));
+  const std::string keys = changed_training_keys(run.config, s.config.text);
+  if (!keys.empty() && run.step < s.total_steps()) log::warn(fmt::format("resuming with different {}", keys));
+}
+
+std::string changed_training_keys(const std::string& then, const std::string& now) {
+  return changed_keys(then, now, decides);
 }
 
 }  // namespace millrace

@@ -227,11 +227,14 @@ std::string Trainer::Impl::nothing_to_train() const {
         "`millrace eval {}`",
         run.step, total, describe_patience(), s.config.run.dir);
   const bool by_steps = s.config.train.steps > 0;
+  const std::string changed = changed_training_keys(run.config, s.config.text);
   return fmt::format(
-      "{}: nothing trained. the run has done {} steps, and {} = {} asks for {}. raise it to train on, set another "
+      "{}: nothing trained. {}the run has done {} steps, and {} = {} asks for {}. raise it to train on, set another "
       "run.dir to train anew, or use `millrace eval {}`",
-      run.step == total ? "finished" : "finished already", run.step, by_steps ? "train.steps" : "train.epochs",
-      value_text(s.config, by_steps ? "train.steps" : "train.epochs"), total, s.config.run.dir);
+      run.step == total ? "finished" : "finished already",
+      changed.empty() ? changed : fmt::format("without effect: {}. ", changed), run.step,
+      by_steps ? "train.steps" : "train.epochs", value_text(s.config, by_steps ? "train.steps" : "train.epochs"), total,
+      s.config.run.dir);
 }
 
 Trainer::Trainer(World& world, const RunConfig& config, Timeline::Clock::time_point begun)

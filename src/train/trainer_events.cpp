@@ -146,6 +146,7 @@ void Trainer::Impl::diverged() {
   const std::string where = describe_gradient(s.world, *s.compute.device, network);
   const std::string sample = describe_samples(s, run.step - 1);
   finish("diverged", Exit::diverged);
+  warn_of_packed_targets(s.world, s.data);
   if (!sample.empty())
     fail(Exit::diverged, "step {}: the loss or its gradient is not finite (loss {:g}): {}. fix the data", run.step,
          last.loss, sample);

@@ -63,7 +63,7 @@ case_solo() {
   # Errors that are found after the configuration was read name the line as well.
   printf '%s\n' '[data]' 'train = synthetic:images:rows=60,shape=6x6x1,classes=3' '[model]' 'name = layers' \
     'layers = conv 4 3 as=seen' 'layers = conv 4 3 from=input' 'layers = linear outputs' >dead.cfg
-  expect_says 2 '^error: dead\.cfg:5: model\.layers: .conv 4 3 as=seen.: no later line reads its result' "$millrace" plan -c dead.cfg
+  expect_says 2 '^error: dead\.cfg:5: model\.layers: no layer reads the result of .seen.' "$millrace" plan -c dead.cfg
   printf 'train.global_batch = 4\n\ntrain.micro_batch = 8\n' >larger.cfg
   expect_says 2 '^error: larger\.cfg:3: train\.micro_batch ' "$millrace" train -c larger.cfg
   expect_says 2 '^error: train\.micro_batch ' "$millrace" train -c larger.cfg --train.micro_batch 9

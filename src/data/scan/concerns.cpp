@@ -138,7 +138,7 @@ std::vector<std::string> concerns(const ShardIndex& d, const SampleSurvey& s) {
 std::vector<std::string> layout_concerns(const ShardIndex& d) {
   constexpr std::int64_t many_channels = 16, ratio = 4;
   if (!d.x.layout_decided_by.ends_with("an image of one channel") || d.sample.rank != 3) return {};
-  const auto [narrow, wide] = std::minmax(d.sample[0], d.sample[1]);
+  const std::int64_t narrow = std::min(d.sample[0], d.sample[1]), wide = std::max(d.sample[0], d.sample[1]);
   if (narrow > many_channels || wide < ratio * narrow) return {};
   return {fmt::format(
       "'{}': samples of {}x{} are taken for images of one channel. if they are signals of {} channels, "

@@ -50,7 +50,10 @@ void Progress::step(const StepMetrics& m, std::int64_t total_steps) {
   last_ = now;
   const auto ms = [&](Phase p) { return m.phase_seconds[std::size_t(p)] * 1e3; };
   const bool has_loss = !std::isnan(m.loss) || m.unread_samples == 0;
-  const std::string loss = has_loss ? fmt::format("{:.4f}", m.loss) : "none, no sample read";
+  constexpr double many_digits = 1e6;
+  const std::string loss = !has_loss                        ? "none, no sample read"
+                           : std::abs(m.loss) < many_digits ? fmt::format("{:.4f}", m.loss)
+                                                            : fmt::format("{:.4g}", m.loss);
   const std::string text = fmt::format(
       "step {}/{} epoch {} | loss {} | lr {:.3g} | {} samples/s | step {:.1f} ms = data {:.1f} fwd {:.1f} bwd {:.1f} "
       "comm {:.1f} opt {:.1f} other {:.1f}{}{}",

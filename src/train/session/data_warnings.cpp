@@ -7,6 +7,19 @@
 #include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace {
+namespace {
+
+void warn_of_targets(const World& world, const ShardIndex& data, bool packed) {
+  if (world.rank() != 0 || !has_plain_targets(data)) return;
+  const watchdog::WaitScope waits(watchdog::Wait::file);
+  try {
+    if (written_by_pack(data) != packed) return;
+    for (const std::string& concern : concerns(data, survey_targets(data))) log::warn("data.train: " + concern);
+  } catch (const Error&) {  // the reader reports files that cannot be read
+  }
+}
+
+}  // namespace
 
 void warn_of_data(const World& world, const RunConfig& config, const DataSets& sets) {
   const ShardIndex& data = sets.train;
@@ -16,13 +29,9 @@ void warn_of_data(const World& world, const RunConfig& config, const DataSets& s
                     "of them. lower it",
                     config.train.global_batch, data.rows));
   for (const std::string& concern : layout_concerns(data)) log::warn("data.train: " + concern);
-  if (world.rank() != 0 || !has_plain_targets(data)) return;
-  const watchdog::WaitScope waits(watchdog::Wait::file);
-  try {
-    if (written_by_pack(data)) return;
-    for (const std::string& concern : concerns(data, survey_targets(data))) log::warn("data.train: " + concern);
-  } catch (const Error&) {  // the reader reports files that cannot be read
-  }
+  warn_of_targets(world, data, false);
 }
+
+void warn_of_packed_targets(const World& world, const DataSets& sets) { warn_of_targets(world, sets.train, true); }
 
 }  // namespace millrace

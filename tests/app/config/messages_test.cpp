@@ -63,11 +63,14 @@ TEST(Messages, LaterErrorsGetThePlaceOfTheirKey) {
   const auto placed = [](const std::string& message) { return with_place(message); };
   const std::string combination = refusal("[train]\nglobal_batch = 4\nmicro_batch = 8\n");
   EXPECT_EQ(placed(combination), "a.cfg:3: " + combination);
-  from("[model]\nname = layers\nlayers = relu\nlayers = conv 8\nlayers = relu\n[data]\ncrop_pad = 3\nzoom = 0.5\n",
-       {{"optim.lr", {"1"}}});
+  from(
+      "[model]\nname = layers\nlayers = relu\nlayers = conv 8 as=c\nlayers = relu\n[data]\ncrop_pad = "
+      "3\nrandom_resized_crop = 0.5\n",
+      {{"optim.lr", {"1"}}});
   EXPECT_EQ(placed("data.crop_pad: too large"), "a.cfg:7: data.crop_pad: too large");
   EXPECT_EQ(placed("data.random_resized_crop = 0.5 is"), "a.cfg:8: data.random_resized_crop = 0.5 is");
-  EXPECT_EQ(placed("model.layers: `conv 8`: no"), "a.cfg:4: model.layers: `conv 8`: no");
+  EXPECT_EQ(placed("model.layers: `conv 8 as=c`: no"), "a.cfg:4: model.layers: `conv 8 as=c`: no");
+  EXPECT_EQ(placed("model.layers: nobody reads 'c'"), "a.cfg:4: model.layers: nobody reads 'c'");
   EXPECT_EQ(placed("model.layers: `relu`: no"), "a.cfg:3 or 5: model.layers: `relu`: no");
   for (const char* other :
        {"optim.lr: from the command line", "train.epochs: from nowhere", "out of memory", "", "data"})

@@ -39,6 +39,8 @@ DataSets index_data_sets(World&, const RunConfig&, bool training, const ModelRec
 // Warns of training data that is probably not as it was meant to be. Data that `millrace pack` wrote was looked at
 // then; of other files rank 0 reads the labels or targets, of large data sets a part. Not collective.
 void warn_of_data(const World&, const RunConfig&, const DataSets&);
+// After a run has diverged: warns of labels or targets of packed data as well.
+void warn_of_packed_targets(const World&, const DataSets&);
 
 // Opens the reader of the validation data if it was indexed, and of the training data if `training`. Collective.
 void open_sources(World&, const RunConfig&, bool training, DataSets&);
