@@ -83,7 +83,7 @@ watch_on_terminal() {
   timeout 20 script -qfec "exec '$millrace' top --every 30s run" shown <keys >/dev/null &
   top=$!
   exec 3>keys
-  wait_for_line 'run: ' shown
+  wait_for_line 'step [0-9]+ of 1000000' shown
   printf q >&3
   wait $top || complain "expected that the key q ends top, but it exited with $?"
   exec 3>&-
