@@ -11,7 +11,7 @@ inline constexpr double min_stated_startup = 0.25;   // of the run
 inline constexpr double min_stated_decoding = 0.05;  // of the loader's time
 inline constexpr double min_stated_evaluation = 0.2;  // evaluations that take less are worth their time
 
-// A run with fewer steps, or with fewer seconds of steps, is not judged: start-up effects and noise prevail.
+// A run with fewer steps, or with fewer seconds after start-up, is not judged: start-up effects and noise prevail.
 inline constexpr double min_judged_steps = 10;
 inline constexpr double min_judged_seconds = 0.9;
 

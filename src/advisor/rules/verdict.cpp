@@ -145,15 +145,20 @@ Bound largest_bound(const BottleneckMetrics& e) {
   return largest;
 }
 
+// Seconds after start-up.
+static double judged_seconds(const BottleneckMetrics& e) {
+  return e.run.steps * (e.times.step + e.times.checkpoint + e.times.evaluation);
+}
+
 bool too_short_to_judge(const BottleneckMetrics& e) {
-  return !e.probed && (e.run.steps < min_judged_steps || e.run.steps * e.times.step < min_judged_seconds);
+  return !e.probed && (e.run.steps < min_judged_steps || judged_seconds(e) < min_judged_seconds);
 }
 
 std::string verdict(const BottleneckMetrics& e, const std::vector<Trial>& trials) {
   if (e.times.step <= 0) return "";
   if (too_short_to_judge(e))
     return fmt::format("too short to judge: {:.0f} {}, {:.2g} s of training\n", e.run.steps,
-                       e.run.steps == 1 ? "step" : "steps", e.run.steps * e.times.step);
+                       e.run.steps == 1 ? "step" : "steps", judged_seconds(e));
   const auto found = findings(e, trials);
   const Bound largest = largest_without_remedy(e);
   const bool leads = leads_with_finding(e, found, largest);
