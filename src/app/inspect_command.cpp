@@ -18,6 +18,7 @@
 #include "millrace/data/read/source.hpp"
 #include "millrace/data/scan/index_shards.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "millrace/pt2/exported_program.hpp"
 #include "millrace/train/checkpoint/describe_checkpoint.hpp"
 
 namespace millrace::app {
@@ -108,7 +109,9 @@ Inspection describe_files(const std::vector<std::string>& patterns, bool verifie
     found.has_data = found.has_data || synthetic;
   }
   for (const auto& path : paths) try {
-      if (is_checkpoint(path)) {
+      if (path.ends_with(".pt2")) {
+        found.text += pt2::describe(pt2::read_exported_program(path));
+      } else if (is_checkpoint(path)) {
         const auto [text, damage] = describe_checkpoint(path);
         found.text += text;
         if (!damage.empty()) problems.push_back(damage);
@@ -212,8 +215,8 @@ std::string files_of(const std::string& path) {
 
 std::string inspect_help() {
   return "usage: millrace inspect [PATH...]\n\n" + flags_help(inspect_flags()) +
-         "\nPATH: files of a data set (globs too), a checkpoint, or a folder of either. Without a PATH: describes this "
-         "machine,\nits ranks and libraries.\n";
+         "\nPATH: files of a data set (globs too), a checkpoint, a folder of either, or a network of PyTorch (.pt2). "
+         "Without\na PATH: describes this machine, its ranks and libraries.\n";
 }
 
 Exit inspect_command(World& world, const Arguments& arguments) {
