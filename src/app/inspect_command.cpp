@@ -18,6 +18,7 @@
 #include "millrace/data/read/source.hpp"
 #include "millrace/data/scan/index_shards.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "millrace/model/pt2/import.hpp"
 #include "millrace/pt2/exported_program.hpp"
 #include "millrace/train/checkpoint/describe_checkpoint.hpp"
 
@@ -110,7 +111,7 @@ Inspection describe_files(const std::vector<std::string>& patterns, bool verifie
   }
   for (const auto& path : paths) try {
       if (path.ends_with(".pt2")) {
-        found.text += pt2::describe(pt2::read_exported_program(path));
+        found.text += pt2::describe(pt2::read_exported_program(path), pt2::understands);
       } else if (is_checkpoint(path)) {
         const auto [text, damage] = describe_checkpoint(path);
         found.text += text;
