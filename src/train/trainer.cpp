@@ -10,6 +10,7 @@
 #include "millrace/config/keys.hpp"
 #include "millrace/train/session/memory_fit.hpp"
 #include "millrace/watchdog/watchdog.hpp"
+#include "train/checkpoint/archive_weights.hpp"
 #include "train/checkpoint/replicas.hpp"
 #include "train/overflow.hpp"
 #include "train/resume.hpp"
@@ -175,23 +176,22 @@ Schedule Trainer::Impl::make_schedule() const {
   return {s.config.optim, epochs.steps_per_epoch(), epochs.even(s.total_steps()), s.batching.global_batch};
 }
 
+void Trainer::Impl::begin_anew() {
+  if (s.spec.model.exported && s.config.model.init == ModelInit::archive)
+    progress.line(load_archive_weights(s.world, s.compute, s.spec, network));
+  // A later resume must not find the checkpoints of an old run. It may also have left files but no checkpoint.
+  if (s.world.rank() == 0) remove_old_run(dir);
+  s.world.barrier();
+  copy_replicas(s.world, *s.compute.device, network);
+}
+
 void Trainer::Impl::resume() {
   const watchdog::PartScope part(watchdog::Part::checkpoint);
-  if (s.config.run.resume == Resume::never) {
-    if (s.world.rank() == 0) remove_old_run(dir);  // otherwise a later resume would find the checkpoints of the old run
-    s.world.barrier();
-    copy_replicas(s.world, *s.compute.device, network);
-    return;
-  }
+  if (s.config.run.resume == Resume::never) return begin_anew();
   const auto found = store.load_newest(network);
   if (!found && s.config.run.resume == Resume::must)
     fail(Exit::data, "run.resume = must, but there is no checkpoint in {}", (dir / "checkpoints").string());
-  if (!found) {
-    if (s.world.rank() == 0) remove_old_run(dir);  // an earlier run may have left files but no checkpoint
-    s.world.barrier();
-    copy_replicas(s.world, *s.compute.device, network);
-    return;
-  }
+  if (!found) return begin_anew();
   if (!this->found)
     fail(Exit::config, "run.dir: another run began in {} at the same time and has ended now. start again to resume it",
          dir.string());
