@@ -29,6 +29,12 @@ Values leaky_relu(Context& c, const Call& call) {
   return {activated(c, call, Activation::leaky_relu)};
 }
 
+Values hardtanh(Context& c, const Call& call) {
+  if (call.real("min_val", -1) != 0 || call.real("max_val", 1) != 6)
+    call.refuse("has other bounds than 0 and 6 (relu6), which is not supported");
+  return {activated(c, call, Activation::relu6)};
+}
+
 Values elu(Context& c, const Call& call) {
   if (call.real("alpha", 1) != 1 || call.real("scale", 1) != 1 || call.real("input_scale", 1) != 1)
     call.refuse("has factors. only alpha=1 is supported");
@@ -180,8 +186,11 @@ Values divide(Context& c, const Call& call) {
   return {c.plain(call, x)};
 }
 
+// dropout(input) and dropout_(self)
+const char* input_of(const Call& call) { return call.has("input") ? "input" : "self"; }
+
 Values dropout(Context& c, const Call& call) {
-  const Value x = call.computed("input");
+  const Value x = call.computed(input_of(call));
   const double p = call.real("p", 0.5);
   if (!call.flag("train", true) || p == 0) return {x};
   if (p < 0 || p >= 1) call.refuse("drops everything");
@@ -191,7 +200,7 @@ Values dropout(Context& c, const Call& call) {
 Values feature_dropout(Context&, const Call& call) {
   if (call.flag("train", true) && call.real("p", 0.5) != 0)
     call.refuse("drops whole channels, which is not supported. use nn.Dropout in the place of nn.Dropout2d, or p=0");
-  return {call.computed("input")};
+  return {call.computed(input_of(call))};
 }
 
 // Rows of numbers that a later node draws.
@@ -221,6 +230,9 @@ void add_pointwise(Operations& all) {
   all["tanh"] = activation<Activation::tanh>;
   all["sigmoid"] = activation<Activation::sigmoid>;
   all["hardswish"] = activation<Activation::hardswish>;
+  all["relu6"] = activation<Activation::relu6>;
+  all["hardsigmoid"] = activation<Activation::hardsigmoid>;
+  all["hardtanh"] = hardtanh;
   all["gelu"] = gelu;
   all["leaky_relu"] = leaky_relu;
   all["elu"] = elu;

@@ -39,7 +39,8 @@ Value viewed(const Call& call, Value x, Sizes sizes) {
     *unknown = all / known;
   }
   const std::string before = x.axes.text();
-  if (!x.axes.view(sizes)) call.refuse(fmt::format("gives {} extents that divide the rows or do not fit", before));
+  if (!x.axes.view(sizes))
+    call.refuse(fmt::format("gives {} extents that cut across its axes or the rows, which is not supported", before));
   return x;
 }
 
