@@ -4,12 +4,19 @@
     python3 tests/parity/pt2_models.py        needs PyTorch 2.9 or newer; run it in the top folder
 
 Writes tests/fixtures/pt2/NAME.pt2 and tests/parity/recorded/pt2.json, which tests/model/pt2_parity_test.cpp reads.
+
+    python3 tests/parity/pt2_models.py FOLDER [NAME...]        needs torchvision and timm
+    MILLRACE_PARITY=FOLDER build/tests/model/test_model --gtest_filter='Pt2Parity.*'
+
+The same with networks of torchvision and timm, without what is random in training.
+
 The weights are float32 in the file. Everything is computed in float64, so that the comparison shows the error of
 millrace's float32 alone.
 """
 import json
 import pathlib
 import re
+import sys
 
 import torch
 import torch.nn as nn
@@ -243,6 +250,15 @@ CASES = [
     (Gpt, 3, [12], 40, 0.1),
     (Random, 4, [8, 6, 3], 5, 0.05),
 ]
+# Of torchvision or timm: the shape of a sample, and what the network is made with.
+ZOO = {
+    "resnet18": ([64, 64, 3], {}), "resnet50": ([64, 64, 3], {}), "vgg16_bn": ([224, 224, 3], {}),
+    "densenet121": ([64, 64, 3], {}), "mobilenet_v2": ([64, 64, 3], {}), "mobilenet_v3_small": ([64, 64, 3], {}),
+    "efficientnet_b0": ([64, 64, 3], {}), "convnext_tiny": ([64, 64, 3], {}), "r3d_18": ([8, 32, 32, 3], {}),
+    "regnet_y_400mf": ([64, 64, 3], {}), "vit_tiny_patch16_224": ([64, 64, 3], {"img_size": 64}),
+    "vit_b_16": ([64, 64, 3], {"image_size": 64}), "resnet50d": ([64, 64, 3], {}),
+    "mobilenetv4_conv_small": ([64, 64, 3], {}), "efficientnetv2_rw_t": ([64, 64, 3], {}),
+}
 
 
 def batch(name, rows, sample, outputs):
@@ -283,8 +299,25 @@ def losses_of(network, optimizer, x, y):
     return out
 
 
-def record(make, rows, sample, outputs, rate):
-    name = make.__name__.lower()
+def of_zoo(name, options):
+    """A network of ten classes, without dropout and stochastic depth."""
+    import timm
+    import torchvision
+
+    in_torchvision = name in torchvision.models.list_models()
+    network = (torchvision.models.get_model if in_torchvision else timm.create_model)(name, num_classes=10, **options)
+    for module in network.modules():
+        if "Dropout" in type(module).__name__ or type(module).__name__ in ("StochasticDepth", "DropPath"):
+            for attribute in ("p", "drop_prob"):
+                if hasattr(module, attribute):
+                    setattr(module, attribute, 0.0)
+        if isinstance(module, nn.MultiheadAttention):
+            module.dropout = 0.0
+    return network.train()
+
+
+def record(make, rows, sample, outputs, rate, name=None, folder=ROOT / "fixtures" / "pt2"):
+    name = name or make.__name__.lower()
     torch.manual_seed(1)
     with torch.random.fork_rng():
         network = make()
@@ -293,8 +326,7 @@ def record(make, rows, sample, outputs, rate):
                 module.running_mean.uniform_(-0.2, 0.2)
                 module.running_var.uniform_(0.5, 1.5)
     x, y = batch(name, rows, sample, outputs)
-    path = ROOT / "fixtures" / "pt2" / f"{name}.pt2"
-    export(network, x.float() if x.is_floating_point() else x, path)
+    export(network, x.float() if x.is_floating_point() else x, folder / f"{name}.pt2")
     state = {key: value.double() if value.is_floating_point() else value.clone()
              for key, value in network.state_dict().items()}
     network.double()
@@ -320,6 +352,12 @@ def record(make, rows, sample, outputs, rate):
 
 
 def main():
+    if len(sys.argv) > 1:
+        folder = pathlib.Path(sys.argv[1])
+        cases = [record(lambda n=name: of_zoo(n, ZOO[n][1]), 3, ZOO[name][0], 10, 0.01, name, folder)
+                 for name in sys.argv[2:] or ZOO]
+        (folder / "pt2.json").write_text(json.dumps({"pytorch": torch.__version__, "cases": cases}))
+        return
     torch.set_num_threads(1)  # tensors are small
     cases = ",\n  ".join(json.dumps(record(*case)) for case in CASES)
     path = ROOT / "parity" / "recorded" / "pt2.json"
