@@ -1,5 +1,6 @@
 // Compares networks that PyTorch has exported with what PyTorch computes in float64. tests/parity/pt2_models.py has
 // written the networks (tests/fixtures/pt2) and recorded the values.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -18,6 +19,18 @@ using nlohmann::json;
 
 // Networks that are not those of this test: `MILLRACE_PARITY=FOLDER`, see pt2_models.py.
 const char* other_folder() { return std::getenv("MILLRACE_PARITY"); }
+// Norms over few values, in networks of many layers, amplify errors of rounding.
+double tolerance() { return other_folder() ? 3e-3 : 1e-5; }
+
+// Of the digests since the last report, for runs by hand.
+double& largest_error() {
+  static double error = 0;
+  return error;
+}
+void report(const char* what) {
+  if (other_folder()) fmt::print("  {}: largest error {:.1e}\n", what, largest_error());
+  largest_error() = 0;
+}
 
 ModelSpec spec_of(const json& c) {
   ModelSpec spec;
@@ -76,8 +89,9 @@ void expect_digest(const std::string& name, std::int64_t count, const At& at, co
     product += at(i) * digest.uniform(i);
   }
   const double norm = expected[0];
-  EXPECT_NEAR(std::sqrt(square), norm, 1e-5 * norm) << name;
-  EXPECT_NEAR(product, expected[1].get<double>(), 1e-5 * norm) << name;
+  largest_error() = std::max(largest_error(), std::abs(product - expected[1].get<double>()) / norm);
+  EXPECT_NEAR(std::sqrt(square), norm, tolerance() * norm) << name;
+  EXPECT_NEAR(product, expected[1].get<double>(), tolerance() * norm) << name;
 }
 
 void expect_logits(const Program& program, const json& expected) {
@@ -132,10 +146,14 @@ TEST_F(Pt2Parity, LogitsGradientsAndTenLossesAreThoseOfPyTorch) {
     ProgramFixture& f = *started;
     f.forward();
     expect_logits(*f.program, c["logits"]);
-    for (std::size_t step = 0; step < 10; ++step) {
+    report("logits of training");
+    EXPECT_EQ(c["losses"].size(), other_folder() ? 2u : 10u);
+    const double first = c["losses"][0];
+    for (std::size_t step = 0; step < c["losses"].size(); ++step) {
       const double expected = c["losses"][step];
-      EXPECT_NEAR(f.run(), expected, 1e-5 * expected) << "loss " << step;
+      EXPECT_NEAR(f.run(), expected, tolerance() * (other_folder() ? first : expected)) << "loss " << step;
       if (step == 0) expect_gradients(f, c["gradients"]);
+      if (step == 0) report("gradients");
       const float rate = c["rate"].get<float>();
       for (std::size_t i = 0; i < f.master.size(); ++i) f.master[i] -= rate * f.gradient[i];
     }
@@ -164,7 +182,7 @@ TEST_F(Pt2Parity, TenLossesWithAdamWAreThoseOfPyTorch) {
     args.state = &f.state;
     f.state.learning_rate = c["adamw_rate"];
     // An element whose gradient is rounding noise moves as far as any other: its sign decides.
-    for (std::size_t step = 0; step < 10; ++step) {
+    for (std::size_t step = 0; step < c["adamw_losses"].size(); ++step) {
       const double expected = c["adamw_losses"][step];
       EXPECT_NEAR(f.run(), expected, 1e-4 * expected) << "loss " << step;
       optimizer->step(args);
@@ -205,6 +223,7 @@ TEST_F(Pt2Parity, EvaluationsAreThoseOfPyTorch) {
     program.forward({x.data(), batch.x_dtype, g.values[Graph::x].shape},
                     {y.data(), DType::i32, g.values[Graph::y].shape}, {ids.data(), DType::i64, {g.rows}}, true);
     expect_logits(program, c["evaluated"]);
+    report(c["name"].get_ref<const std::string&>().c_str());
   }
 }
 

@@ -288,9 +288,9 @@ def export(network, x, path):
     torch.export.save(program, path)
 
 
-def losses_of(network, optimizer, x, y):
+def losses_of(network, optimizer, x, y, steps):
     out = []
-    for _ in range(10):
+    for _ in range(steps):
         loss = loss_of(network(x), y)
         optimizer.zero_grad()
         loss.backward()
@@ -313,10 +313,12 @@ def of_zoo(name, options):
                     setattr(module, attribute, 0.0)
         if isinstance(module, nn.MultiheadAttention):
             module.dropout = 0.0
+        if isinstance(module, nn.Linear) and not module.weight.any():  # torchvision's heads
+            module.reset_parameters()
     return network.train()
 
 
-def record(make, rows, sample, outputs, rate, name=None, folder=ROOT / "fixtures" / "pt2"):
+def record(make, rows, sample, outputs, rate, name=None, folder=ROOT / "fixtures" / "pt2", steps=10):
     name = name or make.__name__.lower()
     torch.manual_seed(1)
     with torch.random.fork_rng():
@@ -345,16 +347,17 @@ def record(make, rows, sample, outputs, rate, name=None, folder=ROOT / "fixtures
     loss.backward()
     out["logits"] = digest_of_logits(logits)
     out["gradients"] = {n: digest(n, p.grad) for n, p in network.named_parameters() if p.grad is not None}
-    out["losses"] = losses_of(start(), torch.optim.SGD(network.parameters(), rate), x, y)
+    out["losses"] = losses_of(start(), torch.optim.SGD(network.parameters(), rate), x, y, steps)
     out["adamw_rate"] = rate / 20
-    out["adamw_losses"] = losses_of(start(), torch.optim.AdamW(network.parameters(), rate / 20, weight_decay=0), x, y)
+    out["adamw_losses"] = losses_of(start(), torch.optim.AdamW(network.parameters(), rate / 20, weight_decay=0), x, y,
+                                    steps)
     return out
 
 
 def main():
     if len(sys.argv) > 1:
         folder = pathlib.Path(sys.argv[1])
-        cases = [record(lambda n=name: of_zoo(n, ZOO[n][1]), 3, ZOO[name][0], 10, 0.01, name, folder)
+        cases = [record(lambda n=name: of_zoo(n, ZOO[n][1]), 3, ZOO[name][0], 10, 0.01, name, folder, steps=2)
                  for name in sys.argv[2:] or ZOO]
         (folder / "pt2.json").write_text(json.dumps({"pytorch": torch.__version__, "cases": cases}))
         return
