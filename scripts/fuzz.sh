@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift $(($# > 0))
 names=("$@")
-if [ ${#names[@]} -eq 0 ]; then names=(chunks global_heap files tables images layers config); fi
+if [ ${#names[@]} -eq 0 ]; then names=(chunks global_heap files tables images layers config pt2); fi
 cxx=$(command -v clang++-14 || command -v clang++ || true)
 if [ -z "$cxx" ]; then
   echo "skipped: no clang (Debian packages clang and libclang-rt-14-dev)"

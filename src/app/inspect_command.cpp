@@ -19,6 +19,8 @@
 #include "millrace/data/scan/index_shards.hpp"
 #include "millrace/data/scan/survey.hpp"
 #include "millrace/io/hdf5.hpp"
+#include "millrace/model/pt2/import.hpp"
+#include "millrace/pt2/exported_program.hpp"
 #include "millrace/train/checkpoint/describe_checkpoint.hpp"
 
 namespace millrace::app {
@@ -133,7 +135,9 @@ Inspection describe_files(const std::vector<std::string>& patterns, bool verifie
     found.has_data = found.has_data || synthetic;
   }
   for (const auto& path : paths) try {
-      if (is_checkpoint(path)) {
+      if (path.ends_with(".pt2")) {
+        found.text += pt2::describe(pt2::read_exported_program(path), pt2::understands);
+      } else if (is_checkpoint(path)) {
         found.text += describe_model(path, tensors, path == paths.back(), problems);
       } else {
         found.text += describe_data_file(path);
@@ -257,8 +261,8 @@ std::string files_of(const std::string& path) {
 
 std::string inspect_help() {
   return "usage: millrace inspect [PATH...]\n\n" + flags_help(inspect_flags()) +
-         "\nPATH: files of a data set (globs too), a checkpoint, or a folder of either. Without a PATH: describes this "
-         "machine,\nits ranks and libraries.\n";
+         "\nPATH: files of a data set (globs too), a checkpoint, a folder of either, or a network of PyTorch (.pt2). "
+         "Without\na PATH: describes this machine, its ranks and libraries.\n";
 }
 
 Exit inspect_command(World& world, const Arguments& arguments) {

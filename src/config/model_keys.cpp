@@ -120,8 +120,10 @@ void add_model_keys(Keys& k) {
                                             {"cosmoflow", ModelName::cosmoflow},
                                             {"hyperspectral", ModelName::hyperspectral},
                                             {"unet", ModelName::unet},
-                                            {"layers", ModelName::layers}},
-                         "kind of network; layers: the network is written out under model.layers"));
+                                            {"layers", ModelName::layers},
+                                            {"pt2", ModelName::pt2}},
+                         "kind of network; layers: the network is written out under model.layers; pt2: PyTorch has "
+                         "exported it to model.file"));
   add_resnet(k);
   add_mlp(k);
   add_transformers(k);
@@ -134,6 +136,13 @@ void add_model_keys(Keys& k) {
                           "number of classes. All others must be in the file, with their shapes"));
   k.push_back(strings_key(MR_FIELD(model.layers), Key::Many::lines, "a layer",
                           "layers: one layer of the network each time the key is given, in order"));
+  k.push_back(
+      text_key(MR_FIELD(model.file), "path",
+               "pt2: the network, as torch.export.save of PyTorch 2.9 or newer writes it. Every rank reads it"));
+  k.push_back(choice_key(MR_FIELD(model.init),
+                         Choices<ModelInit>{{"archive", ModelInit::archive}, {"fresh", ModelInit::fresh}},
+                         "pt2: the weights that a new run begins with. archive: those of model.file; fresh: random "
+                         "ones, by run.seed. A run that resumes has those of its checkpoint"));
   k.push_back(
       choice_key(MR_FIELD(model.loss),
                  Choices<Loss>{{"auto", Loss::automatic},

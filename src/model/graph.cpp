@@ -150,8 +150,9 @@ int GraphBuilder::conv(const std::string& name, int src, std::int64_t out_channe
   return node(name, spec, {src}, spec.dst(), parameters);
 }
 
-int GraphBuilder::batch_norm(const std::string& name, int src) {
+int GraphBuilder::batch_norm(const std::string& name, int src, float epsilon) {
   BatchNormSpec spec;
+  spec.epsilon = epsilon;
   spec.src = shape(src);
   spec.dtype = graph_.dtype;
   spec.mode = graph_.mode;
@@ -224,6 +225,13 @@ static bool has_class_token(const Graph& graph, int parameter) {
   });
 }
 
+// Layers use `shared`, which comes before `own`, in its place.
+static void replace_parameter(Graph& graph, int own, int shared) {
+  graph.parameters.erase(graph.parameters.begin() + own);
+  for (Node& node : graph.nodes)
+    for (int& w : node.weight) w = w == own ? shared : w - int(w > own);
+}
+
 bool GraphBuilder::tie_weights(const std::string& name, const std::string& other) {
   const auto find = [&](const std::string& layer) {
     return int(std::ranges::find(graph_.parameters, layer + ".weight", &Parameter::name) - graph_.parameters.begin());
@@ -233,10 +241,27 @@ bool GraphBuilder::tie_weights(const std::string& name, const std::string& other
   if (own == count || shared == count || own == shared || has_class_token(graph_, shared) ||
       graph_.parameters[std::size_t(own)].shape != graph_.parameters[std::size_t(shared)].shape)
     return false;
-  graph_.parameters.erase(graph_.parameters.begin() + own);
-  for (Node& node : graph_.nodes)
-    for (int& w : node.weight) w = w == own ? shared : w - int(w > own);
+  replace_parameter(graph_, own, shared);
   return true;
+}
+
+bool GraphBuilder::share_parameter(int own, int shared, const ArchivePlace& place_of_own) {
+  const Parameter& other = graph_.parameters[std::size_t(shared)];
+  if (graph_.parameters[std::size_t(own)].shape != other.shape || place_of_own != other.archive ||
+      has_class_token(graph_, shared))
+    return false;
+  replace_parameter(graph_, own, shared);
+  return true;
+}
+
+void GraphBuilder::place_parameter(int number, const std::string& name, const ArchivePlace& place) {
+  graph_.parameters[std::size_t(number)].name = name;
+  graph_.parameters[std::size_t(number)].archive = place;
+}
+
+void GraphBuilder::place_statistics(int mean, int variance) {
+  graph_.stats.back().archive_mean = mean;
+  graph_.stats.back().archive_variance = variance;
 }
 
 void GraphBuilder::set_older_name(const std::string& name, const std::string& older) {

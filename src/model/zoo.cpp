@@ -59,9 +59,10 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
   }
   GraphBuilder builder({x, batch.x_dtype, y, batch.labels}, compute, mode);
   const bool language = spec.name == "gpt2" || spec.name == "llama";
-  if (spec.tokens && spec.name != "layers" && !language)
+  if (spec.tokens && spec.name != "layers" && spec.name != "pt2" && !language)
     fail(Exit::config,
-         "model.name: {} does not accept tokens. use gpt2, llama, or layers with `embedding WIDTH` as the first layer",
+         "model.name: {} does not accept tokens. use gpt2, llama, pt2, or layers with `embedding WIDTH` as the first "
+         "layer",
          spec.name);
   if (language && (!spec.tokens || y.rank != 2))
     fail(Exit::config,
@@ -94,6 +95,8 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
     out = build_mlp(builder, input, spec);
   else if (spec.name == "resnet")
     out = build_resnet(builder, input, spec);
+  else if (spec.name == "pt2")
+    out = build_pt2(builder, input, spec);
   else
     out = build_layers(builder, input, spec);
   if (!spec.own_losses) {

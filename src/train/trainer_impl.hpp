@@ -64,6 +64,7 @@ struct Trainer::Impl {
 
   // The whole run: lock the folder, resume, train, finish.
   Exit run_all();
+  void begin_anew();
   void resume();
   void begin_anew();  // without a checkpoint
   // Why there is nothing to train, or "": the run has already done all steps. Nothing is written then.

@@ -71,6 +71,12 @@ const Node* layer_of(const Graph& graph, int parameter, std::size_t& number) {
 PyTorchTensor tensor_of(const Graph& graph, int index) {
   const Parameter& p = graph.parameters[std::size_t(index)];
   PyTorchTensor out = whole(p.name, index, p.shape);
+  if (p.archive.tensor >= 0) {
+    out.extents = p.archive.extents;
+    out.strides = p.archive.strides;
+    out.shape = p.archive.sizes;
+    return out;
+  }
   std::size_t number = 0;
   const Node* layer = layer_of(graph, index, number);
   if (!layer || number > 0) return out;

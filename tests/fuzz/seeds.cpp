@@ -113,11 +113,32 @@ void hdf5() {
   H5Dclose(dataset), H5Sclose(space), H5Tclose(type), H5Fclose(file);
 }
 
+// Archives of PyTorch, and one with its records of JSON alone.
+void exported_networks() {
+  const std::string folder = std::string(MILLRACE_SOURCE_DIR) + "/tests/fixtures/pt2/";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::ifstream in(entry.path(), std::ios::binary);
+    const std::string bytes(std::istreambuf_iterator<char>(in), {});
+    put("pt2", entry.path().filename().string(), zeros(1) + bytes);
+  }
+  put("pt2", "json",
+      R"({"schema_version": {"major": 8, "minor": 20}, "torch_version": "2.15.0", "graph_module": {"graph":
+{"nodes": [{"target": "torch.ops.aten.relu.default", "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "x"}}}],
+"outputs": [{"as_tensor": {"name": "y"}}], "metadata": {"stack_trace": "File \"a.py\", line 3", "nn_module_stack": "a,b,c"}}],
+"tensor_values": {"x": {"dtype": 7, "sizes": [{"as_expr": {"hint": {"as_int": 4}}}, {"as_int": 3}]}}},
+"signature": {"input_specs": [{"parameter": {"arg": {"name": "p"}, "parameter_name": "w"}},
+{"user_input": {"arg": {"as_tensor": {"name": "x"}}}}], "output_specs": [{"user_output": {"arg": {"as_tensor":
+{"name": "y"}}}}]}}})" +
+          zeros(1) + R"({"config": {"w": {"path_name": "weight_0", "is_param": true, "use_pickle": false,
+"tensor_meta": {"dtype": 7, "sizes": [{"as_int": 2}, {"as_int": 3}], "requires_grad": true,
+"strides": [{"as_int": 3}, {"as_int": 1}], "storage_offset": {"as_int": 0}}}}})");
+}
+
 }  // namespace
 
 int main(int, char** argv) {
   root = argv[1];
-  tables(), images(), chunks(), heap(), hdf5();
+  tables(), images(), chunks(), heap(), hdf5(), exported_networks();
   put("layers", "net",
       "conv 16 3 pad=same as=a\nbatchnorm\nrelu\nconv 16 3 pad=same\nbatchnorm\nadd a\nrelu\nglobalpool\nlinear "
       "outputs\n");

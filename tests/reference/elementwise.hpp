@@ -33,6 +33,10 @@ inline double activation(Activation kind, double x) {
       return x < 0 ? double(0.01f) * x : x;
     case Activation::elu:
       return x < 0 ? std::expm1(x) : x;
+    case Activation::relu6:
+      return std::min(std::max(x, 0.0), 6.0);
+    case Activation::hardsigmoid:
+      return std::min(std::max(x + 3, 0.0), 6.0) / 6;
     case Activation::hardswish:
       return x * std::min(std::max(x + 3, 0.0), 6.0) / 6;
     case Activation::tanh:
@@ -61,6 +65,10 @@ inline double activation_slope(Activation kind, double x) {
       return x > 0 ? 1 : double(0.01f);
     case Activation::elu:
       return x > 0 ? 1 : std::exp(x);
+    case Activation::relu6:
+      return x > 0 && x < 6 ? 1 : 0;
+    case Activation::hardsigmoid:
+      return x > -3 && x < 3 ? 1.0 / 6 : 0;
     case Activation::hardswish:
       return x < -3 ? 0 : x > 3 ? 1 : x / 3 + 0.5;
     case Activation::tanh:

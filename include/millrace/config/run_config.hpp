@@ -19,7 +19,8 @@ enum class Resume { automatic, must, never };
 enum class Shuffle { off, global, block };
 enum class Precision { fp32, bf16, fp16 };
 enum class DeviceChoice { automatic, cpu, cuda };
-enum class ModelName { mlp, resnet, gpt2, llama, vit, convnext, unet, cosmoflow, hyperspectral, layers };
+enum class ModelName { mlp, resnet, gpt2, llama, vit, convnext, unet, cosmoflow, hyperspectral, layers, pt2 };
+enum class ModelInit { archive, fresh };
 enum class Upsampling { linear, transposed };
 enum class ResNetStem { automatic, cifar, pool, imagenet };
 enum class Loss { automatic, cross_entropy, mse, mae, smooth_l1, binary_cross_entropy };
@@ -121,7 +122,9 @@ struct ModelOptions {
   Upsampling upsample = Upsampling::linear;                                        // unet
   double rotary_base = 10000, drop_path = 0;
   std::vector<std::string> layers;  // layers: one line for each layer, in order
-  Loss loss = Loss::automatic;      // automatic: by the labels
+  std::string file;                 // pt2: path of the exported network
+  ModelInit init = ModelInit::archive;
+  Loss loss = Loss::automatic;  // automatic: by the labels
   double label_smoothing = 0;
   // cross_entropy: one number for each class, or balanced_class_weights; empty: all are 1
   std::vector<std::string> class_weights;

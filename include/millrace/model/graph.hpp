@@ -19,6 +19,17 @@ struct Value {
   bool needs_grad = false;  // it depends on a parameter
 };
 
+// Where the values of a parameter are in an exported network of PyTorch. Element (i0, i1, ...) of the tensor, in
+// PyTorch's order, is element i0 * strides[0] + i1 * strides[1] + ... of the parameter. The extents may combine axes of
+// the tensor, and may have fewer rows than the tensor.
+struct ArchivePlace {
+  int tensor = -1;  // index into pt2::ExportedProgram::tensors; -1: the network does not come from an archive
+  Shape extents;
+  std::array<std::int64_t, Shape::max_rank> strides{};
+  std::vector<std::int64_t> sizes;  // of the tensor in PyTorch
+  bool operator==(const ArchivePlace&) const = default;
+};
+
 struct Parameter {
   // PyTorch's defaults. scaled_uniform: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), which is kaiming_uniform with a = sqrt(5).
   // It initialises the weights and biases of convolutions and linear layers. Norms start with gamma = 1 and beta = 0.
@@ -33,13 +44,15 @@ struct Parameter {
   bool matrix = false;
   std::string older_name = {};  // in checkpoints of format 2 and older; empty: the same name
   double init_value = 1;
+  ArchivePlace archive = {};
 };
 
 // The running mean and variance of one norm: 2 * channels values.
 struct RunningStats {
   std::string name;
   std::int64_t channels = 0;
-  std::string older_name = {};  // as of Parameter
+  std::string older_name = {};                   // as of Parameter
+  int archive_mean = -1, archive_variance = -1;  // as ArchivePlace::tensor
 };
 
 struct Node {
@@ -117,7 +130,7 @@ class GraphBuilder {
   // output_pad: below the stride.
   int transposed_conv(const std::string& name, int src, std::int64_t out_channels, const Window&,
                       std::int64_t output_pad, bool bias, std::int64_t groups = 1);
-  int batch_norm(const std::string& name, int src);
+  int batch_norm(const std::string& name, int src, float epsilon = 1e-5f);
   int group_norm(const std::string& name, int src, std::int64_t groups, float epsilon);
   // Layer norm, or RMS norm without bias, over the last axis.
   int layer_norm(const std::string& name, int src, LayerNormSpec::Kind, bool bias, float epsilon);
@@ -162,6 +175,13 @@ class GraphBuilder {
   // Layer `name` uses the weights of layer `other` (in the graph) in place of its own. false: their shapes differ, or
   // `other` is the layer itself or positions with a class token.
   bool tie_weights(const std::string& name, const std::string& other);
+  // For networks of PyTorch. Parameters have numbers in the order in which layers add them.
+  int parameter_count() const { return int(graph_.parameters.size()); }
+  void place_parameter(int number, const std::string& name, const ArchivePlace&);
+  // The layer that has the parameter `own` uses `shared` in its place; `own` disappears. false: their shapes or places
+  // differ, or `shared` is that of positions with a class token.
+  bool share_parameter(int own, int shared, const ArchivePlace& place_of_own);
+  void place_statistics(int mean, int variance);  // of the last batch norm: tensors of the archive
   // Notes that the layer `name` was called `older` in old checkpoints.
   void set_older_name(const std::string& name, const std::string& older);
   Graph finish();

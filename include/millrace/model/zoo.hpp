@@ -1,5 +1,6 @@
 // The networks that come with millrace, as functions that add nodes to a GraphBuilder.
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -7,6 +8,10 @@
 #include "millrace/model/graph.hpp"
 
 namespace millrace {
+
+namespace pt2 {
+struct ExportedProgram;
+}
 
 // A data set of data.y: what one loss compares with.
 struct LossTarget {
@@ -25,7 +30,8 @@ struct NamedInput {
 };
 
 struct ModelSpec {
-  std::string name = "mlp";  // mlp, resnet, gpt2, llama, vit, convnext, unet, cosmoflow, hyperspectral or layers
+  std::string name = "mlp";  // mlp, resnet, gpt2, llama, vit, convnext, unet, cosmoflow, hyperspectral, layers or
+                             // pt2
   std::int64_t depth = 20, width = 0;
   std::string stem = "auto";
   std::vector<std::int64_t> hidden;
@@ -52,6 +58,7 @@ struct ModelSpec {
   MixOptions mix;                    // one label a row only
   InputSpec input;                   // GraphBuilder sets its src, raw, dtype and mode
   std::vector<NamedInput> inputs;    // then the samples are bytes, and `input` is not used
+  std::shared_ptr<const pt2::ExportedProgram> exported;  // pt2
   std::uint64_t seed = 1;
 };
 
@@ -69,6 +76,8 @@ Graph build_model(const ModelSpec&, const ModelBatch&, DType compute, Mode);
 // Each builds a network on the value `src` and returns the value of its outputs.
 int build_mlp(GraphBuilder&, int src, const ModelSpec&);
 int build_resnet(GraphBuilder&, int src, const ModelSpec&);
+// From an exported network of PyTorch. Error(config) names what is not supported, with the node and the line in Python.
+int build_pt2(GraphBuilder&, int src, const ModelSpec&);
 // From written_layers(), with the losses of its `loss` lines.
 int build_layers(GraphBuilder&, int src, const ModelSpec&);
 // Whether a network that is written in lines brings its own losses, or names its inputs.

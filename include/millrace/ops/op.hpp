@@ -18,8 +18,22 @@ class RankExchange;
 enum class Mode { train, infer };
 // gelu: the exact function, x * Phi(x). gelu_tanh: the approximation 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 // of Hendrycks & Gimpel 2016, the only form that some libraries have. silu: x * sigmoid(x). leaky_relu: 0.01 x for
-// x < 0. elu: e^x - 1 for x < 0. hardswish: x * min(max(x + 3, 0), 6) / 6. The constants are PyTorch's defaults.
-enum class Activation { none, relu, gelu, gelu_tanh, tanh, silu, sigmoid, leaky_relu, elu, hardswish };
+// x < 0. elu: e^x - 1 for x < 0. relu6: min(max(x, 0), 6). hardsigmoid: min(max(x + 3, 0), 6) / 6. hardswish: x *
+// hardsigmoid(x). The constants are PyTorch's defaults.
+enum class Activation {
+  none,
+  relu,
+  gelu,
+  gelu_tanh,
+  tanh,
+  silu,
+  sigmoid,
+  leaky_relu,
+  elu,
+  relu6,
+  hardsigmoid,
+  hardswish
+};
 
 struct ActivationTraits {
   Activation kind;
@@ -29,11 +43,18 @@ struct ActivationTraits {
 // All activations. A slope that is a simple function of the result should be computed from it, because the argument
 // then need not be kept.
 inline constexpr ActivationTraits activations[] = {
-    {Activation::none, "none", false},       {Activation::relu, "relu", false},
-    {Activation::gelu, "gelu", true},        {Activation::gelu_tanh, "gelu_tanh", true},
-    {Activation::tanh, "tanh", false},       {Activation::silu, "silu", true},
-    {Activation::sigmoid, "sigmoid", false}, {Activation::leaky_relu, "leaky_relu", false},
-    {Activation::elu, "elu", false},         {Activation::hardswish, "hardswish", true}};
+    {Activation::none, "none", false},
+    {Activation::relu, "relu", false},
+    {Activation::gelu, "gelu", true},
+    {Activation::gelu_tanh, "gelu_tanh", true},
+    {Activation::tanh, "tanh", false},
+    {Activation::silu, "silu", true},
+    {Activation::sigmoid, "sigmoid", false},
+    {Activation::leaky_relu, "leaky_relu", false},
+    {Activation::elu, "elu", false},
+    {Activation::relu6, "relu6", false},
+    {Activation::hardsigmoid, "hardsigmoid", true},  // in 16 bits, results near 1 are rounded to 1
+    {Activation::hardswish, "hardswish", true}};
 constexpr const ActivationTraits& traits_of(Activation kind) {
   for (const ActivationTraits& a : activations)
     if (a.kind == kind) return a;

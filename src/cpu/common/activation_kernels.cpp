@@ -96,6 +96,32 @@ MR_TARGET_CLONES void elu_gradient(float* __restrict dx, const float* __restrict
                                    std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * (1 + (y[i] < 0 ? y[i] : 0.0f));
 }
+MR_TARGET_CLONES void relu6(float* __restrict y, const float* __restrict x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float low = x[i] < 0 ? 0 : x[i];
+    y[i] = low > 6 ? 6 : low;
+  }
+}
+MR_TARGET_CLONES void relu6_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict y,
+                                     std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float low = y[i] <= 0 ? 0.0f : dy[i];
+    dx[i] = y[i] >= 6 ? 0.0f : low;
+  }
+}
+MR_TARGET_CLONES void hardsigmoid(float* __restrict y, const float* __restrict x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float low = x[i] < -3 ? -3 : x[i];
+    y[i] = ((low > 3 ? 3 : low) + 3) * (1.0f / 6);
+  }
+}
+MR_TARGET_CLONES void hardsigmoid_gradient(float* __restrict dx, const float* __restrict dy, const float* __restrict x,
+                                           std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float slope = dy[i] * (1.0f / 6), low = x[i] <= -3 ? 0.0f : slope;
+    dx[i] = x[i] >= 3 ? 0.0f : low;
+  }
+}
 MR_TARGET_CLONES void hardswish(float* __restrict y, const float* __restrict x, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     const float low = x[i] < -3 ? -3 : x[i], gate = (low > 3 ? 3 : low) + 3;
@@ -130,6 +156,10 @@ ActivationKernels activation_kernels(Activation kind) {
       return {&leaky_relu, &leaky_relu_gradient};
     case Activation::elu:
       return {&elu, &elu_gradient};
+    case Activation::relu6:
+      return {&relu6, &relu6_gradient};
+    case Activation::hardsigmoid:
+      return {&hardsigmoid, &hardsigmoid_gradient};
     case Activation::hardswish:
       return {&hardswish, &hardswish_gradient};
     case Activation::none:

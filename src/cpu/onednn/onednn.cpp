@@ -53,6 +53,10 @@ Eltwise eltwise_of(Activation kind) {
       return {dnnl::algorithm::eltwise_relu, 0.01f};
     case Activation::elu:
       return {dnnl::algorithm::eltwise_elu, 1};
+    case Activation::relu6:
+      return {dnnl::algorithm::eltwise_clip, 0, 6};
+    case Activation::hardsigmoid:  // of x / 6 + 0.5
+      return {dnnl::algorithm::eltwise_clip, 0, 1};
     case Activation::hardswish:
       return {dnnl::algorithm::eltwise_hardswish, 1.0f / 6, 0.5f};
     case Activation::none:
@@ -148,12 +152,16 @@ dnnl::matmul::primitive_desc matmul(const desc& src, const desc& weight, const d
   dnnl::post_ops after;
   if (add) after.append_sum(1.0f);
   if (activation != Activation::none) {
-    const Eltwise eltwise = eltwise_of(activation);
+    const auto append = [&](const Eltwise& eltwise) {
 #if DNNL_VERSION_MAJOR < 3
-    after.append_eltwise(1.0f, eltwise.algorithm, eltwise.alpha, eltwise.beta);
+      after.append_eltwise(1.0f, eltwise.algorithm, eltwise.alpha, eltwise.beta);
 #else
-    after.append_eltwise(eltwise.algorithm, eltwise.alpha, eltwise.beta);
+      after.append_eltwise(eltwise.algorithm, eltwise.alpha, eltwise.beta);
 #endif
+    };
+    // Older versions of oneDNN have no hardsigmoid.
+    if (activation == Activation::hardsigmoid) append({dnnl::algorithm::eltwise_linear, 1.0f / 6, 0.5f});
+    append(eltwise_of(activation));
   }
   attr.set_post_ops(after);
   if (empty(bias)) return describe<dnnl::matmul>(attr, std::tuple(src, weight, dst));

@@ -129,6 +129,28 @@ struct Elu {
     return dy * (1 + (y < 0 ? y : 0));
   }
 };
+struct Relu6 {
+  static constexpr Activation kind = Activation::relu6;
+  template <class T>
+  static MR_DEVICE_INLINE float value(float x) {
+    return x < 0 ? 0 : x > 6 ? 6 : x;
+  }
+  template <class T>
+  static MR_DEVICE_INLINE float gradient(float dy, float y) {
+    return y <= 0 || y >= 6 ? 0 : dy;
+  }
+};
+struct Hardsigmoid {
+  static constexpr Activation kind = Activation::hardsigmoid;
+  template <class T>
+  static MR_DEVICE_INLINE float value(float x) {
+    return x <= -3 ? 0 : x >= 3 ? 1 : (x + 3) * (1.0f / 6);
+  }
+  template <class T>
+  static MR_DEVICE_INLINE float gradient(float dy, float x) {
+    return x <= -3 || x >= 3 ? 0 : dy * (1.0f / 6);
+  }
+};
 struct Hardswish {
   static constexpr Activation kind = Activation::hardswish;
   template <class T>
@@ -161,6 +183,10 @@ auto with_activation(Activation kind, const Body& body) {
       return body(LeakyRelu{});
     case Activation::elu:
       return body(Elu{});
+    case Activation::relu6:
+      return body(Relu6{});
+    case Activation::hardsigmoid:
+      return body(Hardsigmoid{});
     case Activation::hardswish:
       return body(Hardswish{});
     case Activation::none:

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "millrace/base/error.hpp"
+#include "millrace/model/pt2/import.hpp"
 #include "train/checkpoint/load_tensors.hpp"
 #include "train/checkpoint/weight_source.hpp"
 
@@ -57,6 +58,49 @@ FittingFile open_fitting(World& world, const Graph& graph, const std::string& ne
   return out;
 }
 
+// Copies what the source has, on rank 0, into the networks of all ranks. contents: as of broadcast_contents().
+void copy_weights(World& world, ExecutionContext& compute, Network& network, const Graph& graph, WeightSource* source,
+                  const std::vector<std::int64_t>& contents) {
+  const ParameterLayout& layout = network.layout();
+  const std::size_t parameters = graph.parameters.size();
+  const FlatBuffer weights{network.master(), layout.count, network.buckets().sharded(), network.whole_master()};
+  const FlatBuffer running{network.running(), layout.stats_count, false, layout.stats_count};
+  std::vector<float> values;
+  for (std::size_t i = 0; i < contents.size(); ++i) {
+    if (!contents[i]) continue;
+    const bool parameter = i < parameters;
+    const int index = int(parameter ? i : i - parameters);
+    const auto& slot = (parameter ? layout.parameters : layout.stats)[std::size_t(index)];
+    values.resize(std::size_t(slot.count));
+    on_first_rank(world, [&] {
+      if (parameter)
+        source->read_parameter(index, values);
+      else
+        source->read_statistics(index, values);
+    });
+    world.broadcast(values.data(), values.size() * sizeof(float), 0);
+    store_elements(*compute.device, parameter ? weights : running, network.buckets(), slot.begin, slot.count,
+                   values.data());
+    compute.device->synchronize();  // before the values are overwritten
+  }
+  network.weights_changed();
+  network.restart_averages();
+}
+
+// The values of the archive that a network was translated from.
+class ArchiveWeights : public WeightSource {
+ public:
+  ArchiveWeights(const pt2::ExportedProgram& program, const Graph& graph) : values_(program, graph) {
+    parameters_.assign(graph.parameters.size(), true);
+    statistics_.assign(graph.stats.size(), true);
+  }
+  void read_parameter(int index, std::span<float> out) override { values_.read_parameter(index, out); }
+  void read_statistics(int index, std::span<float> out) override { values_.read_statistics(index, out); }
+
+ private:
+  pt2::ArchiveValues values_;
+};
+
 }  // namespace
 
 std::string describe_weights(World& world, const NetworkSpec& spec, const std::filesystem::path& path,
@@ -67,32 +111,17 @@ std::string describe_weights(World& world, const NetworkSpec& spec, const std::f
 std::string load_weights(World& world, ExecutionContext& compute, const NetworkSpec& spec, Network& network,
                          const std::filesystem::path& path, const std::vector<std::string>& skip) {
   const Graph graph = graph_of(spec, 1, Mode::infer);
-  const ParameterLayout& layout = network.layout();
   const FittingFile file = open_fitting(world, graph, spec.model.name, path, skip);
-  const std::size_t parameters = graph.parameters.size();
-  const FlatBuffer weights{network.master(), layout.count, network.buckets().sharded(), network.whole_master()};
-  const FlatBuffer running{network.running(), layout.stats_count, false, layout.stats_count};
-  std::vector<float> values;
-  for (std::size_t i = 0; i < file.contents.size(); ++i) {
-    if (!file.contents[i]) continue;
-    const bool parameter = i < parameters;
-    const int index = int(parameter ? i : i - parameters);
-    const auto& slot = (parameter ? layout.parameters : layout.stats)[std::size_t(index)];
-    values.resize(std::size_t(slot.count));
-    on_first_rank(world, [&] {
-      if (parameter)
-        file.source->read_parameter(index, values);
-      else
-        file.source->read_statistics(index, values);
-    });
-    world.broadcast(values.data(), values.size() * sizeof(float), 0);
-    store_elements(*compute.device, parameter ? weights : running, network.buckets(), slot.begin, slot.count,
-                   values.data());
-    compute.device->synchronize();  // before the values are overwritten
-  }
-  network.weights_changed();
-  network.restart_averages();
+  copy_weights(world, compute, network, graph, file.source.get(), file.contents);
   return "weights from " + file.text;
+}
+
+std::string load_archive_weights(World& world, ExecutionContext& compute, const NetworkSpec& spec, Network& network) {
+  const Graph graph = graph_of(spec, 1, Mode::infer);
+  std::unique_ptr<WeightSource> source;
+  on_first_rank(world, [&] { source = std::make_unique<ArchiveWeights>(*spec.model.exported, graph); });
+  copy_weights(world, compute, network, graph, source.get(), broadcast_contents(world, source.get(), graph));
+  return fmt::format("weights of {}: {} parameters", spec.model.exported->path.string(), graph.parameters.size());
 }
 
 RunState load_model(World& world, ExecutionContext& compute, const NetworkSpec& spec, Network& network,

@@ -8,7 +8,9 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/config/key_types.hpp"
+#include "millrace/model/pt2/import.hpp"
 #include "millrace/train/session/make_compute.hpp"
+#include "train/session/exported_network.hpp"
 #include "train/session/input_options.hpp"
 
 namespace millrace {
@@ -192,6 +194,7 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data, std::optional<s
   m.outputs = m.pointwise_loss ? data.y.target.count() : data.classes.count;
   m.targets = loss_targets(data);
   m.own_losses = has_own_losses(c.model);
+  m.exported = read_exported_network(c.model);
   m.inputs = named_inputs(c.data, data, c.run.seed);
   if (m.inputs.empty()) m.input = input_spec(c.data, data, c.run.seed);
   return m;
@@ -264,6 +267,9 @@ NetworkSpec network_spec(const World& world, const RunConfig& c, bool training, 
   spec.recompute = c.train.recompute;
   spec.logits_memory = std::int64_t(c.train.logits_memory);
   spec.optimizer = optimizer_spec(c.optim);
+  if (spec.model.exported)
+    spec.optimizer.stats_momentum =
+        pt2::batch_norm_momentum(*spec.model.exported).value_or(spec.optimizer.stats_momentum);
   spec.weight_decay = float(c.optim.weight_decay);
   if (training) spec.groups = parameter_groups(c);  // an evaluation may be of another network
   spec.grad_dtype = world.size() == 1 ? DType::f32 : c.comm.grad_dtype;

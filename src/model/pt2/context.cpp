@@ -1,0 +1,173 @@
+#include "model/pt2/context.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace::pt2 {
+
+Context::Context(GraphBuilder& b, const ExportedProgram& p, const ModelSpec& s)
+    : builder(b), program(p), spec(s), rows(b.shape(Graph::ids)[0]) {}
+
+Value& Context::value(const Call& call, const std::string& name) {
+  const auto found = values_.find(name);
+  if (found == values_.end()) call.refuse(fmt::format("reads '{}', which is no tensor", name));
+  if (found->second.stale)
+    call.refuse(
+        fmt::format("reads '{}', a view of values that were overwritten since. use an operation that is not "
+                    "in place",
+                    name));
+  return found->second;
+}
+
+std::int64_t Context::number(const Call& call, const std::string& name) const {
+  const auto found = numbers_.find(name);
+  if (found == numbers_.end()) call.refuse(fmt::format("reads '{}', which is no number", name));
+  return found->second;
+}
+
+void Context::define(const std::string& name, Value v) {
+  if (v.memory < 0) v.memory = memories_++;
+  v.object = objects_++;
+  values_.insert_or_assign(name, std::move(v));
+}
+
+void Context::overwrite(const std::string& argument, const std::string& result_name, Value result) {
+  const Value old = values_.at(argument);
+  result.memory = old.memory;
+  result.object = old.object;
+  for (auto& [name, v] : values_) {
+    if (v.object == old.object)
+      v = result;
+    else if (v.memory == old.memory)
+      v.stale = true;
+  }
+  values_.insert_or_assign(result_name, std::move(result));
+}
+
+Value Context::plain(const Call& call, Value v) {
+  if (v.kind != Value::Kind::graph)
+    call.refuse(v.kind == Value::Kind::parameter
+                    ? "computes with a parameter alone, which is not possible yet"
+                    : "reads values that the samples do not change, which is not possible yet");
+  while (!v.axes.selected.empty()) {
+    const auto [atom, index] = v.axes.selected.back();
+    const auto at = std::ranges::find(v.axes.stored, atom);
+    const Atoms before(v.axes.stored.begin() + 1, at), after(at + 1, v.axes.stored.end());
+    const Shape parts = shape_of(v.axes, {before, {atom}, after});
+    v.graph = builder.slice(layer_name(call), shaped(call, v.graph, parts), 2, index, 1);
+    v.axes.stored.erase(at);
+    v.axes.selected.pop_back();
+  }
+  return v;
+}
+
+int Context::shaped(const Call& call, int graph, const Shape& to) {
+  if (builder.shape(graph) == to) return graph;
+  return builder.reshape(layer_name(call) + ".shape", graph, to);
+}
+
+Shape Context::shape_of(const Axes& axes, const std::vector<Atoms>& groups) const {
+  Shape out{rows};
+  for (const Atoms& group : groups) out.dims[std::size_t(out.rank++)] = axes.count(group);
+  return out;
+}
+
+int Context::channels_last(const Call& call, const Value& v, const Atoms& channels) {
+  if (!is_suffix(channels, v.axes.stored))
+    call.refuse(
+        fmt::format("needs its channels stored innermost, but those of {} are not. this order of axes would "
+                    "need a copy, which is not built yet",
+                    v.axes.text()));
+  const std::int64_t count = v.axes.count(channels);
+  const Shape& now = builder.shape(v.graph);
+  if (now.rank >= 2 && now[-1] == count) return v.graph;
+  const std::int64_t positions = now.row_count() / count;
+  return shaped(call, v.graph, positions == 1 ? Shape{rows, count} : Shape{rows, positions, count});
+}
+
+int Context::image(const Call& call, const Value& v) {
+  const int rank = v.axes.rank();
+  if (rank < 3 || rank > Shape::max_rank || !v.axes.begins_with_rows())
+    call.refuse(fmt::format("needs an input (N, channels, extents...), but it is {}", v.axes.text()));
+  Atoms expected = v.axes.logical[0];
+  Shape shape{rows};
+  for (int axis = 2; axis <= rank; ++axis) {
+    const Atoms& atoms = v.axes.logical[std::size_t(axis < rank ? axis : 1)];
+    expected.insert(expected.end(), atoms.begin(), atoms.end());
+    shape.dims[std::size_t(shape.rank++)] = v.axes.count(atoms);
+  }
+  if (expected != v.axes.stored)
+    call.refuse(fmt::format("needs the channels of {} stored innermost, which would need a copy. that is not built yet",
+                            v.axes.text()));
+  return shaped(call, v.graph, shape);
+}
+
+std::string Context::layer_name(const Call& call, int tensor) {
+  std::string name = call.node().name;
+  if (tensor >= 0) {
+    name = program.tensors[std::size_t(canonical(tensor))].name;
+    if (name.ends_with(".weight")) name.resize(name.size() - 7);
+  }
+  std::string out = name;
+  for (int number = 2; !names_.insert(out).second; ++number) out = fmt::format("{}_{}", name, number);
+  return out;
+}
+
+// PyTorch's own name of tied parameters is that which its modules register first.
+int Context::canonical(int tensor) const {
+  const StoredTensor& t = program.tensors[std::size_t(tensor)];
+  for (const GraphInput& input : program.inputs)
+    if (input.kind == GraphInput::Kind::parameter && program.tensors[std::size_t(input.tensor)].same_storage(t))
+      return input.tensor;
+  return tensor;
+}
+
+// Neighbours in both orders are one extent.
+ArchivePlace Context::place_of(const Call& call, const Source& source) const {
+  ArchivePlace out;
+  out.tensor = canonical(source.value.tensor);
+  out.sizes = program.tensors[std::size_t(out.tensor)].sizes;
+  const Axes& axes = source.value.axes;
+  int previous = -1;
+  for (const int atom : axes.stored) {
+    const auto at = std::ranges::find(source.order, atom);
+    const std::int64_t extent = axes.extents[std::size_t(atom)];
+    const std::int64_t stride = axes.count(Atoms(at + 1, source.order.end()));
+    if (previous >= 0 && at != source.order.begin() && *(at - 1) == previous) {
+      out.extents[-1] *= extent;
+      out.strides[std::size_t(out.extents.rank) - 1] = stride;
+    } else {
+      if (out.extents.rank == Shape::max_rank) call.refuse("has a weight whose axes are too many");
+      out.strides[std::size_t(out.extents.rank)] = stride;
+      out.extents.dims[std::size_t(out.extents.rank++)] = extent;
+    }
+    previous = atom;
+  }
+  return out;
+}
+
+void Context::attach(const Call& call, const std::vector<Source>& sources) {
+  const int first = builder.parameter_count() - int(sources.size());
+  for (std::size_t i = sources.size(); i-- > 0;) {
+    const ArchivePlace place = place_of(call, sources[i]);
+    const int own = first + int(i);
+    const auto [shared, added] = parameters_.emplace(place.tensor, own);
+    const std::string& name = program.tensors[std::size_t(place.tensor)].name;
+    if (added)
+      builder.place_parameter(own, name, place);
+    else if (!builder.share_parameter(own, shared->second, place))
+      call.refuse(fmt::format("uses the parameter '{}' in another way than an earlier node", name));
+    else  // the later ones have moved by one
+      for (auto& [tensor, number] : parameters_) number -= number > own;
+  }
+}
+
+void Context::attach_statistics(const Call& call, int mean, int variance) {
+  if (!statistics_.insert(mean).second) call.refuse("uses the running statistics of an earlier node");
+  builder.place_statistics(mean, variance);
+}
+
+}  // namespace millrace::pt2

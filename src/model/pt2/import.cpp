@@ -1,0 +1,238 @@
+// Goes through the nodes of an exported network and adds operations to a graph.
+#include "millrace/model/pt2/import.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "millrace/base/error.hpp"
+#include "model/pt2/context.hpp"
+
+namespace millrace {
+namespace pt2 {
+namespace {
+
+const Operations& operations() {
+  static const Operations all = [] {
+    Operations out;
+    add_layers(out);
+    add_norms(out);
+    add_pools(out);
+    add_pointwise(out);
+    add_shapes(out);
+    add_tokens(out);
+    return out;
+  }();
+  return all;
+}
+
+using Arithmetic = std::int64_t (*)(std::int64_t, std::int64_t);
+
+// Of numbers such as extents.
+const std::map<std::string, Arithmetic>& arithmetic() {
+  using I = std::int64_t;
+  static const std::map<std::string, Arithmetic> all{
+      {"_operator.mul",
+       [](I a, I b) {
+         I out = 0;
+         return __builtin_mul_overflow(a, b, &out) ? 0 : out;
+       }},
+      {"_operator.add", [](I a, I b) { return I(std::uint64_t(a) + std::uint64_t(b)); }},
+      {"_operator.sub", [](I a, I b) { return I(std::uint64_t(a) - std::uint64_t(b)); }},
+      {"_operator.floordiv", [](I a, I b) { return b > 0 && a >= 0 ? a / b : 0; }},
+      {"_operator.mod", [](I a, I b) { return b > 0 && a >= 0 ? a % b : 0; }},
+      {"_operator.eq", [](I a, I b) { return I(a == b); }},
+      {"_operator.ne", [](I a, I b) { return I(a != b); }},
+      {"_operator.lt", [](I a, I b) { return I(a < b); }},
+      {"_operator.le", [](I a, I b) { return I(a <= b); }},
+      {"_operator.gt", [](I a, I b) { return I(a > b); }},
+      {"_operator.ge", [](I a, I b) { return I(a >= b); }}};
+  return all;
+}
+
+// Checks that PyTorch makes while it runs.
+bool is_check(const std::string& target) {
+  for (const char* begin : {"aten._assert", "aten.sym_constrain_range", "aten._check"})
+    if (target.starts_with(begin)) return true;
+  return false;
+}
+
+// "relu" of aten.relu_.default. in_place: the result is written over the first argument.
+std::string kind_of(const std::string& target, bool* in_place = nullptr) {
+  if (!target.starts_with("aten.")) return "";
+  std::string kind = target.substr(5, target.find('.', 5) - 5);
+  const bool ends = kind.size() > 1 && kind.ends_with('_') && !kind.ends_with("__");
+  if (in_place) *in_place = ends;
+  if (ends) kind.pop_back();
+  return kind;
+}
+
+void compute_number(Context& c, const Call& call) {
+  const ExportedNode& node = call.node();
+  if (node.results.size() != 1) call.refuse("has no single result");
+  if (node.target == "aten.sym_size.int") {
+    const Axes axes = call.value("self").axes;
+    return c.define(node.results[0], axes.size(call.axis("dim", 0, axes.rank())));
+  }
+  if (node.arguments.size() != 2) call.refuse("is not arithmetic with two numbers");
+  const auto number = [&](std::size_t i) { return call.integer(node.arguments[i].first.c_str(), 0); };
+  c.define(node.results[0], arithmetic().at(node.target)(number(0), number(1)));
+}
+
+void run_node(Context& c, const ExportedNode& node) {
+  const Call call(c, node);
+  if (is_check(node.target)) return;
+  if (node.target == "aten.sym_size.int" || arithmetic().contains(node.target)) return compute_number(c, call);
+  bool in_place = false;
+  const Operation operation = operations().at(kind_of(node.target, &in_place));
+  Values results;
+  try {
+    results = operation(c, call);
+  } catch (const Error& e) {
+    if (std::string(e.what()).starts_with("model")) throw;
+    call.refuse(e.what());
+  }
+  if (results.size() != node.results.size())
+    call.refuse(fmt::format("has {} results here, and {} in the file", results.size(), node.results.size()));
+  const auto* self = in_place ? std::get_if<TensorName>(&node.arguments.at(0).second) : nullptr;
+  if (self) {
+    c.overwrite(self->name, node.results[0], results[0]);
+    return;
+  }
+  for (std::size_t i = 0; i < results.size(); ++i) c.define(node.results[i], results[i]);
+}
+
+bool matches(const UserInput& user, const Sizes& sizes) {
+  if (user.sizes.size() != sizes.size() + 1) return false;
+  for (std::size_t axis = 0; axis < sizes.size(); ++axis)
+    if (!user.dynamic[axis + 1] && user.sizes[axis + 1] != sizes[axis]) return false;
+  return true;
+}
+
+std::string text_of(const UserInput& user) {
+  std::string out = "N";
+  for (std::size_t axis = 1; axis < user.sizes.size(); ++axis)
+    out += user.dynamic[axis] ? ", any" : fmt::format(", {}", user.sizes[axis]);
+  return "(" + out + ")";
+}
+
+// The batch with the axes that the network expects. Samples have their channels last.
+Axes axes_of_input(const Context& c, const UserInput& user, const Shape& batch) {
+  Sizes stored;
+  for (int axis = 1; axis < batch.rank; ++axis) stored.push_back(batch[axis]);
+  const auto of_rows = [](Sizes sizes) {
+    sizes.insert(sizes.begin(), rows_symbol);
+    return Axes::contiguous(sizes);
+  };
+  Sizes first = stored;  // the channels first
+  std::rotate(first.begin(), first.end() - 1, first.end());
+  if (matches(user, first)) return Axes::image(first[0], Sizes(first.begin() + 1, first.end()));
+  if (matches(user, stored)) return of_rows(stored);
+  if (stored.size() > 1 && stored.back() == 1) {
+    const Sizes without(stored.begin(), stored.end() - 1);
+    if (matches(user, without)) return of_rows(without);
+    if (matches(user, {batch.row_count()})) return of_rows({batch.row_count()});
+  }
+  fail(Exit::config,
+       "model.file: {} takes samples of {}, but the data has {} (channels last). export the network with such samples, "
+       "or change the data with data.sample, data.crop or data.layout",
+       c.program.path.string(), text_of(user), batch.str());
+}
+
+void define_inputs(Context& c, int input) {
+  if (c.program.user_inputs.size() != 1 || c.program.outputs.size() != 1 || c.program.outputs[0].empty())
+    fail(Exit::config,
+         "model.file: {} has {} inputs and {} results. one of each is supported: wrap the network in a module that "
+         "returns what the loss reads",
+         c.program.path.string(), c.program.user_inputs.size(), c.program.outputs.size());
+  const UserInput& user = c.program.user_inputs[0];
+  if (user.dynamic.empty() || !user.dynamic[0])
+    fail(Exit::config,
+         "model.file: {} was exported for one number of rows. export it with dynamic_shapes=({{0: "
+         "torch.export.Dim(\"batch\")}},)",
+         c.program.path.string());
+  for (const GraphInput& one : c.program.inputs) {
+    Value v;
+    v.tensor = one.tensor;
+    if (one.kind == GraphInput::Kind::user) {
+      v.graph = input;
+      v.kind = c.spec.tokens ? Value::Kind::tokens : Value::Kind::graph;
+      v.axes = axes_of_input(c, user, c.builder.shape(input));
+    } else {
+      v.axes = Axes::contiguous(c.program.tensors[std::size_t(one.tensor)].sizes);
+      if (one.kind == GraphInput::Kind::parameter) v.kind = Value::Kind::parameter;
+    }
+    c.define(one.name, v);
+  }
+}
+
+// In the shape that the loss reads, if its extents are those.
+int result_of(Context& c) {
+  const std::string& name = c.program.outputs[0];
+  const auto node = std::ranges::find_if(
+      c.program.nodes, [&](const ExportedNode& n) { return std::ranges::find(n.results, name) != n.results.end(); });
+  if (node == c.program.nodes.end())
+    fail(Exit::config, "model.file: {} returns its input. it has no network", c.program.path.string());
+  const Call call(c, *node);
+  const Value v = c.plain(call, c.value(call, name));
+  const Shape& y = c.builder.shape(Graph::y);
+  std::vector<Atoms> axes = v.axes.logical;
+  // PyTorch's losses read a class for each position from (N, classes, positions...).
+  if (!c.spec.pointwise_loss && !c.spec.tokens && y.rank > 1 && axes.size() > 2)
+    std::rotate(axes.begin() + 1, axes.begin() + 2, axes.end());
+  Atoms order;
+  for (const Atoms& axis : axes) order.insert(order.end(), axis.begin(), axis.end());
+  if (order != v.axes.stored)
+    call.refuse(
+        fmt::format("returns {}, which is stored in another order. return (N, classes), or (N, classes, "
+                    "extents...) for label maps",
+                    v.axes.text()));
+  Shape needed{c.rows, c.spec.outputs};
+  if (!c.spec.pointwise_loss && y.rank < Shape::max_rank) {
+    needed = y;
+    needed.dims[std::size_t(needed.rank++)] = c.spec.outputs;
+  }
+  if (needed.count() == c.builder.shape(v.graph).count()) return c.shaped(call, v.graph, needed);
+  return v.graph;
+}
+
+}  // namespace
+
+bool understands(const std::string& target) {
+  return is_check(target) || target == "aten.sym_size.int" || arithmetic().contains(target) ||
+         operations().contains(kind_of(target));
+}
+
+void require_understood(const ExportedProgram& program) {
+  std::map<std::string, std::pair<int, const ExportedNode*>> unknown;  // nodes, and the first one
+  for (const ExportedNode& node : program.nodes)
+    if (!understands(node.target)) {
+      auto& [count, first] = unknown[node.target];
+      if (count++ == 0) first = &node;
+    }
+  if (unknown.empty()) return;
+  std::string text;
+  for (const auto& [target, found] : unknown) {
+    const auto& [count, first] = found;
+    text += fmt::format("{}{} ({} node{} '{}'{}{})", text.empty() ? "" : "; ", target, count,
+                        count == 1 ? "," : "s, the first is", first->name,
+                        first->module.empty() ? "" : " in " + first->module,
+                        first->source.empty() ? "" : ", " + first->source);
+  }
+  fail(Exit::config, "model.file: {} has operations that are not supported yet: {}. replace them by others",
+       program.path.string(), text);
+}
+
+}  // namespace pt2
+
+int build_pt2(GraphBuilder& builder, int input, const ModelSpec& spec) {
+  if (!spec.exported) fail(Exit::config, "model.name = pt2 needs model.file, the path of an exported network");
+  pt2::require_understood(*spec.exported);
+  pt2::Context context(builder, *spec.exported, spec);
+  pt2::define_inputs(context, input);
+  for (const pt2::ExportedNode& node : spec.exported->nodes) pt2::run_node(context, node);
+  return pt2::result_of(context);
+}
+
+}  // namespace millrace

@@ -1,0 +1,73 @@
+#!/bin/bash
+# Networks that PyTorch has exported: they train with their weights, stop, resume and are evaluated like the others.
+# Usage: pt2_test.sh MILLRACE MPIEXEC train|refused
+set -euo pipefail
+source "$(dirname "$0")/lib.sh" "$1" "$2"
+fixtures=$root/tests/fixtures/pt2
+
+network() {
+  cp "$fixtures/$1.pt2" net.pt2
+  cat >net.cfg <<END
+[data]
+train = synthetic:images:rows=192,shape=$2,classes=5,seed=1
+valid = synthetic:images:rows=64,shape=$2,classes=5,seed=2
+[model]
+name = pt2
+file = net.pt2
+[train]
+global_batch = 16
+[optim]
+lr = 0.01
+schedule = constant
+END
+}
+
+case_train() {
+  network cnn 12x14x3
+  expect_exit 0 "$millrace" inspect net.pt2
+  expect_line 'input x: float32 \(any, 3, 12, 14\)'
+  expect_no_line 'not supported'
+  expect_exit 0 train 2 whole --train.steps 6
+  expect_line 'weights of net\.pt2: 12 parameters'
+  expect_lines 1 'does not use 2 of its parameters: unused'
+  # The weights are those of the file on any number of ranks, also if each has only a part of them.
+  expect_exit 0 train 2 whole_zero --train.steps 6 --optim.zero 1
+  expect_same_metrics whole whole_zero
+  expect_exit 0 train 2 other --train.steps 6 --run.seed 7 --train.epochs 1 --data.shuffle off
+  expect_exit 0 train 2 again --train.steps 6 --run.seed 8 --train.epochs 1 --data.shuffle off
+  expect_same_metrics other again
+  expect_exit 0 train 2 fresh --train.steps 6 --run.seed 8 --data.shuffle off --model.init fresh
+  expect_no_line 'weights of'
+  ! cmp -s other/metrics.jsonl fresh/metrics.jsonl || complain "fresh weights are those of the archive"
+  # A run that resumes has the weights of its checkpoint.
+  expect_exit 0 train 2 parts --train.steps 3
+  expect_exit 0 train 2 parts --train.steps 6
+  expect_no_line 'weights of'
+  expect_same_metrics whole parts
+  expect_exit 0 run_on 1 eval "$(newest_checkpoint whole)" --data.valid synthetic:images:rows=64,shape=12x14x3,classes=5,seed=2
+  expect_line "validation loss $(LC_ALL=C printf %.4f "$(summary whole valid_loss)")"
+}
+
+case_refused() {
+  network cnn 12x14x3
+  expect_says 2 'there is no gone\.pt2 .*torch\.export\.save' train 2 run --model.file gone.pt2
+  expect_says 2 'model\.file is not set' train 1 run --model.file ''
+  expect_says 2 'takes samples of \(N, 3, 12, 14\), but the data has .*12x12x3' train 1 run \
+    --data.train synthetic:images:rows=64,shape=12x12x3,classes=5,seed=1 --data.valid ''
+  expect_says 2 'model\.file: it is for model\.name = pt2' train 1 run --model.name resnet
+  head -c 30000 net.pt2 >half.pt2
+  expect_says 3 'half\.pt2 cannot be read as an exported network' train 2 run --model.file half.pt2
+  cp "$fixtures/v2.8.0_static.pt2" old.pt2
+  expect_says 3 'PyTorch 2\.8\.0.*which pickles the weights' train 1 run --model.file old.pt2
+  expect_says 3 'pickles the weights' "$millrace" inspect old.pt2
+  cp "$fixtures/v2.15_dyn.pt2" masks.pt2
+  expect_says 2 'not supported yet: .*aten\.masked_fill\.Scalar \(1 node, .masked_fill., .*export_small\.py:18' train 2 run \
+    --model.file masks.pt2
+  expect_no_file run/checkpoints
+  # Weights that were damaged since: no rank trains with them.
+  network mlp 5x4x1
+  printf 'damaged!' | dd of=net.pt2 bs=1 seek=$(grep -abo 'weights/weight_0' net.pt2 | head -n 1 | cut -d : -f 1 | awk '{ print $1 + 80 }') conv=notrunc 2>/dev/null
+  expect_says 3 'net\.pt2 is damaged.*weight_0' train 2 run
+}
+
+run_case "$3"

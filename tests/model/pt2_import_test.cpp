@@ -1,0 +1,195 @@
+// What the translation of networks of PyTorch refuses, and the axes of values by themselves.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "millrace/model/pt2/import.hpp"
+#include "millrace/model/zoo.hpp"
+#include "model/pt2/axes.hpp"
+#include "support/expect_error.hpp"
+
+namespace millrace::pt2 {
+namespace pt2_import_test {
+
+ExportedProgram fixture(const std::string& name) {
+  return read_exported_program(std::string(MILLRACE_SOURCE_DIR) + "/tests/fixtures/pt2/" + name);
+}
+
+Graph build(ExportedProgram program, const Shape& sample = {12, 14, 3}) {
+  ModelSpec spec;
+  spec.name = "pt2";
+  spec.outputs = 5;
+  spec.exported = std::make_shared<const ExportedProgram>(std::move(program));
+  return build_model(spec, {4, sample, DType::u8, {}, true}, DType::f32, Mode::train);
+}
+
+void expect_refused(ExportedProgram program, const std::string& words, const Shape& sample = {12, 14, 3}) {
+  const std::string message = test::message_of([&] { build(std::move(program), sample); }, Exit::config);
+  EXPECT_TRUE(message.starts_with("model.file: ")) << message;
+  EXPECT_NE(message.find(words), message.npos) << message;
+}
+
+ExportedNode& node_of(ExportedProgram& program, const std::string& target) {
+  return *std::ranges::find(program.nodes, target, &ExportedNode::target);
+}
+
+Argument tensor(const std::string& name) { return TensorName{name}; }
+Argument integers(const Sizes& values) { return std::vector<Integer>(values.begin(), values.end()); }
+
+// A network of these nodes on an input x of (N, 3, 12, 14).
+ExportedProgram program_of(const std::vector<ExportedNode>& nodes) {
+  ExportedProgram program;
+  program.path = "made.pt2";
+  program.inputs.push_back({.name = "x"});
+  program.user_inputs.push_back({"x", ScalarType::f32, {2, 3, 12, 14}, {true, false, false, false}});
+  program.nodes = nodes;
+  program.outputs = {nodes.back().results[0]};
+  return program;
+}
+
+ExportedNode node(const std::string& target, const std::string& result,
+                  std::vector<std::pair<std::string, Argument>> arguments) {
+  ExportedNode out;
+  out.name = result;
+  out.target = "aten." + target;
+  out.arguments = std::move(arguments);
+  out.results = {result};
+  out.source = "net.py:7";
+  return out;
+}
+
+TEST(Pt2Import, ParametersHaveTheNamesAndShapesOfPyTorch) {
+  const Graph graph = build(fixture("cnn.pt2"));
+  std::vector<std::string> names;
+  for (const Parameter& p : graph.parameters) names.push_back(p.name);
+  EXPECT_EQ(names.front(), "stem.weight");
+  EXPECT_EQ(names.back(), "fc.bias");
+  EXPECT_EQ(std::ranges::count(names, "block.bn2.weight"), 1);
+  EXPECT_EQ(graph.stats.size(), 3u);
+  EXPECT_EQ(graph.stats[1].name, "block.bn1");
+  // The linear layer reads (8, 3, 4) of PyTorch, stored as (3, 4, 8).
+  const ArchivePlace& place = graph.parameters[graph.parameters.size() - 2].archive;
+  EXPECT_EQ(place.extents, (Shape{5, 8, 12}));
+  EXPECT_EQ(place.strides[1], 1);
+  EXPECT_EQ(place.strides[2], 8);
+  EXPECT_EQ(unused_parameters(fixture("cnn.pt2")), (std::vector<std::string>{"unused.weight", "unused.bias"}));
+  EXPECT_EQ(batch_norm_momentum(fixture("cnn.pt2")), 0.2f);
+  EXPECT_EQ(batch_norm_momentum(fixture("mlp.pt2")), std::nullopt);
+}
+
+TEST(Pt2Import, UnknownOperationsAreNamedWithTheirPlaceInPython) {
+  ExportedProgram program = fixture("cnn.pt2");
+  node_of(program, "aten.max_pool2d.default").target = "aten.fft_rfft2.default";
+  for (ExportedNode& one : program.nodes)
+    if (one.target == "aten.relu_.default") one.target = "aten.erf_.default";
+  expect_refused(program, "aten.erf_.default (3 nodes, the first is 'relu_'");
+  expect_refused(program, "; aten.fft_rfft2.default (1 node, 'max_pool2d' in pool, tests/parity/pt2_models.py:");
+  EXPECT_TRUE(understands("aten.relu_.default"));
+  EXPECT_FALSE(understands("aten.erf.default"));
+  EXPECT_FALSE(understands("relu"));
+}
+
+TEST(Pt2Import, OtherInputsAreRefused) {
+  expect_refused(fixture("cnn.pt2"), "takes samples of (N, 3, 12, 14), but the data has 4x12x14x4", {12, 14, 4});
+  ExportedProgram program = fixture("cnn.pt2");
+  program.user_inputs[0].dynamic.assign(4, false);
+  expect_refused(program, "dynamic_shapes");
+  program = fixture("cnn.pt2");
+  program.outputs.push_back("x");
+  expect_refused(program, "1 inputs and 2 results");
+}
+
+TEST(Pt2Import, ArgumentsWithoutAMeaningHereAreRefused) {
+  const auto with = [](const char* target, const char* name, const Argument& value) {
+    ExportedProgram program = fixture("cnn.pt2");
+    ExportedNode& changed = node_of(program, target);
+    std::erase_if(changed.arguments, [&](const auto& argument) { return argument.first == name; });
+    changed.arguments.emplace_back(name, value);
+    return program;
+  };
+  expect_refused(with("aten.batch_norm.default", "training", false), "evaluation mode");
+  expect_refused(with("aten.max_pool2d.default", "dilation", integers({2, 2})), "dilation");
+  expect_refused(with("aten.max_pool2d.default", "padding", integers({1, 1, 1})), "'padding' of 3 numbers");
+  expect_refused(with("aten.conv2d.default", "stride", integers({0, 0})), "negative stride");
+  expect_refused(with("aten.linear.default", "weight", tensor("x")), "no parameter");
+  expect_refused(with("aten.linear.default", "input", tensor("p_fc_weight")), "parameter alone");
+  test::expect_error(Exit::config, "another momentum",
+                     [&] { batch_norm_momentum(with("aten.batch_norm.default", "momentum", 0.1)); });
+}
+
+TEST(Pt2Import, ValuesThatWouldNeedACopyAreRefused) {
+  const ExportedNode permuted = node("permute.default", "p", {{"self", tensor("x")}, {"dims", integers({0, 2, 3, 1})}});
+  expect_refused(program_of({permuted, node("max_pool2d.default", "y", {{"self", tensor("p")}, {"kernel_size", 2L}})}),
+                 "node 'y' (aten.max_pool2d.default, net.py:7) needs the channels");
+  const auto square = [](const ExportedNode& last) {
+    ExportedProgram program =
+        program_of({node("transpose.int", "t", {{"self", tensor("x")}, {"dim0", 2L}, {"dim1", 3L}}), last});
+    program.user_inputs[0].sizes = {2, 3, 12, 12};
+    return program;
+  };
+  const Shape sample{12, 12, 3};
+  expect_refused(square(node("add.Tensor", "y", {{"self", tensor("t")}, {"other", tensor("x")}})),
+                 "adds two values (N, 3, 12, 12) that are stored in different orders", sample);
+  expect_refused(square(node("cat.default", "y", {{"tensors", std::vector<TensorName>{{"x"}, {"t"}}}, {"dim", 1L}})),
+                 "joins two values (N, 3, 12, 12) that are stored in different orders", sample);
+  expect_refused(program_of({node("view.default", "v", {{"self", tensor("x")}, {"size", integers({-1, 14, 3, 12})}})}),
+                 "cut across");
+  expect_refused(program_of({node("mul.Tensor", "y", {{"self", tensor("x")}, {"other", 0.5}})}), "by a number");
+  expect_refused(program_of({node("view.default", "y", {{"self", tensor("x")}, {"size", integers({2, -1})}})}),
+                 "cut across");
+}
+
+// Views that were made before an operation in place are not what PyTorch would read.
+TEST(Pt2Import, OverwrittenViewsAreRefused) {
+  const ExportedNode view = node("flatten.using_ints", "f", {{"self", tensor("r")}, {"start_dim", 1L}});
+  const ExportedNode first = node("relu.default", "r", {{"self", tensor("x")}});
+  const ExportedNode in_place = node("tanh_.default", "t", {{"self", tensor("r")}});
+  expect_refused(program_of({first, view, in_place, node("silu.default", "y", {{"self", tensor("f")}})}),
+                 "overwritten");
+  // Under its own name, the overwritten value is the new one.
+  ExportedProgram program = program_of({first, in_place, node("silu.default", "y", {{"self", tensor("r")}}),
+                                        node("flatten.using_ints", "f", {{"self", tensor("y")}, {"start_dim", 1L}})});
+  ModelSpec spec;
+  spec.name = "pt2";
+  spec.outputs = 3 * 12 * 14;
+  spec.pointwise_loss = PointwiseLossSpec::Kind::mse;
+  spec.exported = std::make_shared<const ExportedProgram>(program);
+  GraphBuilder builder({{4, 12, 14, 3}, DType::f32, {4, spec.outputs}, false}, DType::f32, Mode::train);
+  test::expect_error(Exit::config, "stored in another order",  // the channels are last
+                     [&] { build_pt2(builder, Graph::x, spec); });
+  const Graph graph = builder.finish();
+  ASSERT_EQ(graph.nodes.size(), 3u);
+  EXPECT_EQ(graph.nodes[2].src[0], graph.nodes[1].dst);
+}
+
+TEST(Pt2Axes, ViewsAndPermutationsOnlyRegroup) {
+  Axes axes = Axes::image(6, {4, 10});
+  EXPECT_EQ(axes.text(), "(N, 6, 4, 10)");
+  const Atoms stored = axes.stored;
+  axes.permute({0, 2, 3, 1});
+  EXPECT_EQ(axes.stored, stored);
+  EXPECT_TRUE(axes.view({rows_symbol, 40, 2, 3}));
+  EXPECT_EQ(axes.text(), "(N, 40, 2, 3)");
+  EXPECT_EQ(axes.stored.size(), 5u);
+  EXPECT_TRUE(axes.view({rows_symbol * 8, 5, 6}));
+  EXPECT_EQ(axes.text(), "(N x 8, 5, 6)");
+  EXPECT_FALSE(axes.view({rows_symbol * 8, 5, 5}));
+  EXPECT_FALSE(axes.view({240, rows_symbol}));  // the rows are outermost
+  EXPECT_FALSE(axes.view({rows_symbol, -240}));
+  EXPECT_FALSE(axes.view({rows_symbol, 240, 0}));
+  EXPECT_EQ(axes.text(), "(N x 8, 5, 6)");
+  EXPECT_FALSE(axes.begins_with_rows());
+}
+
+TEST(Pt2Axes, AlignedAxesHaveEqualAtoms) {
+  Axes whole = Axes::contiguous({rows_symbol, 24}), parts = Axes::contiguous({rows_symbol, 2, 12});
+  ASSERT_TRUE(parts.view({rows_symbol, 24}));
+  ASSERT_TRUE(align(whole, parts, false));
+  EXPECT_EQ(whole.logical[1].size(), 2u);
+  Axes thirds = Axes::contiguous({rows_symbol, 3, 8});
+  ASSERT_TRUE(thirds.view({rows_symbol, 24}));
+  EXPECT_FALSE(align(thirds, parts, false));  // neither 2 x 12 nor 3 x 8 divides the other
+}
+
+}  // namespace pt2_import_test
+}  // namespace millrace::pt2
