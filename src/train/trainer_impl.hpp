@@ -66,7 +66,6 @@ struct Trainer::Impl {
   Exit run_all();
   void begin_anew();
   void resume();
-  void begin_anew();  // without a checkpoint
   // Why there is nothing to train, or "": the run has already done all steps. Nothing is written then.
   std::string nothing_to_train() const;
   void start_feeding();
