@@ -46,6 +46,16 @@ case_train() {
   expect_same_metrics whole parts
   expect_exit 0 run_on 1 eval "$(newest_checkpoint whole)" --data.valid synthetic:images:rows=64,shape=12x14x3,classes=5,seed=2
   expect_line "validation loss $(LC_ALL=C printf %.4f "$(summary whole valid_loss)")"
+  # Weights go home under PyTorch's names, with what the network does not train, and take the place of a checkpoint.
+  expect_exit 0 run_on 1 export whole
+  expect_exit 0 python3 -c "import json; f=open('whole/model.safetensors','rb'); h=json.loads(f.read(int.from_bytes(f.read(8),'little')))
+for k,v in sorted(h.items()): print(k, v.get('shape'), v.get('dtype'))"
+  expect_line '^unused\.weight \[[0-9, ]+\] F32'
+  expect_line 'num_batches_tracked \[\] I64'
+  expect_exit 0 run_on 2 eval whole/model.safetensors --data.valid synthetic:images:rows=64,shape=12x14x3,classes=5,seed=2
+  expect_line "validation loss $(LC_ALL=C printf %.4f "$(summary whole valid_loss)")"
+  expect_exit 0 train 2 tuned --train.steps 1 --model.weights whole/model.safetensors
+  expect_line 'weights from whole/model\.safetensors: 12 of 12 parameters'
 }
 
 case_refused() {

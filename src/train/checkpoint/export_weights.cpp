@@ -110,7 +110,7 @@ class Untrained {
 
 void export_safetensors(const CheckpointModel& model, const NetworkSpec& spec, const std::filesystem::path& out) {
   const Graph graph = graph_of(spec, 1, Mode::infer);
-  const auto source = open_checkpoint_weights(model.path, {graph, spec.model.name, {}});
+  const auto source = open_checkpoint_weights(model.path, {graph, spec.model.name});
   const std::vector<PyTorchTensor> tensors = in_order_of_reading(graph, spec.model.name);
   std::vector<SafetensorsWriter::Entry> entries;
   for (const PyTorchTensor& t : tensors)

@@ -46,10 +46,13 @@ struct FittingFile {
   std::string text;                    // "FILE: 161 of 162 parameters"
 };
 
-FittingFile open_fitting(World& world, const Graph& graph, const std::string& network,
-                         const std::filesystem::path& path, const std::vector<std::string>& skip) {
+FittingFile open_fitting(World& world, const Graph& graph, const ModelSpec& model, const std::filesystem::path& path,
+                         const std::vector<std::string>& skip) {
   FittingFile out;
-  on_first_rank(world, [&] { out.source = open_weights(path, {graph, network, skip}); });
+  WeightTarget target{graph, model.name, {}, skip};
+  if (model.exported)
+    for (const pt2::StoredTensor& tensor : model.exported->tensors) target.untrained.insert(tensor.name);
+  on_first_rank(world, [&] { out.source = open_weights(path, target); });
   out.contents = broadcast_contents(world, out.source.get(), graph);
   const std::size_t parameters = graph.parameters.size();
   const auto found = std::count(out.contents.begin(), out.contents.begin() + std::ptrdiff_t(parameters), 1);
@@ -105,13 +108,13 @@ class ArchiveWeights : public WeightSource {
 
 std::string describe_weights(World& world, const NetworkSpec& spec, const std::filesystem::path& path,
                              const std::vector<std::string>& skip) {
-  return open_fitting(world, graph_of(spec, 1, Mode::infer), spec.model.name, path, skip).text;
+  return open_fitting(world, graph_of(spec, 1, Mode::infer), spec.model, path, skip).text;
 }
 
 std::string load_weights(World& world, ExecutionContext& compute, const NetworkSpec& spec, Network& network,
                          const std::filesystem::path& path, const std::vector<std::string>& skip) {
   const Graph graph = graph_of(spec, 1, Mode::infer);
-  const FittingFile file = open_fitting(world, graph, spec.model.name, path, skip);
+  const FittingFile file = open_fitting(world, graph, spec.model, path, skip);
   copy_weights(world, compute, network, graph, file.source.get(), file.contents);
   return "weights from " + file.text;
 }

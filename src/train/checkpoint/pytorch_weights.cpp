@@ -69,7 +69,8 @@ class PyTorchWeights : public WeightSource {
       }
     }
     for (const auto& [name, stored] : stored_)
-      if (!known.contains(name) && !is_no_weight(name) && !differences.skips(name)) differences.unknown(name);
+      if (!known.contains(name) && !target.untrained.contains(name) && !is_no_weight(name) && !differences.skips(name))
+        differences.unknown(name);
     differences.require_equal(path);
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,8 +28,9 @@ class WeightSource {
 // The network that the weights are for. graph: before any rewrite.
 struct WeightTarget {
   const Graph& graph;
-  std::string network;            // ModelSpec::name
-  std::vector<std::string> skip;  // shell patterns of names of layers' parameters that keep their values
+  std::string network;                   // ModelSpec::name
+  std::set<std::string> untrained = {};  // tensors of PyTorch's network that files may have as well
+  std::vector<std::string> skip = {};    // shell patterns of names of layers' parameters that keep their values
 };
 
 // A checkpoint of millrace (.h5), a file in the format safetensors, or a folder of Hugging Face with such files and a
