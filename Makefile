@@ -94,6 +94,9 @@ parity: deps build
 	scripts/with-pytorch.sh $(BUILD) tests/parity/record.py $(BUILD)/parity
 	MILLRACE_PARITY=$(abspath $(BUILD))/parity $(BUILD)/tests/model/test_model --gtest_filter=*Parity*
 	MILLRACE_PARITY=$(abspath $(BUILD))/parity $(BUILD)/tests/train/test_train --gtest_filter=*Parity*
+	PACKAGES="torchvision timm transformers safetensors" scripts/with-pytorch.sh $(BUILD) tests/parity/state_dicts.py $(BUILD)/parity/state_dicts.json
+	MILLRACE_PARITY=$(abspath $(BUILD))/parity $(BUILD)/tests/weights/test_weights
+	PACKAGES="torchvision timm transformers safetensors" scripts/with-pytorch.sh $(BUILD) tests/parity/exchanged.py $(MILLRACE)
 
 # Needs a GPU. Runs the GPU tests and benchmarks, compares training with the CPU, and prints a short table at the end.
 gpu-check: deps build

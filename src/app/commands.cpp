@@ -12,7 +12,9 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> table = {
       {"train", "train a network as configured, or resume a run", train_help, train_command},
       {"eval", "evaluate a checkpoint on data.valid", eval_help, eval_command},
+      {"predict", "write the predictions of a checkpoint for any data", predict_help, predict_command},
       {"generate", "continue a text with a trained language model", generate_help, generate_command},
+      {"export", "write the weights of a checkpoint for PyTorch", export_help, export_command},
       {"pack", "convert other formats to HDF5 shards", pack_help, pack_command},
       {"inspect", "describe a data set, a checkpoint or this machine", inspect_help, inspect_command},
       {"plan", "describe what a configuration does, without training", plan_help, plan_command},

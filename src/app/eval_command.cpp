@@ -25,7 +25,7 @@ std::string eval_help() {
          "       millrace eval CHECKPOINT [--section.key VALUE...]\n"
          "       millrace eval -c FILE [--checkpoint newest|best|FILE] [--section.key VALUE...]\n\n" +
          flags_help(eval_flags()) +
-         "\nRUN_DIR: the folder of a run. CHECKPOINT: a file step-*.h5, which may lie anywhere. A checkpoint holds "
+         "\nRUN_DIR: the folder of a run. CHECKPOINT: a file step-*.h5, or one of millrace export, anywhere. It holds "
          "the\n"
          "network, the configuration, the normalisation and the classes, so that the training data is not needed; "
          "give\n"
@@ -42,7 +42,7 @@ CheckpointChoice take_checkpoint(ParsedArguments& parsed, const char* missing) {
   CheckpointChoice choice{"", parsed.get("checkpoint", "newest")};
   if (!parsed.positional.empty()) {
     std::string& given = parsed.positional.front();
-    if (!given.ends_with(".h5"))
+    if (!given.ends_with(".h5") && !given.ends_with(".safetensors"))
       choice.run_dir = given;
     else if (parsed.has("checkpoint"))
       fail(Exit::config, "command line: {} and --checkpoint both name a checkpoint. remove one of them", given);

@@ -17,6 +17,7 @@
 
 #include "millrace/base/log.hpp"
 #include "millrace/comm/position_exchange.hpp"
+#include "millrace/config/options.hpp"
 #include "millrace/data/cache/shm_folder.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "millrace/system/first_report.hpp"
@@ -77,7 +78,7 @@ std::string told(bool reports, const Failure& failure) {
   // Most often the others failed for the same reason: a file that all read, or a rank that all waited for.
   const auto others = std::count_if(all.begin(), all.end(), [&](const std::string& one) { return one != all.front(); });
   const std::string more = others ? fmt::format(" (and another error on {} of {} ranks)", others, all.size()) : "";
-  log::info("error: " + all.front().substr(all.front().find(' ') + 1) + more);
+  log::info("error: " + with_place(all.front().substr(all.front().find(' ') + 1)) + more);
   const int code = std::atoi(all.front().c_str());
   alarm_code = code;
   remove_used_shm_folders();
@@ -98,7 +99,7 @@ std::string told(bool reports, const Failure& failure) {
 [[noreturn]] void end_alone(const Failure& failure, bool reports) {
   if (!reports) wait_for_report(int(failure.code));
   try {
-    log::error(failure.message);
+    log::error(with_place(failure.message));
   } catch (...) {
     for (const char* part : {"error: ", failure.message, "\n"})
       [[maybe_unused]] const auto done = ::write(STDERR_FILENO, part, std::strlen(part));

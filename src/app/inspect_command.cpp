@@ -17,6 +17,7 @@
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/data/read/source.hpp"
 #include "millrace/data/scan/index_shards.hpp"
+#include "millrace/data/scan/survey.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "millrace/model/pt2/import.hpp"
 #include "millrace/pt2/exported_program.hpp"
@@ -98,8 +99,32 @@ struct Inspection {
   bool has_data = false;  // some of the files belong to a data set
 };
 
+// The keys that a configuration sets to other values than the defaults.
+std::string changed_keys(const std::string& text) {
+  static const RunConfig defaults;
+  std::string out;
+  try {
+    const RunConfig config = resolve_config({{"config.cfg", text}}, {});
+    for (const Key& key : keys())
+      if (const auto words = key.get(config); words != key.get(defaults))
+        out += fmt::format("  {} = {}\n", key.name, join_words(key, words));
+  } catch (const Error&) {  // of another version
+    return "";
+  }
+  return out.empty() ? "" : "keys that are not as by default:\n" + out;
+}
+
+// Of several checkpoints, all but the last are described in brief.
+std::string describe_model(const std::string& path, bool tensors, bool last, std::vector<std::string>& problems) {
+  const CheckpointText found = describe_checkpoint(path, tensors ? CheckpointDetail::tensors
+                                                         : last  ? CheckpointDetail::network
+                                                                 : CheckpointDetail::state);
+  if (!found.damage.empty()) problems.push_back(found.damage);
+  return found.text + (last ? changed_keys(found.config) : "");
+}
+
 // A file that cannot be read does not prevent the description of the others.
-Inspection describe_files(const std::vector<std::string>& patterns, bool verifies) {
+Inspection describe_files(const std::vector<std::string>& patterns, bool verifies, bool tensors) {
   Inspection found;
   std::vector<std::string> paths, problems;
   for (const auto& pattern : patterns) {
@@ -113,9 +138,7 @@ Inspection describe_files(const std::vector<std::string>& patterns, bool verifie
       if (path.ends_with(".pt2")) {
         found.text += pt2::describe(pt2::read_exported_program(path), pt2::understands);
       } else if (is_checkpoint(path)) {
-        const auto [text, damage] = describe_checkpoint(path);
-        found.text += text;
-        if (!damage.empty()) problems.push_back(damage);
+        found.text += describe_model(path, tensors, path == paths.back(), problems);
       } else {
         found.text += describe_data_file(path);
         if (verifies) verify(path, found.text, problems);
@@ -156,6 +179,24 @@ SampleView view_of(const ParsedArguments& parsed) {
   return config.data;
 }
 
+// What lies in the data set, and likely mistakes. A data set whose values cannot be read is described without.
+std::string describe_values(World& world, const ShardIndex& set) {
+  if (world.rank() != 0) return "";
+  std::string out;
+  for (const std::string& concern : layout_concerns(set)) out += "warning: " + concern + "\n";
+  const auto add = [&](const auto& survey) {
+    out += describe(set, survey) + "\n";
+    for (const std::string& concern : concerns(set, survey)) out += "warning: " + concern + "\n";
+  };
+  try {
+    if (has_plain_targets(set)) add(survey_targets(set));
+    if (has_plain_samples(set)) add(survey_samples(world, set));
+  } catch (const Error& error) {
+    out += fmt::format("the values cannot be read ({})\n", error.what());
+  }
+  return out;
+}
+
 std::string describe_set(World& world, const ParsedArguments& parsed, Layout layout) {
   DataOptions options;
   options.paths = parsed.positional;
@@ -173,8 +214,8 @@ std::string describe_set(World& world, const ParsedArguments& parsed, Layout lay
       set.values.offset != 0 ? fmt::format(", offset {:g}", set.values.offset) : "",
       set.x.parts.empty() ? "" : " (of the first data set)");
   const std::string advice = block_shuffle_advice(set, ChunkOptions{}.cache_bytes);
-  return out + "reader: " + make_source(world, set, Reader::automatic)->describe() + "\n" +
-         (advice.empty() ? "" : advice + "\n") +
+  return out + describe_values(world, set) + "reader: " + make_source(world, set, Reader::automatic)->describe() +
+         "\n" + (advice.empty() ? "" : advice + "\n") +
          (parsed.has("cache") ? describe_copies(set, parsed.get("cache", "")) + "\n" : "");
 }
 
@@ -191,6 +232,10 @@ const std::vector<Flag>& inspect_flags() {
          .value = "",
          .help = "shards: read all rows and compare their checksums, which millrace pack stores; checkpoints are "
                  "always verified",
+         .arity = Flag::Arity::nothing},
+        {.name = "tensors",
+         .value = "",
+         .help = "checkpoints: list all tensors with their shapes and checksums",
          .arity = Flag::Arity::nothing},
         {.name = "cache",
          .value = "folder",
@@ -230,7 +275,7 @@ Exit inspect_command(World& world, const Arguments& arguments) {
   const Layout layout = parse_layout(parsed.get("layout", "auto"));
   Inspection found;
   if (world.rank() == 0) try {
-      found = describe_files(parsed.positional, parsed.has("verify"));
+      found = describe_files(parsed.positional, parsed.has("verify"), parsed.has("tensors"));
     } catch (const Error& error) {
       found.problem = error.what();
     }

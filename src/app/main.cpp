@@ -33,7 +33,8 @@ std::string overview() {
     out += fmt::format("  {}{}{}\n", command.name, std::string(9 - std::string(command.name).size(), ' '),
                        command.summary);
   return out +
-         "\nmillrace COMMAND --help prints the options of a command, millrace --version the version.\n"
+         "\nmillrace COMMAND --help prints the options of a command, --help-all also all keys; millrace --version the "
+         "version.\n"
          "Several ranks: mpirun -n 4 millrace train -c FILE\n";
 }
 
@@ -55,12 +56,39 @@ const Command* find_command(const std::string& name) {
   return nullptr;
 }
 
+// The command that other programs call so; null: none.
+const Command* find_foreign_command(const std::string& name) {
+  static constexpr const char* meanings[][2] = {
+      {"fit", "train"},        {"run", "train"},        {"evaluate", "eval"},     {"test", "eval"},
+      {"validate", "eval"},    {"infer", "predict"},    {"inference", "predict"}, {"sample", "generate"},
+      {"convert", "pack"},     {"import", "pack"},      {"prepare", "pack"},      {"show", "inspect"},
+      {"info", "inspect"},     {"describe", "inspect"}, {"check", "plan"},        {"summary", "plan"},
+      {"profile", "diagnose"}, {"search", "tune"},      {"sweep", "tune"},        {"slurm", "job"},
+      {"sbatch", "job"},       {"monitor", "top"},      {"watch", "top"},         {"plot", "report"},
+      {"benchmark", "bench"}};
+  for (const auto& [other, ours] : meanings)
+    if (name == other) return find_command(ours);
+  return nullptr;
+}
+
 std::string unknown_command(const std::string& name) {
   const auto nearest = std::min_element(commands().begin(), commands().end(), [&](const Command& a, const Command& b) {
     return edit_distance(name, a.name) < edit_distance(name, b.name);
   });
+  const Command* same = find_foreign_command(name);
   return fmt::format("error: unknown command '{}'. did you mean {}? millrace --help lists all commands\n", name,
-                     nearest->name);
+                     same ? same->name : nearest->name);
+}
+
+// `millrace help` and `millrace help COMMAND`.
+int answer_help(const char* name) {
+  if (!name) return answer(overview());
+  const Command* command = find_command(name);
+  return command ? answer(command->help()) : answer(unknown_command(name), stderr, Exit::config);
+}
+
+bool has(int argc, char** argv, const std::string& option) {
+  return std::find(argv + 1, argv + argc, option) != argv + argc;
 }
 
 }  // namespace
@@ -68,18 +96,16 @@ std::string unknown_command(const std::string& name) {
 int main(int argc, char** argv) {
   prepare_signals();
   reexec_with_passive_openmp(argv);
-  std::string name = argc > 1 ? argv[1] : "--help";
-  if (name == "--help" || name == "-h" || name == "help") return answer(overview());
+  const std::string name = argc > 1 ? argv[1] : "--help";
+  if (has(argc, argv, "--help-all")) print_all_keys_in_help();
+  if (name == "--help" || name == "-h" || name == "--help-all") return answer(overview());
+  if (name == "help") return answer_help(argc > 2 ? argv[2] : nullptr);
   if (name == "--version") return answer(version_text() + "\n");
   if (name == "docs-configuration") return answer(configuration_page());
-  if (name == "predict") {
-    answer("warning: the command predict is deprecated. use millrace scaling instead\n", stderr);
-    name = "scaling";
-  }
   const Command* command = find_command(name);
   if (!command) return answer(unknown_command(name), stderr, Exit::config);
-  for (int i = 2; i < argc; ++i)
-    if (std::string(argv[i]) == "--help" || std::string(argv[i]) == "-h") return answer(command->help());
+  for (const char* option : {"--help", "-h", "--help-all"})
+    if (has(argc, argv, option)) return answer(command->help());
 
   if (command->without_mpi && launcher_rank() != 0) return int(Exit::ok);  // under mpirun, one process does the work
   install_stop_signals();

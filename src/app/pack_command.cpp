@@ -11,6 +11,7 @@
 #include "millrace/data/pack/importer.hpp"
 #include "millrace/data/pack/pack.hpp"
 #include "millrace/data/pack/tokenized_text.hpp"
+#include "millrace/data/scan/survey.hpp"
 
 namespace millrace::app {
 namespace {
@@ -234,6 +235,7 @@ Exit report_of(World& world, const PackOptions& options, const PackReport& repor
   for (const auto& line : own) out += line;
   for (const auto& file : report.files) out += "  " + file + "\n";
   print(world, out);
+  for (const std::string& concern : target_concerns(world, report.files)) log::warn(concern);
   return Exit::ok;
 }
 

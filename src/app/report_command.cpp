@@ -14,7 +14,10 @@ const std::vector<Flag>& report_flags() {
        .value = "file",
        .help = "file for the page",
        .default_value = "RUN/report.html; ./report.html for several runs"},
-      {.name = "overwrite", .value = "", .help = "replace an existing file", .arity = Flag::Arity::nothing},
+      {.name = "overwrite",
+       .value = "",
+       .help = "has no effect: an older page of millrace is always replaced, another file never",
+       .arity = Flag::Arity::nothing},
   };
   return table;
 }
@@ -28,8 +31,6 @@ std::string make_page(const ParsedArguments& parsed) {
   std::error_code none;
   if (fs::is_directory(out, none)) fail(Exit::config, "{} is a folder. name a file with --out", out.string());
   require_own_file(out, page_beginning);
-  if (!parsed.has("overwrite") && fs::exists(out, none))
-    fail(Exit::data, "{} exists already. --overwrite replaces it", out.string());
   write_file_atomically(out, report_page(runs));
   return out.string();
 }

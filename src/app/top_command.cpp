@@ -1,5 +1,4 @@
 #include <chrono>
-#include <thread>
 
 #include "app/commands.hpp"
 #include "app/top/screen.hpp"
@@ -34,21 +33,23 @@ std::vector<std::string> lines_of(std::vector<RunMonitor>& runs, ViewOptions loo
   return out;
 }
 
-void wait_for(double seconds) {
+// False: the user wants to end.
+bool wait_on(Screen& screen, double seconds) {
   using namespace std::chrono_literals;
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (!stop_signal() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(50ms);
+  while (!stop_signal() && std::chrono::steady_clock::now() < end)
+    if (screen.wait_for_key(50ms) == 'q') return false;
+  return !stop_signal();
 }
 
 void show_until_stopped(std::vector<RunMonitor>& runs, double every, ViewOptions look) {
   try {
     Screen screen;
-    while (!stop_signal()) {
+    do {
       const TerminalSize size = terminal_size();
       look.columns = size.columns;
       screen.draw(lines_of(runs, look, size.rows));
-      wait_for(every);
-    }
+    } while (wait_on(screen, every));
   } catch (...) {  // an uncaught exception would leave the cursor hidden
     throw;
   }
@@ -59,7 +60,8 @@ void show_until_stopped(std::vector<RunMonitor>& runs, double every, ViewOptions
 std::string top_help() {
   return "usage: millrace top [--once] RUN_DIR...\n\n" + flags_help(top_flags()) +
          "\nRUN_DIR: folder of a run (run.dir), on this host or another. The run may be running, have ended, or not "
-         "have started\nyet. Shows until Ctrl-C: progress and time left, loss, samples/s, the step time by phase, the "
+         "have started\nyet. Shows until q or Ctrl-C: progress and time left, loss, samples/s, the step time by phase, "
+         "the "
          "bottleneck, the last\ncheckpoint, and whether the run is alive. COLUMNS, LINES and NO_COLOR are respected.\n";
 }
 

@@ -124,8 +124,9 @@ std::string advice_text(const RunConfig& config, const RateSweep& sweep, const R
   std::string out = advice.rises > 0
                         ? fmt::format(
                               "suggested: optim.lr = {}, a tenth of the rate at which half of the decrease is lost "
-                              "again (Smith 2017); more cautious: {}\n",
-                              brief(advice.suggested * scale), steepest)
+                              "again (Smith 2017); {}: {}\n",
+                              brief(advice.suggested * scale),
+                              advice.steepest < advice.suggested ? "more cautious" : "bolder", steepest)
                         : fmt::format("suggested: optim.lr = {} (Smith 2017); the loss did not rise again up to {}\n",
                                       steepest, brief(sweep.rate.back() * scale));
   if (scale != 1)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
+#include <cctype>
 
 #include "millrace/base/files.hpp"
 #include "millrace/config/keys.hpp"
@@ -47,8 +48,24 @@ po::options_description describe(const std::vector<Flag>& flags, bool with_keys)
     for (const Flag& flag : flags)
       if (edit_distance(option, long_name(flag)) <= 1)
         fail(Exit::config, "command line: unknown option --{}. did you mean --{}?", option, long_name(flag));
-  if (with_keys) fail(Exit::config, "command line: unknown key {}. did you mean --{}?", option, nearest_key(option));
+  if (with_keys) fail(Exit::config, "command line: unknown key {}. {}", option, suggestion(option, "--"));
   fail(Exit::config, "command line: unknown option --{}. one of {}", option, known);
+}
+
+// An option with one dash, such as -train.epochs, would be taken for the short option -t.
+void refuse_single_dash(const Arguments& arguments, const std::vector<Flag>& flags, bool with_keys) {
+  for (const std::string& argument : arguments) {
+    if (argument.size() < 3 || argument[0] != '-' || !std::isalpha(static_cast<unsigned char>(argument[1]))) continue;
+    const std::string name = argument.substr(1, argument.find('=') - 1), group = name.substr(0, name.find('.'));
+    bool known = with_keys && name != group && *group_title(group), is_short = false;
+    for (const Flag& flag : flags) {
+      known = known || name == long_name(flag);
+      is_short = is_short || flag.name.ends_with(std::string(",") + argument[1]);
+    }
+    if (known || (with_keys && find_key(name)))
+      fail(Exit::config, "command line: {}: an option begins with two dashes. write --{}", argument, name);
+    if (!is_short) refuse_unknown(name, flags, with_keys);
+  }
 }
 
 void add_option(ParsedArguments& out, const po::option& option, const std::vector<Flag>& flags) {
@@ -89,6 +106,7 @@ const std::vector<std::string>& ParsedArguments::list(const std::string& flag) c
 ParsedArguments parse_arguments(const Arguments& arguments, const std::vector<Flag>& flags, bool with_keys) {
   using namespace po::command_line_style;
   const auto description = describe(flags, with_keys);
+  refuse_single_dash(arguments, flags, with_keys);
   std::vector<po::option> options;
   try {
     options = po::command_line_parser(arguments)

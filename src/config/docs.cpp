@@ -24,13 +24,15 @@ global_batch = 256   # outside of a section: train.global_batch = 256
 
 - A key may be given once in a file; lists and `model.layers` may be repeated. An unknown key, a wrong
   value or a repeated key ends the program with exit code 2 and one line that names file, line and key.
-  Keys must be written in full.
+  Keys must be written in full. Names of other programs (`batch_size`, `learning_rate`) are not accepted,
+  but the line names the key that means the same.
 - The elements of a list are separated by blanks, those of numbers also by commas. A blank inside a path
   is written `\ `. On the command line, each word is one path: `--data.train shards/train-*.h5`.
 - Sizes are bytes, or have a unit: `64MiB`, `512k`. k, M, G and T are powers of 1000; Ki, Mi, Gi and Ti
   are powers of 1024.
 - Durations are seconds, or have units: `250ms`, `90s`, `10m`, `1h30m`, `2d`, `01:30:00`.
-- Switches are `on` or `off`. Quotes have no special meaning.
+- Switches are `on` or `off`; `yes`, `no`, `true`, `false`, `1` and `0` mean the same. Words that a key
+  lists may have small or capital letters. Quotes have no special meaning.
 - Relative paths are relative to the folder in which the program is started.
 - Former names of keys are accepted, with a warning that names the new key ([list](#former-names)).
 

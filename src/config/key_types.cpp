@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cctype>
 #include <utility>
 
 namespace millrace {
@@ -24,6 +26,11 @@ std::string print_number(double value, std::chars_format format) {
   // to_chars writes 50000 as "5e+04". Plain digits are easier to read if there are few of them.
   const auto plain = std::to_chars(text, text + sizeof text, value, std::chars_format::fixed).ptr;
   return plain - text <= 12 ? std::string(text, plain) : out;
+}
+
+bool equal_letters(const std::string& a, const std::string& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
 const std::string& single_word(const std::vector<std::string>& words) {

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "config/key_places.hpp"
 #include "millrace/config/key_types.hpp"
 
 namespace millrace {
@@ -35,14 +36,15 @@ void require_printable(const std::string& where, const std::string& value) {
     fail(Exit::config, "{}: '{}' cannot contain # or a newline. rename the file, or link to it", where, value);
 }
 
-bool is_list_of_numbers(const Key& key) {
-  return key.many == Key::Many::words && key.value_format.find("number") != std::string::npos;
+bool has_short_words(const Key& key) {
+  if (key.many != Key::Many::words) return false;
+  return key.value_format.find("number") != std::string::npos || key.value_format == "patterns";
 }
 
 std::vector<std::string> words_of(const Key& key, const std::string& value) {
   if (key.many == Key::Many::words) {
     std::string separated = value;
-    if (is_list_of_numbers(key)) std::replace(separated.begin(), separated.end(), ',', ' ');
+    if (has_short_words(key)) std::replace(separated.begin(), separated.end(), ',', ' ');
     return split_words(separated);
   }
   return value.empty() ? std::vector<std::string>{} : std::vector<std::string>{value};
@@ -51,7 +53,7 @@ std::vector<std::string> words_of(const Key& key, const std::string& value) {
 [[noreturn]] void refuse_unknown(const std::string& where, const std::string& name) {
   constexpr std::size_t max_letters = 100;
   const std::string shown = name.size() > max_letters ? name.substr(0, max_letters) + "..." : name;
-  fail(Exit::config, "{}: unknown key {}. did you mean {}?", where, shown, nearest_key(name));
+  fail(Exit::config, "{}: unknown key {}. {}", where, shown, suggestion(name));
 }
 
 // Calls f(line number, name, value) for each key of a file. Passes one line at a time to Boost's parser, so that every
@@ -93,6 +95,7 @@ std::vector<Entry> parse_file(const ConfigFile& file) {
     const Key* key = find_key(name);
     if (!key) refuse_unknown(where, name);
     warn_if_renamed(where, name, *key);
+    note_place(key->name, value, {file.path, number});
     const auto [seen, is_first] = first.emplace(key, First{number, name});
     const auto words = words_of(*key, value);
     if (is_first) {
@@ -173,40 +176,6 @@ void check_combinations(const RunConfig& c) {
 
 }  // namespace
 
-std::size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
-  }
-  return row[b.size()];
-}
-
-std::string nearest_key(const std::string& written) {
-  constexpr std::size_t max_letters = 100;  // the comparison takes time proportional to the length
-  if (written.size() > max_letters) return nearest_key(written.substr(0, max_letters));
-  const Key* best = nullptr;
-  std::size_t best_distance = ~std::size_t(0);
-  for (const Key& key : keys()) {
-    if (key.hidden()) continue;
-    // A beginning of a name has distance 1. A word without a section is compared to the part after the dot.
-    std::size_t distance = edit_distance(written, key.name);
-    if (key.name.starts_with(written)) distance = std::min<std::size_t>(distance, 1);
-    if (written.find('.') == written.npos) distance = std::min(distance, edit_distance(written, key.leaf()) + 1);
-    if (distance < best_distance) {
-      best_distance = distance;
-      best = &key;
-    }
-  }
-  return best->name;
-}
-
 std::string value_in_file(const ConfigFile& file, const std::string& name) {
   std::string found;
   for_each_key(file, [&](std::size_t, const std::string& key, const std::string& value) {
@@ -217,6 +186,7 @@ std::string value_in_file(const ConfigFile& file, const std::string& name) {
 
 RunConfig resolve_config(const std::vector<ConfigFile>& files, const std::vector<Override>& overrides) {
   RunConfig config;
+  forget_places();
   for (const auto& file : files)
     for (const auto& entry : parse_file(file)) apply(config, entry);
   std::set<std::string> seen;
@@ -231,12 +201,13 @@ RunConfig resolve_config(const std::vector<ConfigFile>& files, const std::vector
     for (const auto& word : given.words) {
       require_printable(where, word);
       // The shell has already split a list of paths, so a blank belongs to the path.
-      const bool split = key->many != Key::Many::words || is_list_of_numbers(*key);
+      const bool split = key->many != Key::Many::words || has_short_words(*key);
       const auto words = split ? words_of(*key, trimmed(word)) : std::vector<std::string>{trimmed(word)};
       for (const auto& each : words)
         if (!each.empty()) entry.words.push_back(each);
     }
     apply(config, entry);
+    forget_place(key->name);
   }
   if (config.run.dir.empty() && !files.empty())
     config.run.dir = "runs/" + std::filesystem::path(files.front().path).stem().string();
@@ -258,23 +229,6 @@ std::string print_config(const RunConfig& config) {
       out += trimmed(fmt::format("{} = {}", key.leaf(), join_words(key, words))) + "\n";
   }
   return out;
-}
-
-std::string keys_help(const std::vector<std::string>& omit) {
-  static const RunConfig defaults;
-  std::ostringstream out;
-  out << "Keys with <format> and (default). In a file: [section] and key = value. The command line overrides files.\n"
-         "Sizes: 64MiB, 512k. Durations: 90s, 10m, 1h30m, 01:30:00.\n";
-  std::string group;
-  for (const Key& key : keys()) {
-    if (key.hidden() || std::find(omit.begin(), omit.end(), key.group()) != omit.end()) continue;
-    if (key.group() != group) out << "\n[" << (group = key.group()) << "] " << group_title(group) << "\n";
-    const std::string default_value = join_words(key, key.get(defaults));
-    const std::string head = fmt::format("  --{} <{}>", key.name, key.value_format);
-    out << head << (default_value.empty() ? "" : fmt::format("  ({})", default_value)) << "\n      " << key.help
-        << "\n";
-  }
-  return out.str();
 }
 
 }  // namespace millrace

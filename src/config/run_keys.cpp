@@ -96,6 +96,9 @@ void add_checkpoint_keys(Keys& k) {
                           {"r2", BestMetric::r2}},
       "metric of the evaluation by which a checkpoint is the best: the lowest loss, perplexity, mae or rmse, or the "
       "highest of the others. It must suit the data. Needs data.valid"));
+  k.push_back(switch_key(MR_FIELD(checkpoint.safetensors),
+                         "write the weights of each checkpoint also to model.safetensors in run.dir, with PyTorch's "
+                         "names, in place of those of the checkpoint before. millrace export does the same later"));
 }
 
 void add_log_keys(Keys& k) {

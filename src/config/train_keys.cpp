@@ -143,6 +143,9 @@ void add_train_keys(Keys& k) {
                          "above 0: replace a box of each image by that of the next image of its micro-batch, and mix "
                          "their losses by the areas. The area is drawn from Beta(cutmix, cutmix). With train.mixup, "
                          "one of them is chosen at random for each micro-batch"));
+  k.push_back(strings_key(MR_FIELD(train.freeze), Key::Many::words, "patterns",
+                          "shell patterns of the parameters that training does not change, such as layer1.*. As "
+                          "optim.group with freeze=on, whose patterns are applied after these"));
 }
 
 void add_optim_keys(Keys& k) {

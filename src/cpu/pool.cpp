@@ -99,6 +99,7 @@ class Pool : public Op {
   std::string implementation() const override { return "openmp"; }
 
   void forward(const OpArgs& args) override {
+    if (windows_touch()) return find_maxima(args);
     const bool keep = is_max() && spec_.mode == Mode::train;
     gather(
         args.dst, out_, of_out_, args.src[0], in_,
@@ -114,6 +115,7 @@ class Pool : public Op {
 
   void backward(const OpArgs& args) override {
     if (!args.diff_src[0]) return;
+    if (windows_touch()) return spread_lines(args);
     gather(
         args.diff_src[0], in_, of_in_, args.diff_dst, out_,
         [&](float* to, std::int32_t*, const pool::Taps& taps, std::int64_t n, bool first) {
@@ -128,6 +130,73 @@ class Pool : public Op {
  private:
   bool is_max() const { return spec_.kind == PoolSpec::Kind::max; }
   bool wide() const { return taps_ > 256; }
+  // Windows side by side, such as 2 x 2 with stride 2: each pixel of the source is in at most one window.
+  bool windows_touch() const {
+    return is_max() && !wide() && axes_[2].kernel * channels_ <= tile_count &&
+           std::all_of(axes_, axes_ + 3, [](const Axis& a) {
+             return a.stride == a.kernel && a.pad == 0 && a.dilation == 1 && a.out * a.kernel <= a.in;
+           });
+  }
+
+  void find_maxima(const OpArgs& args) const {
+    const std::int64_t lines = spec_.src[0] * out_[0] * out_[1];
+    parallel_ranges(lines, std::max<std::int64_t>(1, 8192 / (in_[2] * axes_[1].kernel * channels_)),
+                    [&](std::int64_t begin, std::int64_t end) {
+                      for (std::int64_t line = begin; line < end; ++line) find_maxima_of_line(args, line);
+                    });
+  }
+
+  // Writes one line of the result.
+  void find_maxima_of_line(const OpArgs& args, std::int64_t line) const {
+    Tile read, written;
+    std::uint8_t unused[tile_count];
+    const bool keep = spec_.mode == Mode::train;
+    const std::int64_t image = line / (out_[0] * out_[1]), z = line / out_[1] % out_[0], y = line % out_[1];
+    const std::int64_t depth = axes_[0].kernel, height = axes_[1].kernel, width = axes_[2].kernel;
+    const std::int64_t most = tile_count / (width * channels_);
+    for (std::int64_t x = 0; x < out_[2]; x += most) {
+      const std::int64_t n = std::min(most, out_[2] - x), at = (line * out_[2] + x) * channels_;
+      float* best = float_target(args.dst, at, written);
+      auto* of_line = keep ? static_cast<std::uint8_t*>(args.saved) + at : unused;
+      for (std::int64_t number = 0; number < depth * height; ++number) {
+        const std::int64_t from =
+            (image * in_[0] + z * depth + number / height) * in_[1] + y * height + number % height;
+        const float* values =
+            read_floats(args.src[0], (from * in_[2] + x * width) * channels_, n * width * channels_, read);
+        pool::maximum_of_line(best, of_line, values, int(number * width), n, width, channels_);
+      }
+      write_floats(args.dst, at, n * channels_, best);
+    }
+  }
+
+  void spread_lines(const OpArgs& args) const {
+    const std::int64_t lines = spec_.src[0] * in_[0] * in_[1];
+    parallel_ranges(lines, std::max<std::int64_t>(1, 8192 / (in_[2] * channels_)),
+                    [&](std::int64_t begin, std::int64_t end) {
+                      for (std::int64_t line = begin; line < end; ++line) spread_line(args, line);
+                    });
+  }
+
+  // Writes the gradient of one line of the source.
+  void spread_line(const OpArgs& args, std::int64_t line) const {
+    Tile read, written;
+    const std::int64_t image = line / (in_[0] * in_[1]), z = line / in_[1] % in_[0], y = line % in_[1];
+    const std::int64_t depth = axes_[0].kernel, height = axes_[1].kernel, width = axes_[2].kernel;
+    const bool inside = z / depth < out_[0] && y / height < out_[1];  // the last lines may be in no window
+    const std::int64_t from = ((image * out_[0] + z / depth) * out_[1] + y / height) * out_[2];
+    const int number = int((z % depth * height + y % height) * width);
+    const std::int64_t most = tile_count / (width * channels_), pixels = inside ? out_[2] : 0;
+    for (std::int64_t x = 0; x < pixels; x += most) {
+      const std::int64_t n = std::min(most, pixels - x), at = (line * in_[2] + x * width) * channels_;
+      const float* values = read_floats(args.diff_dst, (from + x) * channels_, n * channels_, read);
+      float* to = float_target(args.diff_src[0], at, written);
+      pool::spread(to, values, static_cast<const std::uint8_t*>(args.saved) + (from + x) * channels_, number, n, width,
+                   channels_);
+      write_floats(args.diff_src[0], at, n * width * channels_, to);
+    }
+    std::fill(element(args.diff_src[0], (line * in_[2] + pixels * width) * channels_),
+              element(args.diff_src[0], (line + 1) * in_[2] * channels_), std::byte{0});
+  }
   std::size_t position_size() const { return wide() ? 2 : 1; }
   std::byte* positions(const OpArgs& args, std::int64_t at) const {
     return static_cast<std::byte*>(args.saved) + std::size_t(at) * position_size();

@@ -12,6 +12,7 @@ namespace {
 constexpr int lanes = 8;
 typedef float Floats __attribute__((vector_size(32)));
 typedef std::int32_t Ints __attribute__((vector_size(32)));
+typedef std::uint8_t Bytes __attribute__((vector_size(8)));
 
 template <class Vector>
 using Element = std::remove_reference_t<decltype(std::declval<Vector&>()[0])>;
@@ -102,6 +103,45 @@ MR_TARGET_CLONES void routed_sum(float* sum, const Taps& taps, std::int64_t chan
     routed<std::uint16_t>(sum, taps, channels);
   else
     routed<std::uint8_t>(sum, taps, channels);
+}
+
+MR_TARGET_CLONES void spread(float* to, const float* values, const std::uint8_t* positions, int number,
+                             std::int64_t pixels, std::int64_t width, std::int64_t channels) {
+  for (std::int64_t p = 0; p < pixels; ++p, to += width * channels, values += channels, positions += channels) {
+    const auto body = [=](std::int64_t at, auto n) __attribute__((always_inline)) {
+      Floats v;
+      Bytes b;
+      load(v, values, at, n);
+      load(b, positions, at, n);
+      const Ints position = __builtin_convertvector(b, Ints);
+      for (std::int64_t k = 0; k < width; ++k)
+        store(to + k * channels, at, position == Ints{} + (number + int(k)) ? v : Floats{}, n);
+    };
+    MR_FOR_LANES(body);
+  }
+}
+
+MR_TARGET_CLONES void maximum_of_line(float* best, std::uint8_t* positions, const float* line, int number,
+                                      std::int64_t pixels, std::int64_t width, std::int64_t channels) {
+  const bool first = number == 0;
+  for (std::int64_t p = 0; p < pixels; ++p, line += width * channels, best += channels, positions += channels) {
+    const auto body = [=](std::int64_t at, auto n) __attribute__((always_inline)) {
+      Floats b, v;
+      Bytes bytes{};
+      load(b, first ? line : best, at, n);
+      if (!first) load(bytes, positions, at, n);
+      Ints position = __builtin_convertvector(bytes, Ints);
+      for (std::int64_t k = first ? 1 : 0; k < width; ++k) {
+        load(v, line + k * channels, at, n);
+        const Ints take = (v > b) | ((v != v) & (b == b));
+        b = take ? v : b;
+        position = take ? Ints{} + (number + int(k)) : position;
+      }
+      store(best, at, b, n);
+      store(positions, at, __builtin_convertvector(position, Bytes), n);
+    };
+    MR_FOR_LANES(body);
+  }
 }
 
 MR_TARGET_CLONES void scale(float* values, float factor, std::int64_t channels) {

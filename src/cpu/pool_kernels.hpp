@@ -19,6 +19,14 @@ void maximum(float* best, std::int32_t* position, const Taps&, std::int64_t chan
 void sum(float* sum, const Taps&, std::int64_t channels, bool first);
 // Adds the values whose position equals the number of their tap. wide: positions have 16 bits, otherwise 8.
 void routed_sum(float* sum, const Taps&, std::int64_t channels, bool first, bool wide);
+// Gradient of max pooling with windows beside each other: of one line of a window, `width` pixels for each of `pixels`
+// pixels of the result. to[pixel * width + k] = values[pixel] where the position is number + k, and 0 elsewhere.
+void spread(float* to, const float* values, const std::uint8_t* positions, int number, std::int64_t pixels,
+            std::int64_t width, std::int64_t channels);
+// Max pooling with such windows: goes on with the maximum of each window by one of its lines, whose pixels have the
+// numbers from `number` on. 0: begins.
+void maximum_of_line(float* best, std::uint8_t* positions, const float* line, int number, std::int64_t pixels,
+                     std::int64_t width, std::int64_t channels);
 void scale(float* values, float factor, std::int64_t channels);
 // Stores positions with 16 bits (wide) or 8 bits.
 void narrow(void* to, const std::int32_t* position, std::int64_t channels, bool wide);

@@ -100,7 +100,9 @@ TypeInfo describe_type(hid_t type, bool converting) {
   } else if (type_class == H5T_FLOAT) {
     info = describe_float(type);
   } else {
-    info.unsupported_reason = fmt::format("elements are of a {} type, not plain numbers", class_name(type_class));
+    info.unsupported_reason =
+        fmt::format("elements are of a {} type, not plain numbers{}", class_name(type_class),
+                    type_class == H5T_STRING ? ". store numbers; of words, their class numbers" : "");
   }
   if (converting && !info.unsupported_reason.empty() && (type_class == H5T_INTEGER || type_class == H5T_FLOAT)) {
     info = {};

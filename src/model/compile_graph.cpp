@@ -92,6 +92,7 @@ class Planner {
       for (const int v : recompute ? forward_reads(graph_, node) : backward_reads(graph_, node)) uses(v).touch(time);
       if (recompute) uses(node.dst).again = {time, time};
     }
+    for (const int v : graph_.outputs) uses(v).touch(schedule_.end_time - 1);
   }
 
   // The source of a node that only changes its extents; -1: the node does more, or reads the batch. The source comes

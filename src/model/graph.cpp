@@ -43,7 +43,7 @@ int Graph::producer(int value) const {
 }
 
 int Graph::single_consumer(int value) const {
-  int found = -1, reads = 0;
+  int found = -1, reads = int(std::count(outputs.begin(), outputs.end(), value));
   for (std::size_t i = 0; i < nodes.size(); ++i)
     if (const auto here = std::count(nodes[i].src.begin(), nodes[i].src.end(), value)) {
       found = int(i);

@@ -12,6 +12,22 @@ std::vector<int> Graph::losses() const {
   return out;
 }
 
+Graph keep_outputs(Graph graph, std::vector<int> outputs) {
+  MR_CHECK(graph.mode == Mode::infer, "a training needs losses");
+  std::vector<bool> needed(graph.values.size());
+  for (const int value : outputs) needed[std::size_t(value)] = true;
+  for (std::size_t i = graph.nodes.size(); i-- > 0;) {
+    const Node& node = graph.nodes[i];
+    if (node.dst < 0 || !needed[std::size_t(node.dst)]) {
+      graph.nodes.erase(graph.nodes.begin() + std::ptrdiff_t(i));
+      continue;
+    }
+    for (const int value : node.src) needed[std::size_t(value)] = true;
+  }
+  graph.outputs = std::move(outputs);
+  return graph;
+}
+
 int GraphBuilder::target_part(const std::string& name, std::int64_t begin, std::int64_t count, DType dtype) {
   // Only bits are moved, so the type of four bytes does not matter.
   const SliceSpec spec{shape(Graph::y), 1, begin, count, DType::f32, graph_.mode};

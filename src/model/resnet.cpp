@@ -55,9 +55,14 @@ int bottleneck(GraphBuilder& g, const std::string& name, int src, std::int64_t w
 
 int build_resnet(GraphBuilder& g, int src, const ModelSpec& spec) {
   const Shape image = g.shape(src);
-  if (image.spatial_rank() != 2)
-    fail(Exit::config, "model.name: resnet needs images (height x width x channels), but the data has the shape {}",
-         image.str());
+  if (image.spatial_rank() != 2) {
+    Shape sample;
+    for (int axis = 1; axis < image.rank; ++axis) sample.dims[std::size_t(sample.rank++)] = image[axis];
+    fail(
+        Exit::config,
+        "model.name: resnet needs images (height x width x channels), but a sample has the shape {}. use mlp or layers",
+        sample.str());
+  }
   std::vector<std::int64_t> blocks;
   bool deep = false, imagenet = true;
   switch (spec.depth) {

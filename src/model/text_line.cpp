@@ -78,8 +78,13 @@ double TextLine::real(const std::string& key, double otherwise, double low, doub
 bool TextLine::flag(const std::string& key, bool otherwise) {
   const std::string value = take(key);
   if (value.empty()) return otherwise;
-  if (value != "on" && value != "off") refuse(fmt::format("{}={} must be on or off", key, value));
-  return value == "on";
+  std::string small = value;
+  for (char& c : small) c = char(std::tolower(static_cast<unsigned char>(c)));
+  for (const char* on : {"on", "yes", "true", "1"})
+    if (small == on) return true;
+  for (const char* off : {"off", "no", "false", "0"})
+    if (small == off) return false;
+  refuse(fmt::format("{}={} must be on or off", key, value));
 }
 
 std::string TextLine::choice(const std::string& key, const std::vector<std::string>& choices) {

@@ -36,8 +36,8 @@ static void require_readers(const Graph& graph) {
     if (node.dst >= 0 && std::ranges::none_of(graph.nodes, [&](const Node& reader) {
           return std::ranges::find(reader.src, node.dst) != reader.src.end();
         }))
-      fail(Exit::config, "model: no layer reads the result of '{}'. remove it, or read it with from={}", node.name,
-           node.name);
+      fail(Exit::config, "model.layers: no layer reads the result of '{}'. remove it, or read it with from={}",
+           node.name, node.name);
 }
 
 static void add_loss(GraphBuilder& builder, int out, const ModelSpec& spec) {

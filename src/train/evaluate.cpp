@@ -14,6 +14,7 @@
 #include "millrace/train/session/memory_fit.hpp"
 #include "millrace/watchdog/watchdog.hpp"
 #include "train/checkpoint/checkpoint.hpp"
+#include "train/checkpoint/load_weights.hpp"
 #include "train/resume.hpp"
 #include "train/session/evaluation.hpp"
 
@@ -137,19 +138,7 @@ static void require_read(const Session& s, std::int64_t unread) {
 
 Evaluation Evaluator::run() {
   const watchdog::PartScope part(watchdog::Part::evaluation);
-  const Sampler& order = *s_.batching.valid_order;
-  std::int64_t step = 0;
-  std::size_t index = 0;
-  std::vector<MicroBatch> share;
   std::int64_t unread = 0;
-  const auto items = [&]() -> std::optional<MicroBatch> {
-    while (index == share.size()) {
-      if (step == order.steps_per_epoch()) return std::nullopt;
-      share = order.share(0, step++, s_.world.rank(), s_.world.size());
-      index = 0;
-    }
-    return share[index++];
-  };
   network_.complete_weights();
   exact_ = {};
   regression_sums_ = {};
@@ -161,7 +150,8 @@ Evaluation Evaluator::run() {
   network_.push_step(0);
   network_.clear_metrics();
   {
-    Loader loader(*s_.compute.device, *s_.data.valid_source, s_.data.valid, order, options_, items, &slots_);
+    Loader loader(*s_.compute.device, *s_.data.valid_source, s_.data.valid, *s_.batching.valid_order, options_,
+                  s_.valid_micro_batches(), &slots_);
     const auto next = [&] {
       const watchdog::WaitScope waits(watchdog::Wait::file);
       return loader.next();
@@ -243,7 +233,8 @@ Exit evaluate(World& world, const RunConfig& config, const CheckpointChoice& cho
   Session s(world, config, Session::Use::evaluate, model.record ? &*model.record : nullptr);
   Network network(s.compute, s.spec, plan_within_memory(s));
   CheckpointStore store(world, s.compute, model.path.parent_path(), 1);
-  const RunState run = choice.which == "newest" ? store.load_newest(network).value() : store.load(network, model.path);
+  const RunState run = choice.which == "newest" ? store.load_newest(network).value()
+                                                : load_model(world, s.compute, s.spec, network, model);
   const Evaluation result = Evaluator(s, network).run();
   if (world.rank() == 0) {
     std::printf("step %lld: validation %s\n", (long long)run.step, result.str().c_str());

@@ -8,6 +8,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/train/session/make_compute.hpp"
+#include "train/checkpoint/load_weights.hpp"
 #include "train/session/network_spec.hpp"
 
 namespace millrace {
@@ -26,14 +27,7 @@ NetworkSpec spec_of(World& world, const RunConfig& config, const CheckpointModel
     fail(Exit::config,
          "{} is not a language model (data.sample is not tokens). generate needs one that predicts tokens",
          model.path.string());
-  DataSets sets;
-  sets.trained = training_index(*model.record);
-  sets.trained->view = config.data;
-  NetworkSpec spec = network_spec(world, config, false, sets, Batching{});
-  spec.eval_rows = {1};
-  spec.logits_memory = 0;  // they are needed
-  require_function(spec, *model.record, "");
-  return spec;
+  return trained_network_spec(world, config, *model.record);
 }
 
 // Whether the parameters of the shorter graph are the first rows of those of the longer one.
@@ -51,7 +45,7 @@ LanguageModel::LanguageModel(World& world, const RunConfig& config, const Checkp
     : compute_(make_execution_context(world, config)), spec_(spec_of(world, config, model)) {
   label_each_ = spec_.batch.target.rank == 1;
   network_ = std::make_unique<Network>(compute_, spec_);
-  CheckpointStore(world, compute_, model.path.parent_path(), 1).load(*network_, model.path);
+  load_model(world, compute_, spec_, *network_, model);
   Device& device = *compute_.device;
   const auto buffer = [&](std::size_t bytes) { return Buffer(device, MemoryKind::device, bytes); };
   const std::size_t positions = std::size_t(window());

@@ -9,6 +9,7 @@
 #include "millrace/data/load/loader.hpp"
 #include "millrace/train/session/memory_fit.hpp"
 #include "millrace/train/session/session.hpp"
+#include "train/checkpoint/load_weights.hpp"
 #include "train/session/parameter_rules.hpp"
 
 namespace millrace {
@@ -74,7 +75,10 @@ std::string describe_plan(World& world, const RunConfig& config) {
   describe_network(out, graph, plan.train.front());
   out << "  " << graph.parameter_count() << " parameters; " << format_count(graph.forward_flops())
       << "FLOP forward, about " << format_count(3 * graph.forward_flops()) << "FLOP forward and backward\n"
-      << describe_muon(graph, plan.optimizer) << describe_groups(graph, s.spec.groups) << "\nmemory per rank:\n";
+      << describe_muon(graph, plan.optimizer) << describe_groups(graph, s.spec.groups);
+  if (const ModelOptions& m = config.model; !m.weights.empty())
+    out << "  model.weights: " << describe_weights(world, s.spec, m.weights, m.weights_skip) << "\n";
+  out << "\nmemory per rank:\n";
   const NetworkMemory& m = plan.needs;
   for (const auto& [what, bytes] : {std::pair<const char*, std::size_t>{"parameters", m.parameters},
                                     {"gradients", m.gradients},

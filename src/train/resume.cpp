@@ -137,7 +137,7 @@ void resume_from(const RunState& run, Session& s) {
            : other_data
                ? fmt::format("set of files in data.train")
                : fmt::format("order of samples ({} then, {} now)", then.at("order"), s.provenance().at("order")),
-           run.step_in_epoch, run.epoch);
+           run.step_in_epoch, run.epoch_from_1());
     s.batching.epochs.origin = {run.step, run.epoch, run.samples};
   }
   require_same_matrices(keys_of(run.config), keys_of(s.config.text));
@@ -150,8 +150,12 @@ void resume_from(const RunState& run, Session& s) {
           fmt::format("resuming with different {} ({} then, {} now): the results will not be bitwise equal to those of "
                       "an uninterrupted run",
                       key, it->second, value));
-  if (const std::string keys = changed_keys(run.config, s.config.text, decides); !keys.empty())
-    log::warn(fmt::format("resuming with different {}", keys));
+  const std::string keys = changed_training_keys(run.config, s.config.text);
+  if (!keys.empty() && run.step < s.total_steps()) log::warn(fmt::format("resuming with different {}", keys));
+}
+
+std::string changed_training_keys(const std::string& then, const std::string& now) {
+  return changed_keys(then, now, decides);
 }
 
 }  // namespace millrace

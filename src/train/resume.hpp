@@ -14,4 +14,8 @@ void require_same_function(const CheckpointModel&, const RunConfig&);
 // warning.
 void resume_from(const RunState&, Session&);
 
+// The keys that decide what a run learns, with other values then and now: "optim.lr (0.1 then, 0.2 now)". then, now:
+// texts of config.cfg.
+std::string changed_training_keys(const std::string& then, const std::string& now);
+
 }  // namespace millrace

@@ -10,7 +10,7 @@
 #include "millrace/config/keys.hpp"
 #include "millrace/train/session/memory_fit.hpp"
 #include "millrace/watchdog/watchdog.hpp"
-#include "train/checkpoint/archive_weights.hpp"
+#include "train/checkpoint/load_weights.hpp"
 #include "train/checkpoint/replicas.hpp"
 #include "train/overflow.hpp"
 #include "train/resume.hpp"
@@ -46,6 +46,7 @@ Trainer::Impl::Impl(World& world, const RunConfig& config, Timeline::Clock::time
       progress(world.rank() == 0, on_terminal(), config.log.every),
       lag(steps_in_flight(*s.compute.device)) {
   init_loss_scale(s, network);
+  if (config.checkpoint.safetensors) store.also_export(s.spec, dir / "model.safetensors");
   device_monitor.set_roofline(network, s.spec.train_rows);
   if (config.train.balance != "even" && config.train.micro_batch == 0 && world.size() > 1 &&
       network.layout().stats_count > 0)
@@ -67,6 +68,7 @@ Exit Trainer::Impl::run_all() {
     progress.line(why);
     return Exit::ok;
   }
+  if (run.step == 0) warn_of_data(s.world, s.config, s.data);
   start = write_run_json(s, dir, run.step);
   if (s.world.rank() == 0) {
     run_logger.emplace(s, run, timeline);
@@ -177,7 +179,10 @@ Schedule Trainer::Impl::make_schedule() const {
 }
 
 void Trainer::Impl::begin_anew() {
-  if (s.spec.model.exported && s.config.model.init == ModelInit::archive)
+  // Before anything is removed: the weights may be those of the old run.
+  if (const ModelOptions& m = s.config.model; !m.weights.empty())
+    progress.line(load_weights(s.world, s.compute, s.spec, network, m.weights, m.weights_skip));
+  else if (s.spec.model.exported && m.init == ModelInit::archive)
     progress.line(load_archive_weights(s.world, s.compute, s.spec, network));
   // A later resume must not find the checkpoints of an old run. It may also have left files but no checkpoint.
   if (s.world.rank() == 0) remove_old_run(dir);
@@ -208,8 +213,8 @@ void Trainer::Impl::resume() {
   s.batching.load_balancer->resume_split(run.step, shares == run.provenance.end() ? "" : shares->second);
   issued = run.step;
   if (run.step < s.total_steps())
-    progress.line(fmt::format("resumed at step {} of {} (epoch {}, {} samples)", run.step, s.total_steps(), run.epoch,
-                              run.samples));
+    progress.line(fmt::format("resumed at step {} of {} (epoch {}, {} samples)", run.step, s.total_steps(),
+                              run.epoch + 1, run.samples));
 }
 
 std::string Trainer::Impl::nothing_to_train() const {
@@ -224,11 +229,14 @@ std::string Trainer::Impl::nothing_to_train() const {
         "`millrace eval {}`",
         run.step, total, describe_patience(), s.config.run.dir);
   const bool by_steps = s.config.train.steps > 0;
+  const std::string changed = changed_training_keys(run.config, s.config.text);
   return fmt::format(
-      "{}: nothing trained. the run has done {} steps, and {} = {} asks for {}. raise it to train on, set another "
+      "{}: nothing trained. {}the run has done {} steps, and {} = {} asks for {}. raise it to train on, set another "
       "run.dir to train anew, or use `millrace eval {}`",
-      run.step == total ? "finished" : "finished already", run.step, by_steps ? "train.steps" : "train.epochs",
-      value_text(s.config, by_steps ? "train.steps" : "train.epochs"), total, s.config.run.dir);
+      run.step == total ? "finished" : "finished already",
+      changed.empty() ? changed : fmt::format("without effect: {}. ", changed), run.step,
+      by_steps ? "train.steps" : "train.epochs", value_text(s.config, by_steps ? "train.steps" : "train.epochs"), total,
+      s.config.run.dir);
 }
 
 Trainer::Trainer(World& world, const RunConfig& config, Timeline::Clock::time_point begun)

@@ -107,7 +107,7 @@ bool Trainer::Impl::evaluate_now() {
   run.valid_accuracy = validation->labels ? validation->top1 : -1;
   run.valid_step = run.step;
   if (run_logger) run_logger->evaluation(run, *validation);
-  progress.line(fmt::format("epoch {} (step {}): validation {}", run.epoch, run.step, validation->str()));
+  progress.line(fmt::format("epoch {} (step {}): validation {}", run.epoch_from_1(), run.step, validation->str()));
   const std::string metric = value_text(s.config, "checkpoint.best");
   const double value = validation->value(s.config.checkpoint.best);
   lower_rate_on_plateau(metric, value);
@@ -134,11 +134,11 @@ void Trainer::Impl::count_unread() {
     fail(Exit::data,
          "step {}: {} of the {} samples of epoch {} could not be read, more than data.skip_limit = {:g} of them. "
          "repair the files that the warnings and summary.json name, or raise data.skip_limit",
-         run.step, run.unread_in_epoch, rows, last.epoch, s.config.data.skip_limit);
+         run.step, run.unread_in_epoch, rows, last.epoch + 1, s.config.data.skip_limit);
   }
   if (run.step_in_epoch == 0 && run.unread_in_epoch > 0)
     progress.line(fmt::format("epoch {}: {} of {} samples could not be read and were skipped (data.on_error)",
-                              last.epoch, run.unread_in_epoch, rows));
+                              last.epoch + 1, run.unread_in_epoch, rows));
 }
 
 void Trainer::Impl::diverged() {
@@ -146,6 +146,7 @@ void Trainer::Impl::diverged() {
   const std::string where = describe_gradient(s.world, *s.compute.device, network);
   const std::string sample = describe_samples(s, run.step - 1);
   finish("diverged", Exit::diverged);
+  warn_of_packed_targets(s.world, s.data);
   if (!sample.empty())
     fail(Exit::diverged, "step {}: the loss or its gradient is not finite (loss {:g}): {}. fix the data", run.step,
          last.loss, sample);
@@ -194,6 +195,7 @@ void Trainer::Impl::finish(const std::string& status, Exit code) {
   } catch (const Error& e) {
     log::warn(e.what());
   }
+  if (code == Exit::diverged) return;  // the error follows; where the time went is of no interest
   if (!s.config.account.probe && trained_steps > 0) progress.line(verdict(metrics));
   progress.line(all.table() + straggler_line(all.ranks));
   if (trained_steps > 0)

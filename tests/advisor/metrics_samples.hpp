@@ -42,7 +42,7 @@ inline BottleneckMetrics everything_slow() {
   e.without.input = 0.0008;
   e.without.communication = 0.0006;
   e.times.imbalance = 0.0001;
-  e.run.steps = 100;
+  e.run.steps = 1000;
   e.times.checkpoint = 0.0005;
   e.times.evaluation = 0.0004;
   e.run.evaluations = 3;

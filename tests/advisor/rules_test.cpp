@@ -54,6 +54,7 @@ TEST(Rules, BlockShuffleIsTriedForSmallSamples) {
 TEST(Rules, FastLoadersAreNotBlamedForWaits) {
   BottleneckMetrics e = starved();
   e.probed = false;
+  e.run.steps = 100;
   e.config.input.reader = "uring";
   e.config.input.cache = "none";
   e.config.input.shuffle = "global";
@@ -139,6 +140,7 @@ TEST(Rules, ContendedCoresSuggestFewerThreads) {
   e.config.machine.threads = 2;
   EXPECT_TRUE(tried("1") && !tried("4"));
   e.probed = false;
+  e.run.steps = 100;
   EXPECT_NE(verdict(e).find("worth a trial: run.threads 2 -> 1"), std::string::npos) << verdict(e);
   e.config.machine.threads = 1;
   e.probed = true;

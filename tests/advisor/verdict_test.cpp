@@ -200,5 +200,49 @@ TEST(Verdict, TheFirstBatchCountsAsStartup) {
   EXPECT_EQ(verdict(e).find("nothing worth changing"), 0u) << verdict(e);
 }
 
+TEST(Verdict, AShortRunIsNotJudged) {
+  Account a = healthy();
+  for (RankAccount& r : a.ranks) of(r, Phase::data_wait) = r.loader.wait_seconds = 1;
+  const auto said = [&](std::uint64_t steps, double seconds) {
+    for (RankAccount& r : a.ranks) {
+      r.steps = steps;
+      r.step_times.mean = seconds;
+    }
+    return verdict(bottleneck_metrics_of(a, plain()));
+  };
+  EXPECT_EQ(said(1, 0.4), "too short to judge: 1 step, 0.4 s of training\n");
+  EXPECT_EQ(said(4, 10), "too short to judge: 4 steps, 40 s of training\n");
+  EXPECT_EQ(said(100, 0.002), "too short to judge: 100 steps, 0.2 s of training\n");
+  EXPECT_EQ(said(100, 0.02).find("input-bound: "), 0u) << said(100, 0.02);
+  BottleneckMetrics e = starved();
+  e.run.steps = 3;
+  EXPECT_EQ(verdict(e).find("too short"), std::string::npos) << "a probe measures enough steps";
+}
+
+TEST(Verdict, ARunThatMostlyEvaluatesIsNotComputeBound) {
+  Account a = healthy();
+  for (RankAccount& r : a.ranks) {
+    of(r, Phase::evaluation) = 4;
+    r.evaluations = 1;
+  }
+  const std::string said = verdict(bottleneck_metrics_of(a, plain()));
+  EXPECT_EQ(said.find("evaluation-bound: 80 % of the time is spent in evaluation; 19 % of the time is spent computing"),
+            0u)
+      << said;
+}
+
+TEST(Verdict, EvaluationsThatTakeLittleAreNotToBeLeftOut) {
+  Account a = healthy();
+  const auto off = [&](double seconds) {
+    for (RankAccount& r : a.ranks) {
+      of(r, Phase::evaluation) = seconds;
+      r.evaluations = 5;
+    }
+    return verdict(bottleneck_metrics_of(a, plain())).find("train.evaluate on -> off") != std::string::npos;
+  };
+  EXPECT_FALSE(off(0.15));
+  EXPECT_TRUE(off(1));
+}
+
 }  // namespace verdict_test
 }  // namespace millrace

@@ -14,17 +14,23 @@ case_solo() {
   expect_says 0 '^usage: millrace COMMAND' "$millrace" --help
   expect_says 0 '^millrace 0\.' "$millrace" --version
   expect_says 2 "^error: .*'trian'.*\<train\>" "$millrace" trian
-  for command in train eval generate pack inspect plan diagnose report tune scaling top bench job; do
+  expect_says 2 "^error: .*'evaluate'.*did you mean eval\?" "$millrace" evaluate
+  expect_says 2 "^error: .*'fit'.*did you mean train\?" "$millrace" fit
+  expect_says 2 "^error: .*'infer'.*did you mean predict\?" "$millrace" infer
+  expect_says 0 '^usage: millrace pack' "$millrace" help pack
+  for command in train eval predict generate pack inspect plan diagnose report tune scaling top bench job; do
     expect_says 0 "usage: millrace $command" "$millrace" $command --help
     awk '/^  (-., )?--[a-z]/ { n++; getline; if ($0 !~ /^      [^ ]/) exit 1 } END { exit n == 0 }' out ||
       complain "expected a description below each option of $command"
     expect_no_line 'millrace .* --help' out  # the help is complete: it refers to no other command
   done
-  expect_says 0 'usage: millrace scaling' "$millrace" predict --help  # its old name
-  expect_lines 1 'warning: .*predict.*millrace scaling' err
+  expect_exit 0 "$millrace" train --help
+  expect_number "lines of train --help" "$(wc -l <out)" "<" 130
+  expect_line '^--help-all prints [0-9]+ more keys'
   for command in train plan eval "bench step"; do  # the commands that take keys: groups, defaults, units
     # shellcheck disable=SC2086
-    expect_exit 0 "$millrace" $command --help
+    expect_exit 0 "$millrace" $command --help-all
+    expect_no_line '--help-all'
     for group in run data model comm; do expect_lines 1 "^\[$group\] [a-z]" out; done
     expect_texts out "--config <file>" "--run.stop_margin <duration>  (120s)" "--comm.bucket_size <size>  (8MiB)" \
       "--train.global_batch <whole number>  (128)" "Sizes: 64MiB, 512k. Durations: 90s, 10m, 1h30m, 01:30:00."
@@ -52,6 +58,15 @@ case_solo() {
     expect_says 2 "^error: cannot open ${words%%:*} \\(it is a ${words##*:}, not a file\\)" timeout 20 "$millrace" train -c "${words%%:*}"
   done
   expect_says 2 'train\.st\>.*--train\.steps\>' "$millrace" train --train.st 5
+  expect_says 2 'unknown key batch_size\. did you mean --train\.global_batch\?' "$millrace" train --batch_size 5
+  expect_says 2 '-train\.epochs: an option begins with two dashes\. write --train\.epochs' "$millrace" train -train.epochs 5
+  # Errors that are found after the configuration was read name the line as well.
+  printf '%s\n' '[data]' 'train = synthetic:images:rows=60,shape=6x6x1,classes=3' '[model]' 'name = layers' \
+    'layers = conv 4 3 as=seen' 'layers = conv 4 3 from=input' 'layers = linear outputs' >dead.cfg
+  expect_says 2 '^error: dead\.cfg:5: model\.layers: no layer reads the result of .seen.' "$millrace" plan -c dead.cfg
+  printf 'train.global_batch = 4\n\ntrain.micro_batch = 8\n' >larger.cfg
+  expect_says 2 '^error: larger\.cfg:3: train\.micro_batch ' "$millrace" train -c larger.cfg
+  expect_says 2 '^error: train\.micro_batch ' "$millrace" train -c larger.cfg --train.micro_batch 9
   expect_says 2 '^error: .*run' "$millrace" top
   expect_says 2 "--every: '0s'" "$millrace" top --every 0s .
   "$millrace" inspect 2>&1 | grep -q "CUDA is usable" ||
@@ -84,9 +99,9 @@ case_ranks() {
   expect_says 3 'none\.idx' mpi 2 "$millrace" pack --x none.idx --out shards
 }
 
-# npy FILE SHAPE: uint8 from stdin.
+# npy FILE SHAPE [TYPE]: numbers from stdin, of type uint8 without a TYPE.
 npy() {
-  local header="{'descr': '|u1', 'fortran_order': False, 'shape': $2, }"
+  local header="{'descr': '${3:-|u1}', 'fortran_order': False, 'shape': $2, }"
   { printf '\223NUMPY\1\0\x'"$(printf %02x ${#header})"'\0%s' "$header" && cat; } >"$1"
 }
 # random_set NAME SHAPE BYTES OPTION...: 60 random samples of three classes, packed.
@@ -105,6 +120,9 @@ case_data() {
   expect_says 0 'samples 12x10x3 uint8, channels first \(.*, 3 classes' "$millrace" inspect images
   expect_says 0 'samples 3x12x10 uint8, channels last ' "$millrace" inspect images --layout channels_last
   expect_line 'x\.mean = '
+  expect_line '^rows per class: 0: 20, 1: 20, 2: 20$'
+  expect_line "^values of 'x' as stored: [0-9]+ to [0-9]+, 0 of 60 rows with NaN"
+  expect_no_line warning
   # A changed byte is found by the checksums of the rows, which three ranks wrote.
   expect_exit 0 mpi 3 "$millrace" pack --x images.npy --y labels.npy --out checked
   expect_says 0 'intact: the checksums of all 60 rows agree' "$millrace" inspect --verify checked
@@ -140,10 +158,17 @@ CFG
     expect_exit 0 train 1 "runs/$name" --data.train "$name/train-*.h5"
     expect_texts "runs/$name/run.json" "\"sample\": \"$sample\"" '"rows": 60' '"classes": 3' '"dtype": "uint8"' '"global_batch": "24"' \
       '"micro_batch": "8"' '"micro_batch": 8' '"accumulation": 3' '"reader": "mmap: ' '"ranks": "1"' '"precision": "fp32"' \
-      '"seed": "1"' '"resumed_at_step": 0' '"hdf5": "HDF5 ' '"mpi": "' '"started": "' '"valid": null'
+      '"seed": "1"' '"resumed_at_step": 0' '"version": "0.' '"hdf5": "HDF5 ' '"mpi": "' '"started": "' '"valid": null'
     expect_line '"reader": "mmap: .*1 shard.*auto: ' "runs/$name/run.json"
     expect_equal "status of the run on $name" '"finished"' "$(summary "runs/$name" status)"
   done
+  # A run: its network and keys, without a line for each tensor.
+  expect_says 0 '^intact: .*all checksums agree' "$millrace" inspect runs/volumes
+  expect_line '^  train\.steps = 3$'
+  expect_line '^  .*conv1'
+  expect_no_line 'crc32|train\.micro_batch = auto'
+  expect_exit 0 "$millrace" inspect --tensors runs/volumes
+  expect_line '^  .*conv1.weight .* crc32 '
   expect_exit 0 "$millrace" train -c runs/volumes/config.cfg --print-config
   expect_same_files runs/volumes/config.cfg out
   expect_says 3 'same shape, type, layout' train 1 runs/mixed --data.train 'signals/*.h5' --data.valid 'firsts/*.h5'
@@ -190,6 +215,18 @@ case_inputs() {
   expect_says 0 'class_names = pear, zebra' "$millrace" inspect pear
   expect_says 2 'data\.augment = on' "$millrace" train -c fruit.cfg --data.valid 'apple/*.h5' --data.random_resized_crop 0.3
   expect_says 0 'y are targets' "$millrace" pack --x table.csv --y-name class --targets --out whole
+  # Likely mistakes are named: by pack, by inspect, and before a training.
+  printf '1,2,1\n3,4,2\n5,6,1\n' >from_1.csv
+  expect_says 0 "^warning: 'y': the labels begin at 1\." "$millrace" pack --x from_1.csv --y-name 3 --out from_1
+  expect_says 0 "^warning: 'y': the labels begin at 1\." "$millrace" inspect from_1
+  printf '[data]\ntrain = from_1/*.h5\n[train]\nsteps = 2\nglobal_batch = 9\n' >from_1.cfg
+  expect_says 0 '^warning: train\.global_batch = 9 is more than the 3 samples' "$millrace" train -c from_1.cfg
+  expect_lines 1 '^too short to judge: 2 steps'
+  expect_no_line '-bound: |worth|left 0|labels begin'
+  expect_lines 2 '^step (1/2 epoch 1|2/2 epoch 2) '
+  printf '\0\0\200\77\0\0\300\177' | npy nan.npy '(2, 1)' '<f4'  # 1 and NaN
+  printf '\0\1' | npy two.npy '(2,)'
+  expect_says 3 '^error: row 1 of nan\.npy holds values that are not finite' "$millrace" pack --x nan.npy --y two.npy --out nan
   expect_says 2 '--chunk-rows .*--codec' "$millrace" pack --x table.csv --y-name class --level 3 --out coded
   expect_says 2 "--codec: unknown codec 'gzip'.*none, zstd or lz4" "$millrace" pack --x table.csv --y-name class --codec gzip --out coded
   expect_says 2 '--targets .*CSV' "$millrace" pack --x table.csv --tokens uint8 --context 4 --targets --out tokens3

@@ -69,13 +69,13 @@ case_sums() {
 
 # The verdict at the end of a run, without any trial; and diagnose with no time for trials.
 case_train() {
-  set -- --train.steps 25 --checkpoint.every none
+  set -- --checkpoint.every none
   slow_disk 0.002
-  expect_exit 0 train 1 slow "$@"
+  expect_exit 0 train 1 slow --train.steps 100 "$@"
   expect_verdict '^input-bound: .*data\.workers 1 -> [2-9].*: at most [0-9.]*x'
   expect_line '"advice": "data\.workers 1 -> ' slow/summary.json
   slow_disk 0
-  expect_exit 0 train 2 sums "$@" --data.reader mmap --test.all_reduce_delay 0.1 --run.threads 1 --model.hidden 400 400
+  expect_exit 0 train 2 sums --train.steps 25 "$@" --data.reader mmap --test.all_reduce_delay 0.1 --run.threads 1 --model.hidden 400 400
   expect_verdict '^communication-bound: .*comm\.grad_dtype none -> bf16.*: at most [0-9.]*x'
   expect_line '^    bucket 0: '
   slow_disk 0.001

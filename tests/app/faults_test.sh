@@ -74,8 +74,8 @@ case_go_on() {
   local bad="train-00001,4096,4097,$eio,999999,0;train-00003,4496,4897,$eio,999999,0" run shard
   set -- --data.on_error skip --data.skip_limit 0.02
   expect_two 0 two "$bad" "$bad" "$@"
-  expect_lines 1 'epoch 0: 3 of 240 samples'
-  expect_lines 1 'epoch 1: 3 of 240'
+  expect_lines 1 'epoch 1: 3 of 240 samples'
+  expect_lines 1 'epoch 2: 3 of 240'
   for shard in 1 3; do
     expect_number "warnings about shard $shard, one a rank," "$(grep -c "warning: .*train-0000$shard.h5.*skipped" err)" "<=" 2
   done

@@ -222,7 +222,7 @@ expect_same_run() {
   local run
   expect_same_metrics "$1" "$2"
   for run in "$1" "$2"; do
-    "$millrace" inspect "$(newest_checkpoint "$run")" | grep crc32 >"$run.tensors" || complain "expected tensors in the checkpoint of $run"
+    "$millrace" inspect --tensors "$(newest_checkpoint "$run")" | grep crc32 >"$run.tensors" || complain "expected tensors in the checkpoint of $run"
   done
   expect_same_files "$1.tensors" "$2.tensors"
 }

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The networks for tokens and images, with the configurations in inputs/: they train, stop, resume and are evaluated
 # like the others.
-# Usage: networks_test.sh MILLRACE MPIEXEC language|generate|images|pixels|voxels
+# Usage: networks_test.sh MILLRACE MPIEXEC language|generate|images|pixels|voxels|export|finetune
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 
@@ -135,6 +135,80 @@ case_pixels() {
   expect_exit 2 run_on 1 train -c "$root/inputs/brain-slices.cfg" --data.train synthetic:images:rows=8,shape=16x16x1 \
     --train.evaluate off
   expect_line 'unet needs a label at each position.* one label a row'
+}
+
+# tensors FILE: the names and shapes in the header of a safetensors file, one a line; values FILE NAME: a tensor's checksum.
+tensors() {
+  python3 -c "import json,sys; f=open(sys.argv[1],'rb'); h=json.loads(f.read(int.from_bytes(f.read(8),'little')))
+for k,v in h.items(): print(k, v.get('shape'), v.get('dtype'))" "$1"
+}
+values() {
+  python3 -c "import json,sys; f=open(sys.argv[1],'rb'); n=int.from_bytes(f.read(8),'little'); b,e=json.loads(f.read(n))[sys.argv[2]]['data_offsets']
+import zlib; f.seek(8+n+b); print(zlib.crc32(f.read(e-b)))" "$1" "$2"
+}
+
+# The weights leave in PyTorch's names and order. The file takes the place of a checkpoint.
+case_export() {
+  local data=synthetic:images:rows=128,shape=8x8x3,classes=4 line
+  set -- train -c /dev/null --data.train $data --data.valid "$data,seed=2" --model.name resnet --model.depth 8 --train.global_batch 32
+  expect_exit 0 run_on 2 "$@" --run.dir run --train.epochs 3 --optim.ema 0.9 --checkpoint.safetensors on
+  expect_exit 0 tensors run/model.safetensors
+  expect_line '^conv1\.weight \[16, 3, 3, 3\] F32'
+  expect_line '^layer2\.0\.downsample\.1\.num_batches_tracked \[\] I64'
+  expect_line '^bn1\.running_var \[16\] F32'
+  expect_equal "steps" "$(python3 -c "import zlib; print(zlib.crc32((12).to_bytes(8, 'little')))")" "$(values run/model.safetensors bn1.num_batches_tracked)"
+  cp run/model.safetensors first.safetensors
+  expect_exit 0 run_on 1 export run
+  expect_line 'wrote run/model\.safetensors .*step 12'
+  expect_same_files first.safetensors run/model.safetensors
+  expect_exit 0 run_on 1 export "$(newest_checkpoint run)" --output here.safetensors
+  expect_same_files first.safetensors here.safetensors
+  expect_exit 0 run_on 2 eval run
+  line=$(cat out)
+  expect_exit 0 run_on 2 eval first.safetensors --data.train gone.h5
+  expect_equal "evaluation of the export" "$line" "$(cat out)"
+  echo precious >mine.safetensors
+  expect_says 3 'mine\.safetensors exists and was not written by millrace' run_on 2 export run --output mine.safetensors
+  expect_equal "a foreign file" precious "$(cat mine.safetensors)"
+  expect_says 3 'cannot create none/x\.safetensors' run_on 1 export run --output none/x.safetensors
+  expect_says 2 "'onnx' is not a format" run_on 1 export run --format onnx
+  expect_says 2 'has the format of an export already' run_on 1 export first.safetensors
+  expect_says 3 'damaged or not a safetensors file' run_on 2 eval mine.safetensors
+  head -c 60000 first.safetensors >cut.safetensors
+  expect_says 3 'cut\.safetensors is damaged' run_on 1 eval cut.safetensors
+}
+
+# A new run begins with the weights of another one, with another number of classes and frozen layers.
+case_finetune() {
+  local data=synthetic:images:rows=128,shape=8x8x3 new name
+  set -- train -c net.cfg --train.global_batch 32 --checkpoint.safetensors on
+  printf '[model]\nname = resnet\ndepth = 8\n[train]\nepochs = 1\n' >net.cfg
+  expect_exit 0 run_on 1 "$@" --data.train "$data,classes=10" --run.dir old
+  cp "$(newest_checkpoint old)" old.h5
+  set -- "$@" --data.train "$data,classes=4,seed=3"
+  for name in old.h5 old/model.safetensors; do
+    new=new-$(basename $name)
+    expect_exit 0 run_on 2 "$@" --run.dir "$new" --model.weights $name --model.weights_skip 'fc.*' \
+      --train.freeze 'conv1.* layer1.*' --optim.zero 1 --optim.name adamw
+    expect_line "weights from $name: 27 of 29 parameters" out
+    expect_equal "a frozen layer" "$(values old/model.safetensors layer1.0.conv2.weight)" "$(values "$new/model.safetensors" layer1.0.conv2.weight)"
+    [ "$(values old/model.safetensors layer2.0.conv2.weight)" != "$(values "$new/model.safetensors" layer2.0.conv2.weight)" ] || complain "layer2 did not train"
+  done
+  expect_same_metrics new-old.h5 new-model.safetensors
+  expect_exit 0 run_on 1 "$@" --run.dir new-old.h5 --model.weights gone --model.weights_skip 'fc.*' --train.epochs 2 \
+    --optim.name adamw  # it resumes, and reads no weights
+  expect_line '^resumed at step 4 of 8' out
+  set -- "$@" --run.dir other
+  expect_says 2 'old\.h5 does not fit the network: fc\.weight is \(10, 64\), not \(4, 64\).*weights_skip = fc\.\*' run_on 2 "$@" --model.weights old.h5
+  expect_says 2 'fc\.weight is \(10, 64\)' run_on 1 "$@" --model.weights old/model.safetensors
+  expect_says 2 'lacks layer1\.1\..* and [0-9]+ more' run_on 1 "$@" --model.weights old/model.safetensors --model.depth 14
+  expect_exit 0 run_on 2 plan "${@:2}" --model.weights old.h5 --model.weights_skip 'fc.*'
+  expect_line 'model\.weights: old\.h5: 27 of 29 parameters \(the others'
+  expect_says 2 "nothing\.\* matches neither" run_on 1 "$@" --model.weights old.h5 --model.weights_skip 'fc.* nothing.*'
+  expect_says 3 'there is no file gone' run_on 2 "$@" --model.weights gone
+  expect_says 2 'train\.freeze: conv9\.\* matches no parameter' run_on 1 "$@" --train.freeze 'conv9.*'
+  expect_says 2 'train\.freeze: all parameters are frozen' run_on 1 "$@" --train.freeze '*'
+  expect_no_file other/metrics.jsonl
 }
 
 case_voxels() { train_unet brain-boxes 10x12x12x2 voxels --data.subvolume 8 8 8; }

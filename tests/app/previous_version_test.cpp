@@ -83,7 +83,7 @@ TEST_F(PreviousVersion, ACheckpointIsEvaluated) {
 // Of format 2, in which the parameters of model.layers were called by the number of their line.
 TEST_F(PreviousVersion, LayersWithTheNamesOfThatVersionAreFound) {
   const std::string file = std::string(MILLRACE_SOURCE_DIR) + "/tests/fixtures/2026-11-25/step-00000008.h5";
-  EXPECT_TRUE(contains(output(inspect_command, {file}), "/parameters/4.conv.weight"));
+  EXPECT_TRUE(contains(output(inspect_command, {"--tensors", file}), "/parameters/4.conv.weight"));
   const std::string out = output(eval_command, {file, "--run.device", "cpu"});
   EXPECT_TRUE(contains(out, "1.0858")) << out;
   EXPECT_TRUE(contains(out, "40.00 %")) << out;
@@ -126,7 +126,7 @@ TEST_F(PreviousVersion, TopShowsItsRun) {
   EXPECT_EQ(seen.valid_step, 6);
   EXPECT_NEAR(seen.valid_accuracy, 5 / 12.0, 1e-6);
   EXPECT_EQ(seen.steps.last().step, 6);
-  EXPECT_EQ(describe(seen, {.columns = 100}).front(), run + ": finished, epoch 1");
+  EXPECT_EQ(describe(seen, {.columns = 100}).front(), run + ": finished, epoch 2");
 }
 
 TEST_F(PreviousVersion, ItsScalingIsPredicted) {

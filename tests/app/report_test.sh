@@ -37,10 +37,9 @@ case_page() {
   page whole
   check page whole/report.html
   expect_texts whole/report.html Loss Accuracy Throughput "Rank by rank" "Timeline of some steps" "All-reduces" Loader "finished" "step 75 of 75"
-  refused 3 'whole/report\.html.*--overwrite' whole
-  page whole --overwrite
+  page whole  # replaces the page
   echo mine >mine.html
-  refused 3 'mine\.html exists and was not written by millrace' whole --overwrite --out mine.html
+  refused 3 'mine\.html exists and was not written by millrace' whole --out mine.html
   expect_equal "a file of another program" mine "$(cat mine.html)"
   cp -r whole hinted
   "$python" - hinted/summary.json <<'PY'
@@ -49,7 +48,7 @@ summary = json.load(open(sys.argv[1]))
 summary["hints"] = [{"advice": "run.precision fp32 -> bf16", "evidence": "bf16 < fp32", "caution": "watch the loss"}]
 json.dump(summary, open(sys.argv[1], "w"))
 PY
-  page hinted --overwrite
+  page hinted
   expect_texts hinted/report.html "worth a trial" "run.precision fp32 → bf16" "bf16 &lt; fp32" "<em>watch the loss</em>"
   page whole 'two <b>&' --out both.html
   check page both.html

@@ -190,6 +190,9 @@ case_twice() {
   expect_end 75
   wait $! || complain "the job that waited: $(cat waited)"
   expect_line 'finished already: nothing trained' waited
+  expect_exit 0 train 1 run --train.steps 5 --optim.lr 0.5
+  expect_line 'nothing trained\. without effect: .*optim\.lr \(0\.05 then, 0\.5 now\).*\. the run has done' out
+  expect_no_line 'resuming with different [a-z]+\.' err
 }
 
 # Training continues while a disk is full. A last checkpoint that could not be written is an error, and

@@ -59,6 +59,7 @@ case_diverged() {
   expect_file run/checkpoints/step-00000010.h5
   expect_equal "status of the diverged run" '"diverged"' "$(summary run status)"
   expect_line '^step 12/.*not finite'
+  expect_no_line '(-bound|judge|worth (a trial|changing)).*:|samples/s while training'  # no advice on speed
   expect_no_line overflow
   expect_exit 0 train 2 scaled --train.steps 21 --log.every 0
   expect_line '^step 20/.*overflow'

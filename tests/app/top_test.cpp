@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -174,7 +175,7 @@ RunSnapshot example() {
 TEST(Top, ShowsTheFactsOfARun) {
   const Texts lines = describe(example(), {.columns = 100});
   const Texts expected{
-      "runs/a: running, epoch 0",
+      "runs/a: running, epoch 1",
       "[" + std::string(15, '#') + std::string(45, '-') + "] step 100 of 400, 25 %, left 2:30",
       "loss    0.0100 #*+==",
       "speed   20 samples/s now, 20 on average; 500.0 ms per step; lr 0, gradient norm 0, 2 steps skipped",
@@ -188,6 +189,19 @@ TEST(Top, ShowsTheFactsOfARun) {
     EXPECT_EQ(i == 2 ? lines[i].substr(0, 20) : lines[i], expected[i]) << lines[i];
   EXPECT_TRUE(lines[2].ends_with("_ steps 1 to 100 (log)")) << lines[2];
   EXPECT_EQ(describe(example(), {.columns = 100, .brief = true}), Texts(lines.begin(), lines.begin() + 2));
+}
+
+TEST(Top, TheBoundIsWhatTakesMostOfTheTime) {
+  RunSnapshot v = example();
+  v.steps = {};
+  StepMetrics m;
+  m.step = 1;
+  m.seconds = 1;
+  m.phase_seconds[std::size_t(Phase::communication)] = 0.1;
+  m.phase_seconds[std::size_t(Phase::backward)] = 0.9;
+  v.steps.add(m);
+  const Texts lines = describe(v, {.columns = 100});
+  EXPECT_NE(std::ranges::find(lines, "bound   compute-bound in the last steps: 90 % of their time"), lines.end());
 }
 
 TEST(Top, NoLineIsWiderThanTheTerminal) {

@@ -79,6 +79,14 @@ watch_on_terminal() {
   expect_line $'\033\\[\\?25l' typescript  # the cursor was hidden
   expect_line $'\033\\[\\?25h' <(tail -c 100 typescript)  # and is shown again
   expect_line 'later.*not started yet' typescript
+  mkfifo keys
+  timeout 20 script -qfec "exec '$millrace' top --every 30s run" shown <keys >/dev/null &
+  top=$!
+  exec 3>keys
+  wait_for_line 'step [0-9]+ of 1000000' shown
+  printf q >&3
+  wait $top || complain "expected that the key q ends top, but it exited with $?"
+  exec 3>&-
   kill -USR2 "$pid"
   expect_end 75
   expect_equal "run_exit_code of the stopped run" 75 "$(gauge run_exit_code later.prom)"

@@ -107,7 +107,7 @@ def results(millrace, run):
     latest = (run / "checkpoints" / "latest").read_text().strip()
     if latest != newest.name:
         raise ValueError(f"latest names {latest}, not {newest.name}")
-    inspect = subprocess.run([millrace, "inspect", str(newest)], capture_output=True, text=True, env={**os.environ, **MPI}, timeout=60)
+    inspect = subprocess.run([millrace, "inspect", "--tensors", str(newest)], capture_output=True, text=True, env={**os.environ, **MPI}, timeout=60)
     if inspect.returncode != 0:
         raise ValueError(f"inspect: {inspect.stderr.strip()}")
     found["tensors"] = re.findall(r"\S+ .*crc32 \d+", inspect.stdout)

@@ -1,8 +1,9 @@
-// Arrays and tables in other formats: idx, .npy, .npz and CSV, plain or gzipped, and raw tokens.
+// Arrays and tables in other formats: idx, .npy, .npz and CSV, plain or gzipped, raw tokens, and safetensors.
 #include <vector>
 
 #include "data/pack/importers.hpp"
 #include "fuzz.hpp"
+#include "millrace/weights/safetensors.hpp"
 
 namespace {
 
@@ -20,7 +21,7 @@ void read_some(const millrace::RowFile& file) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace millrace;
   fuzz::Choices choose({reinterpret_cast<const char*>(data), size});
-  const unsigned kind = choose.below(5);
+  const unsigned kind = choose.below(6);
   const fuzz::MemoryFile file(choose.rest());
   fuzz::refuses_or_works([&] {
     if (kind == 0) read_some(*open_idx(file.path()));
@@ -36,6 +37,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       const auto importer = import_tokens(options);
       std::vector<char> x(64 * 16), y(64 * 16);
       importer->read(0, std::min<std::int64_t>(2, importer->rows()), x.data(), y.data());
+    }
+    if (kind == 5) {
+      const SafetensorsFile weights(file.path());
+      for (const auto& [name, tensor] : weights.tensors()) {
+        std::vector<float> some(std::size_t(std::min<std::int64_t>(tensor.count(), 1000)));
+        fuzz::refuses_or_works([&] { weights.read(tensor, tensor.count() - std::int64_t(some.size()), some); });
+      }
     }
   });
   return 0;

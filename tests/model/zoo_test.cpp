@@ -85,6 +85,8 @@ TEST(Zoo, ErrorsInATextNetworkStateTheReason) {
   EXPECT_NE(refusal({"conv 16 3 pads=1"}).find("'pads' is not an option"), std::string::npos);
   EXPECT_NE(refusal({"add nowhere"}).find("no earlier line has as=nowhere"), std::string::npos);
   EXPECT_NE(refusal({"conv 16 9", "linear 10"}).find("9"), std::string::npos);
+  EXPECT_EQ(refusal({"conv 4 3 bias=True", "linear 10 bias=OFF"}), "accepted");
+  EXPECT_NE(refusal({"linear 10 bias=maybe"}).find("bias=maybe must be on or off"), std::string::npos);
   EXPECT_NE(refusal({"linear 7"}).find("linear 10"), std::string::npos);
   EXPECT_NE(refusal({"conv 16 3 groups=2", "linear 10"}).find("groups"), std::string::npos);
   EXPECT_NE(refusal({"dropout 1.5", "linear 10"}).find("probability"), std::string::npos);

@@ -32,6 +32,10 @@ const std::vector<Case>& cases() {
   using enum PoolSpec::Kind;
   static const std::vector<Case> all{
       {"max_2x2", pool(max, {2, 8, 6, 16}, {2, 2}, {2, 2})},
+      {"max_2x2_odd", pool(max, {2, 9, 7, 19}, {2, 2}, {2, 2})},
+      {"max_2x2x3", pool(max, {2, 5, 4, 7, 9}, {2, 2, 3}, {2, 2, 3})},
+      {"max_2x2_long_lines", pool(max, {1, 3, 411, 3}, {2, 2}, {2, 2})},
+      {"max_2x2_1100_channels", pool(max, {1, 4, 5, 1100}, {2, 2}, {2, 2})},
       {"max_3x3_stride_2_pad_1", pool(max, {3, 11, 9, 19}, {3, 3}, {2, 2}, {1, 1})},
       {"max_overlapping_1_channel", pool(max, {2, 7, 5, 1}, {3, 2}, {1, 1}, {1, 0})},
       {"max_1d", pool(max, {2, 597, 3}, {5, 1}, {3, 1}, {2, 0})},

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Trains a small language model and networks of other kinds on the simulated CUDA.
-# Usage: networks_test.sh MILLRACE_SIMULATED MPIEXEC gpt|generate|networks|heads
+# Usage: networks_test.sh MILLRACE_SIMULATED MPIEXEC gpt|generate|networks|heads|predict
 set -euo pipefail
 source "$(dirname "$0")/training_lib.sh" "$1" "$2"
 
@@ -231,6 +231,26 @@ case_networks() {
   done
   expect_lines 1 'resumed at step 4'
   expect_close mixed plain 1e-5
+}
+
+# Predictions are those of the CPU, from captured forward passes, of 32 and of 16 bits, on two ranks.
+case_predict() {
+  small_config
+  expect_exit 0 train 1 run --train.steps 12 --run.precision fp32 --run.device cpu
+  set -- predict run --data synthetic:images:rows=101,shape=10x10x3,classes=4,seed=9 --train.micro_batch 9 --cuda.autotune off
+  expect_exit 0 run_on 1 "$@" --run.device cpu --output cpu.csv
+  expect_exit 0 run_on 1 "$@" --run.device cuda --output cuda.csv
+  expect_exit 0 run_on 2 "$@" --run.device cuda --output two.csv
+  expect_exit 0 run_on 1 "$@" --run.device cuda --output bf16.csv --run.precision bf16
+  local of limit
+  for of in cuda:1e-4 two:1e-4 bf16:0.05; do
+    limit=${of#*:}
+    of=${of%:*}
+    expect_equal "rows of $of" 102 "$(wc -l <$of.csv)"
+    expect_number "largest difference of a probability, $of" "$(paste -d , cpu.csv $of.csv | awk -F, 'NR > 1 {
+        for (i = 3; i <= NF / 2; ++i) { d = $i - $(i + NF / 2); if (d < 0) d = -d; if (d > most) most = d } }
+      END { print NF == 12 ? most + 0 : 9 }')" "<" "$limit"
+  done
 }
 
 run_case "$3"

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-STEPS = 90
+STEPS = 180
 CONFIG = """[run]
 threads = 1
 [data]

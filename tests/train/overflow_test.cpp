@@ -156,5 +156,37 @@ TEST(Overflow, ADivergedRunNamesTheSampleThatIsNotFinite) {
       << text;
 }
 
+TEST(Overflow, ADivergedRunNamesTheLabelThatIsNoClass) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.path / "set.h5";
+  const std::vector<float> x(64 * 4, 0.5f);
+  std::vector<std::int32_t> y(64, 1);
+  y[13] = 7;
+  {
+    io::File file = io::File::create(path);
+    file.create_dataset("x", DType::f32, {64, 4});
+    file.create_dataset("y", DType::i32, {64});
+    file.set("/", "classes", std::int64_t(3));
+    file.write_rows("x", 0, 64, DType::f32, x.data());
+    file.write_rows("y", 0, 64, DType::i32, y.data());
+    file.close();
+  }
+  RunConfig c = test::small_run(false);
+  c.run.dir = (folder.path / "run").string();
+  c.data.train = {path};
+  c.data.valid.clear();
+  c.data.augment = false;
+  c.model = {};
+  c.model.hidden = {4};
+  c.train.global_batch = 8;
+  c.train.micro_batch = 0;
+  const std::string text = words_of(c, Exit::diverged, 2);
+  EXPECT_NE(text.find("sample 13 of the data, in " + path + ", has the label 7, but there are 3 classes"), text.npos)
+      << text;
+  EXPECT_NE(text.find("warning: data.train: 'y': 1 rows have the label 7, but the files' attribute classes says"),
+            text.npos)
+      << text;
+}
+
 }  // namespace overflow_test
 }  // namespace millrace

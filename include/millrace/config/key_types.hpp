@@ -174,10 +174,12 @@ std::string list_words(const Choices<T>& choices) {  // "auto|cpu|cuda"
   return out;
 }
 
+bool equal_letters(const std::string&, const std::string&);  // small and capital letters are equal
+
 template <class T>
 T parse_choice(const std::string& text, const Choices<T>& choices) {
   for (const auto& [word, value] : choices)
-    if (text == word) return value;
+    if (equal_letters(text, word)) return value;
   fail(Exit::config, "'{}' is not one of {}", text, list_words(choices));
 }
 
@@ -203,14 +205,14 @@ Key word_key(const char* name, Field field, std::vector<const char*> words, cons
   return choice_key(name, field, choices, help);
 }
 
-// on or off; yes, no, true, false, 1 and 0 are accepted too.
+// on or off; yes, no, true, false, 1 and 0 are accepted too, in small or capital letters.
 template <class Field>
 Key switch_key(const char* name, Field field, const char* help) {
   Key key = choice_key(name, field, Choices<bool>{{"on", true}, {"off", false}}, help);
   key.set = [strict = key.set](RunConfig& c, std::vector<std::string> words) {
     for (auto& word : words) {
-      if (word == "yes" || word == "true" || word == "1") word = "on";
-      if (word == "no" || word == "false" || word == "0") word = "off";
+      if (equal_letters(word, "yes") || equal_letters(word, "true") || word == "1") word = "on";
+      if (equal_letters(word, "no") || equal_letters(word, "false") || word == "0") word = "off";
     }
     strict(c, words);
   };

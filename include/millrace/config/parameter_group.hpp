@@ -6,7 +6,8 @@
 namespace millrace {
 
 struct ParameterGroup {
-  std::string pattern;  // of fnmatch(3): *, ? and [...]; * matches dots too
+  std::string key = "optim.group";  // that gives it
+  std::string pattern;              // of fnmatch(3): *, ? and [...]; * matches dots too
   // What is not given stays as it is.
   std::optional<double> lr;            // factor on the learning rate
   std::optional<double> weight_decay;  // in place of optim.weight_decay, also for biases and norms

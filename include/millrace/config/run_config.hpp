@@ -131,7 +131,9 @@ struct ModelOptions {
   double dice = 0;  // cross_entropy: weight of the Dice loss of each row
   double beta = 1;  // smooth_l1
   bool sync_batch_norm = false;
-  int fusion = -1;  // fusion level; -1: the default of the backend
+  int fusion = -1;                        // fusion level; -1: the default of the backend
+  std::string weights;                    // file or folder with the weights that a new run begins with; empty: none
+  std::vector<std::string> weights_skip;  // patterns of names whose parameters begin with fresh values all the same
 };
 
 struct TrainOptions {
@@ -146,6 +148,7 @@ struct TrainOptions {
   std::uint64_t logits_memory = 256u << 20;  // bytes; 0: no limit
   std::int64_t patience = 0;                 // > 0: evaluations without improvement after which the run ends
   double mixup = 0, cutmix = 0;              // alpha of the Beta distribution; 0: off
+  std::vector<std::string> freeze;           // patterns of names of parameters that do not change
 };
 
 struct OptimOptions {
@@ -197,6 +200,7 @@ struct CheckpointOptions {
   double mtbf = 150 * 86400.0;
   std::int64_t keep = 3;  // newest checkpoints that are kept, in addition to the best one
   BestMetric best = BestMetric::loss;
+  bool safetensors = false;  // each checkpoint also as model.safetensors in run.dir
 };
 
 struct LogOptions {

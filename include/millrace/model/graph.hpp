@@ -26,6 +26,7 @@ struct ArchivePlace {
   int tensor = -1;  // index into pt2::ExportedProgram::tensors; -1: the network does not come from an archive
   Shape extents;
   std::array<std::int64_t, Shape::max_rank> strides{};
+  std::vector<std::int64_t> shape;  // in PyTorch
   bool operator==(const ArchivePlace&) const = default;
 };
 
@@ -88,13 +89,15 @@ struct Graph {
   std::int64_t rows = 0;
   Recompute recompute = Recompute::off;
   std::int64_t logits_memory = 0;  // most bytes of logits that should exist at once; 0: no limit
+  std::vector<int> outputs;        // values that are read after the forward pass: see keep_outputs()
 
   DType dtype_of(const Parameter& p) const { return p.matrix ? dtype : DType::f32; }  // as operations read it
   std::int64_t parameter_count() const;
   double forward_flops() const;
-  int producer(int value) const;         // the node that writes the value; -1: none
-  int single_consumer(int value) const;  // the node that reads the value, if it is read exactly once; else -1
-  std::vector<int> losses() const;       // the nodes that are losses, by LossTerm::number
+  int producer(int value) const;  // the node that writes the value; -1: none
+  // The node that reads the value, if it is read exactly once; else -1. Outputs are read once more.
+  int single_consumer(int value) const;
+  std::vector<int> losses() const;  // the nodes that are losses, by LossTerm::number
 };
 
 // Adds nodes to a graph. Each function returns the index of the value that its node produces. Error(config) if shapes
@@ -214,6 +217,11 @@ int count_stores(const std::vector<GradientStores>&, GradientStore);
 std::vector<std::string> describe_function(const Graph&);
 // Checkpoints hold these lines. Raise the version when the lines of an unchanged function change.
 constexpr int function_text_version = 1;
+
+// The same network for inference, without losses: it ends in the values `outputs`, which stay until the next forward
+// pass. Nodes that they do not need are left out. The parameters and running statistics stay, and so does the number of
+// each value. For graphs in Mode::infer, before any rewrite.
+Graph keep_outputs(Graph, std::vector<int> outputs);
 
 // Inference on a part of the positions of a text at a time. What the layers keep of earlier positions lies in caches,
 // which the programs of parts of different lengths share. StepState::position says where a part begins.

@@ -30,6 +30,23 @@ ConfigFile config_of_checkpoint(World&, const CheckpointChoice&);
 // takes an older one. Error(data): there is none. Error(config): the configuration describes another network than the
 // checkpoint. Collective.
 Exit evaluate(World&, const RunConfig&, const CheckpointChoice&);
+// Writes the weights of a checkpoint to a .safetensors file with PyTorch's names. Error(data): there is no such
+// checkpoint, or the file cannot be written or was written by another program. Collective.
+Exit export_weights(World&, const RunConfig&, const CheckpointChoice&, const std::string& output);
+struct PredictOptions {
+  std::string output = "predictions.h5";  // HDF5; a name that ends in .csv: a table of small results
+  bool overwrite = false;                 // replace an existing file that predict() wrote
+  std::int64_t top_k = 0;                 // of classes: only the most probable ones, instead of all probabilities
+  std::string features;                   // the layer whose results are written; "": predictions are
+  // automatic: of classes and of labels that are 0 or 1, not of label maps.
+  enum class Probabilities { automatic, on, off };
+  Probabilities probabilities = Probabilities::automatic;
+};
+// Writes what the network of a checkpoint makes of each sample of data.valid, which needs no labels, in the order of
+// the data. The file gets its name when it is complete. Prints the throughput. Error(config): a language model, or
+// options that do not fit the network. Error(data): there is no such checkpoint, the data does not match, or the file
+// cannot be written. Error(stopped): a signal asked for it; no file is written. Collective.
+Exit predict(World&, const RunConfig&, const CheckpointChoice&, const PredictOptions&);
 struct GenerateOptions {
   std::optional<std::string> prompt;  // nullopt: the token <|endoftext|>, or the end of a line if there is none
   std::int64_t tokens = 200;          // to generate; fewer if <|endoftext|> is generated

@@ -6,6 +6,7 @@
 
 #include "advisor/rules/rule_lists.hpp"
 #include "advisor/rules/rule_text.hpp"
+#include "advisor/rules/thresholds.hpp"
 #include "millrace/base/units.hpp"
 
 namespace millrace {
@@ -58,7 +59,7 @@ Rule write_checkpoints_less_often() {
           .gain = gain_of_rarer_checkpoints};
 }
 
-// A single evaluation is never too many.
+// A single evaluation is never too many, nor are several short ones.
 Rule evaluate_after_training() {
   return {
       .bound = Bound::evaluation,
@@ -66,7 +67,9 @@ Rule evaluate_after_training() {
       .from = [](const BottleneckMetrics&) { return std::string("on"); },
       .to =
           [](const BottleneckMetrics& e) {
-            return e.run.evaluations > 1 && !e.config.training.needs_evaluations ? Values{"off"} : Values{};
+            const bool applies = e.run.evaluations > 1 && !e.config.training.needs_evaluations &&
+                                 e.share(Bound::evaluation) >= min_stated_evaluation;
+            return applies ? Values{"off"} : Values{};
           },
       .evidence =
           [](const BottleneckMetrics& e) { return fmt::format("{:.2f} ms per training step", ms(e.times.evaluation)); },

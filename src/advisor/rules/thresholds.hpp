@@ -9,5 +9,10 @@ inline constexpr double min_stated_share = 0.08;     // a smaller bound is not s
 inline constexpr double min_late_share = 0.25;       // a bound this large is stated even if little of it is recoverable
 inline constexpr double min_stated_startup = 0.25;   // of the run
 inline constexpr double min_stated_decoding = 0.05;  // of the loader's time
+inline constexpr double min_stated_evaluation = 0.2;  // evaluations that take less are worth their time
+
+// A run with fewer steps, or with fewer seconds after start-up, is not judged: start-up effects and noise prevail.
+inline constexpr double min_judged_steps = 10;
+inline constexpr double min_judged_seconds = 0.9;
 
 }  // namespace millrace

@@ -49,6 +49,9 @@ std::string line_without_finding(const BottleneckMetrics& e, Bound largest) {
   if (largest != Bound::compute)
     return fmt::format("{}: {}{}", name_of(largest), bound_evidence(e, largest),
                        e.probed ? ". none of the tried changes helps\n" : ". no configuration key is known to help\n");
+  // Nothing acts against it, but a run that mostly evaluates is not bound by computing.
+  if (const Bound most = largest_bound(e); e.share(most) > e.share(Bound::compute))
+    return fmt::format("{}: {}; {}\n", name_of(most), bound_evidence(e, most), computing);
   if (const std::string& problem = e.config.machine.placement_problem; !problem.empty())
     return fmt::format("{}: {}; {}\n", name_of(Bound::compute), computing, problem);
   if (e.machine.contended())
@@ -142,8 +145,20 @@ Bound largest_bound(const BottleneckMetrics& e) {
   return largest;
 }
 
+// Seconds after start-up.
+static double judged_seconds(const BottleneckMetrics& e) {
+  return e.run.steps * (e.times.step + e.times.checkpoint + e.times.evaluation);
+}
+
+bool too_short_to_judge(const BottleneckMetrics& e) {
+  return !e.probed && (e.run.steps < min_judged_steps || judged_seconds(e) < min_judged_seconds);
+}
+
 std::string verdict(const BottleneckMetrics& e, const std::vector<Trial>& trials) {
   if (e.times.step <= 0) return "";
+  if (too_short_to_judge(e))
+    return fmt::format("too short to judge: {:.0f} {}, {:.2g} s of training\n", e.run.steps,
+                       e.run.steps == 1 ? "step" : "steps", judged_seconds(e));
   const auto found = findings(e, trials);
   const Bound largest = largest_without_remedy(e);
   const bool leads = leads_with_finding(e, found, largest);

@@ -1,5 +1,6 @@
 #include "app/top/screen.hpp"
 
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 namespace millrace::app {
 namespace {
@@ -53,8 +55,29 @@ bool supports_unicode() {
   return false;
 }
 
-Screen::Screen() { put("\033[?25l"); }
-Screen::~Screen() { put("\033[?25h"); }
+Screen::Screen() {
+  put("\033[?25l");
+  // A process in the background would be stopped if it changed the terminal.
+  const bool foreground = ::isatty(STDIN_FILENO) && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp();
+  if (!foreground || ::tcgetattr(STDIN_FILENO, &settings_) != 0) return;
+  termios at_once = settings_;
+  at_once.c_lflag &= ~tcflag_t(ICANON | ECHO);
+  reads_keys_ = ::tcsetattr(STDIN_FILENO, TCSANOW, &at_once) == 0;
+}
+
+Screen::~Screen() {
+  if (reads_keys_) ::tcsetattr(STDIN_FILENO, TCSANOW, &settings_);
+  put("\033[?25h");
+}
+
+char Screen::wait_for_key(std::chrono::milliseconds longest) {
+  pollfd input{reads_keys_ ? STDIN_FILENO : -1, POLLIN, 0};
+  if (::poll(&input, 1, int(longest.count())) <= 0) return 0;
+  char key = 0;
+  if (::read(STDIN_FILENO, &key, 1) == 1) return key;
+  std::this_thread::sleep_for(longest);  // the terminal has gone
+  return 0;
+}
 
 void Screen::draw(const std::vector<std::string>& lines) {
   const TerminalSize size = terminal_size();

@@ -1,5 +1,9 @@
-// Screen: lines on a terminal that are redrawn in place with ANSI escape codes. The cursor is hidden while it lives.
+// Screen: lines on a terminal that are redrawn in place with ANSI escape codes. While it lives, the cursor is hidden,
+// and keys are read as they are pressed.
 #pragma once
+#include <termios.h>
+
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -22,9 +26,13 @@ class Screen {
   Screen(const Screen&) = delete;
   // Replaces the lines drawn before. No line may be wider than the terminal; lines beyond its height are left out.
   void draw(const std::vector<std::string>& lines);
+  // Waits that long for a key. 0: none was pressed, or standard input is no terminal in the foreground.
+  char wait_for_key(std::chrono::milliseconds);
 
  private:
   int drawn_ = 0, columns_ = 0;
+  bool reads_keys_ = false;
+  termios settings_{};  // of the terminal before
 };
 
 }  // namespace millrace::app

@@ -64,7 +64,7 @@ StyledLine headline(const RunSnapshot& v) {
     case RunStatus::ended:
       line.add(v.status.empty() ? "ended" : v.status, v.status == "finished" ? Color::green : Color::yellow);
   }
-  if (!v.steps.empty()) line.add(fmt::format(", epoch {}", v.steps.last().epoch));
+  if (!v.steps.empty()) line.add(fmt::format(", epoch {}", v.steps.last().epoch + 1));
   return line;
 }
 
@@ -172,7 +172,7 @@ StyledLine bound(const RunSnapshot& v) {
   e.without.input = e.times.step - of(Phase::data_wait) - of(Phase::copy);
   e.without.communication = e.without.input - of(Phase::communication);
   e.times.host = of(Phase::other);
-  const Bound largest = largest_bound(e);
+  const Bound waits = largest_bound(e), largest = e.share(waits) > e.share(Bound::compute) ? waits : Bound::compute;
   StyledLine line;
   line.add("bound   ").add(name_of(largest), largest == Bound::compute ? Color::green : Color::yellow);
   return line.add(fmt::format(" in the last steps: {} of their time", percent(e.share(largest))));

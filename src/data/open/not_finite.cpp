@@ -51,19 +51,29 @@ bool all_in_unit_range(const char* floats, const BinaryTargets& of) {
   return true;
 }
 
+// A label that is no class, which makes a cross-entropy NaN; -1: there is none.
+std::int64_t label_beyond(const ShardIndex& index, const char* labels) {
+  for (std::int64_t i = 0; index.y.labels && i < std::max<std::int64_t>(1, index.y.target.count()); ++i)
+    if (const auto label = std::int64_t(value_at(labels, DType::i32, i)); label >= index.classes.count) return label;
+  return -1;
+}
+
 }  // namespace
 
 std::string find_non_finite_sample(Source& source, const ShardIndex& index, std::span<const std::int64_t> ids,
                                    std::span<const BinaryTargets> binary) {
-  if (!is_float(index.x.dtype) && index.y.labels && index.inputs.empty()) return "";
   std::vector<char> x(index.sample_pitch()), y(std::max<std::size_t>(1, y_batch_bytes(index)));
   for (const std::int64_t id : ids) {
     source.read({&id, 1}, x.data(), y.data());
     const bool good_x = all_inputs_finite(index, x.data());
     const bool good_y = all_targets_finite(index.y, y.data());
-    const auto report = [&](const char* problem) {
+    const auto report = [&](const std::string& problem) {
       return fmt::format("sample {} of the data, in {}, has {}", id, index.shards[shard_of(index, id)].path, problem);
     };
+    if (const std::int64_t label = label_beyond(index, y.data()); label >= 0)
+      return report(
+          fmt::format("the label {}, but there are {} classes, numbered from 0 (the files' attribute classes)", label,
+                      index.classes.count));
     if (!good_x) return report("values that are not finite");
     if (!good_y) return report("a target that is not finite");
     if (!std::ranges::all_of(binary, [&](const BinaryTargets& of) { return all_in_unit_range(y.data(), of); }))

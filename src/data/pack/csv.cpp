@@ -146,9 +146,9 @@ class Parser {
   }
 
   [[noreturn]] void fail_at_column(std::size_t c, const char* advice) const {
-    const auto shown = fields_[c].empty() ? std::string("nothing") : fmt::format("'{}'", fields_[c]);
-    fail_at_line("{} in column {} is not a number. {}", shown,
-                 out_.header ? fmt::format("'{}'", out_.columns[c]) : out_.columns[c], advice);
+    const std::string column = out_.header ? fmt::format("'{}'", out_.columns[c]) : out_.columns[c];
+    if (fields_[c].empty()) fail_at_line("the cell in column {} is empty. {}", column, advice);
+    fail_at_line("'{}' in column {} is not a number. {}", fields_[c], column, advice);
   }
 
   double value(std::size_t c, const char* advice) const {
@@ -165,7 +165,7 @@ class Parser {
     if (out_.rows == 0) words_ = is_word;
     if (words_ && !is_word)
       fail_at_line("{} in column {}, where others are words. labels must be all numbers or all words",
-                   is_number ? fmt::format("the number {}", fields_[c]) : "nothing", c + 1);
+                   is_number ? fmt::format("the number {}", fields_[c]) : "an empty cell", c + 1);
     if (words_)
       names_.emplace_back(fields_[c]);
     else

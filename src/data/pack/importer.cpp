@@ -19,10 +19,6 @@
 namespace millrace {
 namespace {
 
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 class Hdf5Rows : public RowFile {
  public:
   Hdf5Rows(const std::string& path, const std::string& dataset)
@@ -80,11 +76,11 @@ Kind kind_of(const std::string& path) {
   magic.resize(std::size_t(in.gcount()));
   if (magic.starts_with("\x93NUMPY")) return Kind::npy;
   if (magic == "\x89HDF\r\n\x1a\n") return Kind::hdf5;
-  if (magic.starts_with("PK\3\4") || ends_with(path, ".npz")) return Kind::npz;
-  if (ends_with(path, ".npy")) return Kind::npy;
+  if (magic.starts_with("PK\3\4") || path.ends_with(".npz")) return Kind::npz;
+  if (path.ends_with(".npy")) return Kind::npy;
   for (const char* end : {".csv", ".tsv", ".csv.gz", ".tsv.gz"})
-    if (ends_with(path, end)) return Kind::csv;
-  if (ends_with(path, ".h5") || ends_with(path, ".hdf5") || ends_with(path, ".hdf") || ends_with(path, ".mat"))
+    if (path.ends_with(end)) return Kind::csv;
+  if (path.ends_with(".h5") || path.ends_with(".hdf5") || path.ends_with(".hdf") || path.ends_with(".mat"))
     return Kind::hdf5;
   if (magic.starts_with("\x1f\x8b") || path.find("idx") != std::string::npos) return Kind::idx;
   if (magic.size() >= 4 && magic[0] == 0 && magic[1] == 0 && magic[2] >= 0x08 && magic[2] <= 0x0E) return Kind::idx;
@@ -219,6 +215,10 @@ class PairImporter : public Importer {
       count -= n;
     }
   }
+  std::string place_of(std::int64_t row, bool target) const override {
+    const std::size_t f = std::size_t(std::upper_bound(ends_.begin(), ends_.end(), row) - ends_.begin());
+    return fmt::format("row {} of {}", row - (f ? ends_[f - 1] : 0), (target ? y_ : x_)[f]->path());
+  }
   std::string describe() const override {
     const std::string how =
         fmt::format("{}{}", layout_.channels_first ? ", channels first " : ", channels last ", layout_.decided_by);
@@ -285,7 +285,7 @@ std::unique_ptr<Importer> make_importer(const ImportOptions& options) {
   if (o.x.empty()) fail(Exit::config, "nothing to pack. give --x FILES");
   const bool images = o.token_bytes == 0 && kind_of(o.x[0]) == Kind::folder;
   if (o.targets && (images || o.token_bytes > 0)) fail(Exit::config, "--targets is for CSV. remove it");
-  const bool cifar = o.token_bytes == 0 && ends_with(o.x[0], ".bin");
+  const bool cifar = o.token_bytes == 0 && o.x[0].ends_with(".bin");
   if ((cifar || o.token_bytes > 0) && for_images(o))
     fail(Exit::config, "--resize, --crop, --grey and --upright are for images. remove them");
   if (o.token_bytes > 0) return import_tokens(o);

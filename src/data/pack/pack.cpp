@@ -138,8 +138,9 @@ class Packer {
     add_to_sums({x, in_.x_dtype(), in_.sample().count(), channels, in_.channels_first()},
                 {scale_, in_.offset(), options_.transform}, sums, sums + channels);
     if (!std::all_of(sums, sums + 2 * channels, [](double sum) { return std::isfinite(sum); }))
-      fail(Exit::data, "row {} holds values that are not finite{}. correct them, or leave the row out{}", row,
-           not_finite_hint(options_.transform), options_.transform == Transform::none ? "" : ", or remove --transform");
+      fail(Exit::data, "{} holds values that are not finite{}. correct them, or leave it out{}",
+           in_.place_of(row, false), not_finite_hint(options_.transform),
+           options_.transform == Transform::none ? "" : ", or remove --transform");
   }
 
   void check_target(const char* y, std::int64_t row, std::vector<double>& range) const {
@@ -147,7 +148,8 @@ class Packer {
       const double value = value_at(y, in_.y_dtype(), i);
       if (labels() && value == double(options_.ignore_label)) continue;
       if (!std::isfinite(value))
-        fail(Exit::data, "row {} has a target that is not finite. correct it, or leave the row out", row);
+        fail(Exit::data, "{} has a target that is not finite. correct it, or leave the row out",
+             in_.place_of(row, true));
       range[0] = std::max(range[0], -value);
       range[1] = std::max(range[1], value);
     }
@@ -161,8 +163,7 @@ class Packer {
     if (smallest < -1 || largest >= max_classes)
       fail(Exit::data,
            "the labels reach from {:.0f} to {:.0f} (class numbers reach from 0 to at most {:.0f}; -1: no label). "
-           "number the classes "
-           "from 0, or store targets of a regression as floating point",
+           "number the classes from 0, or store targets of a regression as floating point",
            smallest, largest, max_classes - 1);
     classes_ = std::max(std::int64_t(largest) + 1, in_.vocabulary());
   }

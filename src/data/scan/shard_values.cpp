@@ -77,6 +77,13 @@ void add_sample(const ShardIndex& d, const char* sample, std::vector<double>& su
   }
 }
 
+// "row 3 of a.h5: ", or "" without a sample.
+std::string place_of(const ShardIndex& d, std::int64_t id) {
+  if (id < 0 || d.synthetic()) return "";
+  const std::size_t shard = d.shards.shard_with(id);
+  return fmt::format("row {} of {}: ", id - d.shards.range(shard).first, d.shards[shard].path);
+}
+
 }  // namespace
 
 std::string not_finite_hint(Transform t) {
@@ -151,7 +158,11 @@ void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows, 
   const std::int64_t rows = std::min({index.rows, max_rows, index.encoded() ? max_decoded_rows : max_rows,
                                       std::max<std::int64_t>(100, rows_by_bytes)}),
                      values = index.sample.count();
-  std::vector<double> sums(2 * channels + 1, 0.0);  // the last element counts the samples
+  // Behind the sums: the number of samples, and the first one that is not finite.
+  std::vector<double> sums(2 * channels + 2, 0.0);
+  double& count_of_samples = sums[2 * channels];
+  double& not_finite = sums[2 * channels + 1];
+  not_finite = -1;
   std::string problem;
   if (world.rank() == 0) try {
       // Evenly spread rows. One rank reads them, so that the result is the same on any number of ranks.
@@ -165,16 +176,18 @@ void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows, 
         queue->begin({&id, 1}, x.data(), y.data());
         queue->finish();
         if (queue->skipped() > 0) continue;
-        sums.back() += 1;
+        count_of_samples += 1;
         add_sample(index, x.data(), sums);
+        if (not_finite < 0 && !std::all_of(sums.begin(), sums.end(), [](double sum) { return std::isfinite(sum); }))
+          not_finite = double(id);
       }
-      if (sums.back() == 0) fail(Exit::data, "no sample of {} can be read", index.shards.front().path);
+      if (count_of_samples == 0) fail(Exit::data, "no sample of {} can be read", index.shards.front().path);
     } catch (const std::exception& e) {
       problem = e.what();
     }
   world.agree(Exit::data, problem);
   world.broadcast(sums.data(), sums.size() * sizeof(double), 0);
-  const double count = sums.back() * double(values) / double(channels);
+  const double count = count_of_samples * double(values) / double(channels);
   index.values.mean.resize(channels);
   index.values.std.resize(channels);
   for (std::size_t c = 0; c < channels; ++c) {
@@ -183,8 +196,8 @@ void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows, 
         std::sqrt(std::max(1e-12, sums[channels + c] / count - index.values.mean[c] * index.values.mean[c]));
     if (!std::isfinite(sums[c]) || !std::isfinite(sums[channels + c]))
       fail(Exit::data,
-           "{}: values of {}, channel {}, are not all finite{}. correct the values, or set data.mean and data.std",
-           index.shards.front().path, index.x.name, c, not_finite_hint(index.values.transform));
+           "{}values of {}, channel {}, are not finite{}. correct the values, or set data.mean and data.std",
+           place_of(index, std::int64_t(not_finite)), index.x.name, c, not_finite_hint(index.values.transform));
   }
 }
 

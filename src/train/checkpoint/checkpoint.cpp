@@ -4,14 +4,15 @@
 
 #include <algorithm>
 #include <chrono>
-#include <system_error>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/base/in_background.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/watchdog/watchdog.hpp"
 #include "train/checkpoint/checkpoint_file.hpp"
 #include "train/checkpoint/load_tensors.hpp"
+#include "train/checkpoint/load_weights.hpp"
 #include "train/checkpoint/replicas.hpp"
 #include "train/checkpoint/run_state.hpp"
 
@@ -27,16 +28,6 @@ using watchdog::WaitScope;
 template <class T>
 bool running(const std::future<T>& future) {
   return future.valid() && future.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
-}
-
-// Calls f in a thread; without a free thread (ulimit -u), at the get() of the result.
-template <class F>
-auto in_background(F f) {
-  try {
-    return std::async(std::launch::async, f);
-  } catch (const std::system_error&) {
-    return std::async(std::launch::deferred, f);
-  }
 }
 
 template <class T>
@@ -65,6 +56,11 @@ CheckpointStore::CheckpointStore(World& world, ExecutionContext& compute, fs::pa
       writers_(replica_writers(world)) {}
 
 CheckpointStore::~CheckpointStore() = default;
+
+void CheckpointStore::also_export(const NetworkSpec& spec, fs::path out) {
+  exported_ = &spec;
+  export_ = std::move(out);
+}
 
 std::string CheckpointStore::begin(Network& network, const RunState& run) {
   if (saving()) finish();
@@ -182,6 +178,7 @@ std::string CheckpointStore::complete(const std::vector<std::uint32_t>& checksum
   }
   try {  // the checkpoint has been written, whatever happens now
     note_latest(run_.step);
+    if (exported_) export_safetensors(read_checkpoint_model(folder_ / file_name(run_.step)), *exported_, export_);
     prune(run_);
   } catch (const std::exception& e) {
     log::warn(e.what());

@@ -39,6 +39,9 @@ struct RunState {
   std::string config;                             // text of config.cfg
   // JSON of the ModelRecord. Empty after a load; see CheckpointStore::model().
   std::string model;
+
+  // The epoch of the last step, counted from 1 as in messages.
+  std::int64_t epoch_from_1() const { return epoch + (step_in_epoch > 0 ? 1 : 0); }
 };
 
 // What a checkpoint says before its tensors are read.
@@ -46,12 +49,17 @@ struct CheckpointModel {
   std::filesystem::path path;
   std::optional<ModelRecord> record;  // nullopt: formats 1 and 2 have none
   std::string config;                 // text of config.cfg
+  std::int64_t step = 0;
 };
 
 class CheckpointStore {
  public:
   CheckpointStore(World&, ExecutionContext&, std::filesystem::path folder, std::int64_t keep);
   ~CheckpointStore();
+
+  // Each checkpoint is then also written as a safetensors file, in place of the one before. A failure is a warning.
+  // spec must outlive the store.
+  void also_export(const NetworkSpec& spec, std::filesystem::path out);
 
   // Begins to write a checkpoint, after the save before it has ended. Returns "", or why nothing is written, such as a
   // full disk. Error(comm): the weights differ between ranks. Collective.
@@ -97,6 +105,8 @@ class CheckpointStore {
   std::filesystem::path folder_;
   std::int64_t keep_;
   std::vector<int> writers_;  // replica_writers()
+  const NetworkSpec* exported_ = nullptr;
+  std::filesystem::path export_;
 
   // The save in progress. The buffer is kept for the next one.
   Stage stage_ = Stage::none;

@@ -1,12 +1,8 @@
 #include "train/checkpoint/checkpoint_file.hpp"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -14,9 +10,9 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
-#include "millrace/base/units.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "millrace/train/checkpoint/describe_checkpoint.hpp"
+#include "train/checkpoint/piece_writer.hpp"
 #include "train/checkpoint/run_state.hpp"
 
 namespace millrace {
@@ -39,24 +35,6 @@ std::int64_t layout_checksum(const io::File& file) {
     text += '\n';
   }
   return std::int64_t(crc32(text.data(), text.size()));
-}
-
-// Allocates the whole file at once, which gives it few extents and finds out early whether the disk has the space.
-void allocate_space(const fs::path& path) {
-  const std::uintmax_t bytes = fs::file_size(path);
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  int error = fd < 0 ? errno : 0;
-  if (fd >= 0) {
-    if (::fallocate(fd, 0, 0, off_t(bytes)) != 0) error = errno;
-    ::close(fd);
-  }
-  if (error == 0 || error == EOPNOTSUPP || error == ENOSYS) return;
-  std::error_code unknown;
-  const fs::space_info space = fs::space(path, unknown);
-  if (error == ENOSPC && !unknown)
-    fail(Exit::data, "{} has only {} free, but a checkpoint needs {}", path.parent_path().string(),
-         format_bytes(space.available), format_bytes(bytes));
-  fail(Exit::data, "cannot allocate {} for {} ({})", format_bytes(bytes), path.string(), std::strerror(error));
 }
 
 // The number of the format; 0: the file is not a checkpoint.
@@ -131,7 +109,7 @@ std::vector<std::int64_t> create_checkpoint_file(const fs::path& path, const std
     file.flush();
     file.close();
   }
-  allocate_space(path);
+  allocate_file(path, "a checkpoint");
   return offsets;
 }
 
@@ -199,7 +177,8 @@ static std::string describe(const ModelRecord& m) {
 CheckpointModel read_checkpoint_model(const fs::path& path) {
   try {
     const io::File file = io::File::open(path);
-    CheckpointModel out{path, std::nullopt, run_state_from_json(verified_state(file, path)).config};
+    const RunState run = run_state_from_json(verified_state(file, path));
+    CheckpointModel out{path, std::nullopt, run.config, run.step};
     if (const std::string text = model_text(file); !text.empty()) out.record = model_record_from_json(text);
     return out;
   } catch (const nlohmann::json::exception& e) {
@@ -207,17 +186,18 @@ CheckpointModel read_checkpoint_model(const fs::path& path) {
   }
 }
 
-CheckpointText describe_checkpoint(const std::string& path) {
+CheckpointText describe_checkpoint(const std::string& path, CheckpointDetail detail) {
   const io::File file = io::File::open(path);
   const std::string state = file.get_string("/", "run_state").value_or("");
   if (format_of(file) == 0 || state.empty()) fail(Exit::data, "{} is not a checkpoint of this program", path);
   const RunState run = run_state_from_json(state);
   std::ostringstream out;
-  out << path << ": step " << run.step << ", epoch " << run.epoch << ", " << run.samples << " samples seen";
+  out << path << ": step " << run.step << ", epoch " << run.epoch_from_1() << ", " << run.samples << " samples seen";
   if (run.valid_accuracy >= 0)
     out << ", validation accuracy " << run.valid_accuracy * 100 << " % at step " << run.valid_step;
   out << "\n";
-  if (const std::string model = model_text(file); !model.empty()) out << describe(model_record_from_json(model));
+  const std::string model = detail == CheckpointDetail::state ? "" : model_text(file);
+  if (!model.empty()) out << describe(model_record_from_json(model));
   std::int64_t values = 0;
   std::string damaged = damaged_metadata(file, state);
   for (const std::string& name : file.datasets()) {
@@ -229,15 +209,18 @@ CheckpointText describe_checkpoint(const std::string& path) {
     file.read_rows(name, 0, shape[0], DType::f32, data.data());
     const std::uint32_t sum = crc32(data.data(), data.size() * sizeof(float));
     const bool intact = std::int64_t(sum) == file.get_int(name, "crc32");
-    out << "  " << name << "  " << shape.str() << "  crc32 " << sum
-        << (intact ? "" : "  DIFFERS FROM THE STORED CHECKSUM") << "\n";
+    if (detail == CheckpointDetail::tensors || !intact)
+      out << "  " << name << "  " << shape.str() << "  crc32 " << sum
+          << (intact ? "" : "  DIFFERS FROM THE STORED CHECKSUM") << "\n";
     values += shape.count();
     if (!intact) damaged += (damaged.empty() ? "" : ", ") + name;
   }
   out << (damaged.empty() ? fmt::format("intact: {} values, all checksums agree", values) : "damaged: " + damaged)
       << "\n";
-  for (const auto& [key, value] : run.provenance) out << "  " << key << ": " << value << "\n";
-  return {out.str(), damaged.empty() ? "" : fmt::format("{} is damaged: the checksum of {} is wrong", path, damaged)};
+  if (detail != CheckpointDetail::state)
+    for (const auto& [key, value] : run.provenance) out << "  " << key << ": " << value << "\n";
+  return {out.str(), damaged.empty() ? "" : fmt::format("{} is damaged: the checksum of {} is wrong", path, damaged),
+          run.config};
 }
 
 }  // namespace millrace

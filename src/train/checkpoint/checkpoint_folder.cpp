@@ -9,6 +9,7 @@
 #include "millrace/base/log.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/checkpoint/checkpoint_file.hpp"
+#include "train/checkpoint/load_weights.hpp"
 #include "train/checkpoint/run_state.hpp"
 
 namespace millrace {
@@ -42,16 +43,20 @@ std::vector<fs::path> CheckpointStore::list(const fs::path& folder) {
 
 CheckpointModel CheckpointStore::model(World& world, const fs::path& file) {
   std::string problem, record, config;
+  std::int64_t step = 0;
   if (world.rank() == 0) try {
-      const CheckpointModel read = read_checkpoint_model(file);
+      const CheckpointModel read =
+          file.extension() == ".safetensors" ? read_safetensors_model(file) : read_checkpoint_model(file);
       if (read.record) record = to_json(*read.record);
       config = read.config;
+      step = read.step;
     } catch (const Error& e) {
       problem = e.what();
     }
   world.agree(Exit::data, problem);
   record = world.broadcast_string(record);
-  CheckpointModel out{file, std::nullopt, world.broadcast_string(config)};
+  world.broadcast(&step, sizeof step, 0);
+  CheckpointModel out{file, std::nullopt, world.broadcast_string(config), step};
   if (!record.empty()) out.record = model_record_from_json(record);
   return out;
 }

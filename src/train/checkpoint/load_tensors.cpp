@@ -30,9 +30,10 @@ bool on_rank_0(World& world, ReadResult& out, F f) {
   return false;
 }
 
-// Copies the elements [begin, begin + count) of a flat buffer that this rank stores to the device.
-void store(Device& device, const FlatBuffer& flat, const BucketSpec& buckets, std::int64_t begin, std::int64_t count,
-           const float* values) {
+}  // namespace
+
+void store_elements(Device& device, const FlatBuffer& flat, const BucketSpec& buckets, std::int64_t begin,
+                    std::int64_t count, const float* values) {
   for (const StoredRange& r : buckets.stored(flat.count, flat.whole)) {
     const std::int64_t from = std::max(begin, r.begin), end = std::min(begin + count, r.end);
     if (from < end)
@@ -40,8 +41,6 @@ void store(Device& device, const FlatBuffer& flat, const BucketSpec& buckets, st
                             std::size_t(end - from) * sizeof(float));
   }
 }
-
-}  // namespace
 
 ReadResult load_tensors(World& world, ExecutionContext& compute, Network& network, const std::filesystem::path& path) {
   const CheckpointTensors all = checkpoint_tensors(network);
@@ -57,8 +56,8 @@ ReadResult load_tensors(World& world, ExecutionContext& compute, Network& networ
       piece.resize(std::max(piece.size(), std::size_t(count)));
       if (!on_rank_0(world, out, [&] { reader->read(t, row, rows, piece.data()); })) return out;
       world.broadcast(piece.data(), std::size_t(count) * sizeof(float), 0);
-      store(*compute.device, all.flats[std::size_t(t.flat)], network.buckets(), t.begin + row * row_count, count,
-            piece.data());
+      store_elements(*compute.device, all.flats[std::size_t(t.flat)], network.buckets(), t.begin + row * row_count,
+                     count, piece.data());
       compute.device->synchronize();  // before the piece is overwritten
     }
   }

@@ -19,4 +19,8 @@ struct ReadResult {
 // Collective.
 ReadResult load_tensors(World&, ExecutionContext&, Network&, const std::filesystem::path&);
 
+// Copies the elements [begin, begin + count) of a flat buffer to the device, as far as this rank stores them.
+void store_elements(Device&, const FlatBuffer&, const BucketSpec&, std::int64_t begin, std::int64_t count,
+                    const float* values);
+
 }  // namespace millrace

@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/base/units.hpp"
 #include "millrace/watchdog/watchdog.hpp"
 
 namespace millrace {
@@ -34,6 +36,23 @@ int write_piece(int fd, const BufferedPiece& piece, std::uint32_t& checksum) {
 }
 
 }  // namespace
+
+void allocate_file(const std::filesystem::path& path, const char* what) {
+  const std::uintmax_t bytes = std::filesystem::file_size(path);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  int error = fd < 0 ? errno : 0;
+  if (fd >= 0) {
+    if (::fallocate(fd, 0, 0, off_t(bytes)) != 0) error = errno;
+    ::close(fd);
+  }
+  if (error == 0 || error == EOPNOTSUPP || error == ENOSYS) return;
+  std::error_code unknown;
+  const std::filesystem::space_info space = std::filesystem::space(path, unknown);
+  if (error == ENOSPC && !unknown)
+    fail(Exit::data, "{} has only {} free, but {} needs {}", path.has_parent_path() ? path.parent_path().string() : ".",
+         format_bytes(space.available), what, format_bytes(bytes));
+  fail(Exit::data, "cannot allocate {} for {} ({})", format_bytes(bytes), path.string(), std::strerror(error));
+}
 
 WrittenPieces write_pieces(const std::filesystem::path& path, const std::vector<BufferedPiece>& pieces) {
   WrittenPieces out;

@@ -19,6 +19,10 @@ struct WrittenPieces {
   std::string problem;                   // why writing failed; "" if it did not
 };
 
+// Allocates the space of a file that has its size, which gives it few extents and finds out early whether the disk has
+// the space. what: "a checkpoint", for messages. Error(data): it has not.
+void allocate_file(const std::filesystem::path&, const char* what);
+
 // Writes the pieces and flushes them to the disk. Does nothing if there are none.
 WrittenPieces write_pieces(const std::filesystem::path&, const std::vector<BufferedPiece>&);
 

@@ -50,14 +50,17 @@ void Progress::step(const StepMetrics& m, std::int64_t total_steps) {
   last_ = now;
   const auto ms = [&](Phase p) { return m.phase_seconds[std::size_t(p)] * 1e3; };
   const bool has_loss = !std::isnan(m.loss) || m.unread_samples == 0;
-  const std::string loss = has_loss ? fmt::format("{:.4f}", m.loss) : "none, no sample read";
+  constexpr double many_digits = 1e6;
+  const std::string loss = !has_loss                        ? "none, no sample read"
+                           : std::abs(m.loss) < many_digits ? fmt::format("{:.4f}", m.loss)
+                                                            : fmt::format("{:.4g}", m.loss);
   const std::string text = fmt::format(
       "step {}/{} epoch {} | loss {} | lr {:.3g} | {} samples/s | step {:.1f} ms = data {:.1f} fwd {:.1f} bwd {:.1f} "
-      "comm {:.1f} opt {:.1f} other {:.1f}{} | left {}",
-      m.step, total_steps, m.epoch, loss, m.lr, format_count(m.samples_per_second), m.seconds * 1e3,
+      "comm {:.1f} opt {:.1f} other {:.1f}{}{}",
+      m.step, total_steps, m.epoch + 1, loss, m.lr, format_count(m.samples_per_second), m.seconds * 1e3,
       ms(Phase::data_wait) + ms(Phase::copy), ms(Phase::forward), ms(Phase::backward), ms(Phase::communication),
       ms(Phase::optimizer), ms(Phase::other), note_of(m),
-      format_seconds(smooth_seconds_ * double(total_steps - m.step)));
+      m.step < total_steps ? " | left " + format_seconds(smooth_seconds_ * double(total_steps - m.step)) : "");
   if (!terminal_) return line(text);
   fmt::print("\r{}\033[K", text);
   std::fflush(stdout);

@@ -18,6 +18,7 @@
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/units.hpp"
+#include "millrace/base/version.hpp"
 #include "millrace/comm/world.hpp"
 #include "millrace/config/keys.hpp"
 #include "millrace/io/hdf5.hpp"
@@ -171,7 +172,8 @@ Launch write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t
   json ranks = json::array();
   for (std::size_t r = 0; r < hosts.size(); ++r)
     ranks.push_back({{"host", hosts[r]}, {"placement", places[r]}, {"reader", readers[r]}});
-  const json run{{"started", launch.time},
+  const json run{{"version", version},
+                 {"started", launch.time},
                  {"resumed_at_step", resumed_at},
                  {"pid", launch.pid},
                  {"ranks", ranks},
@@ -194,13 +196,14 @@ namespace {
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 void put_verdict(json& summary, const BottleneckMetrics& evidence, const std::vector<Trial>& trials) {
   json found = json::array(), hinted = json::array();
-  for (const Finding& f : findings(evidence, trials))
+  const bool judged = !too_short_to_judge(evidence);
+  for (const Finding& f : judged ? findings(evidence, trials) : std::vector<Finding>{})
     found.push_back({{"gain", f.gain},
                      {"at_most", f.at_most},
                      {"evidence", f.evidence},
                      {"advice", f.advice},
                      {"caution", f.caution}});
-  for (const Hint& h : hints(evidence))
+  for (const Hint& h : judged ? hints(evidence) : std::vector<Hint>{})
     hinted.push_back({{"advice", h.advice}, {"evidence", h.evidence}, {"caution", h.caution}});
   if (const std::string text = verdict(evidence, trials); !text.empty()) summary["verdict"] = first_line(text);
   summary["findings"] = std::move(found);

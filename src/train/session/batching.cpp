@@ -34,8 +34,10 @@ void set_batch_sizes(World& world, const RunConfig& config, const DataSets& data
   if ((out.global_batch + out.micro_batch - 1) / out.micro_batch < world.size())
     log::warn(
         fmt::format("train.global_batch = {} gives fewer micro-batches of {} samples than there are ranks ({}), so "
-                    "some ranks have nothing to do. lower train.micro_batch",
-                    out.global_batch, out.micro_batch, world.size()));
+                    "some ranks have nothing to do. {}",
+                    out.global_batch, out.micro_batch, world.size(),
+                    out.global_batch < world.size() ? "raise train.global_batch, or start fewer ranks"
+                                                    : "lower train.micro_batch"));
 }
 
 void set_train_order(const RunConfig& config, const ShardIndex& train, Batching& out) {

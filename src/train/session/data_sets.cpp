@@ -39,10 +39,27 @@ DataOptions data_options(const DataConfig& c, const std::vector<std::string>& pa
   return out;
 }
 
+// False: the data was indexed without data.y, for predictions.
+bool has_targets(const ShardIndex& data) { return data.y.target.count() > 0; }
+
+// Without labels, only the shape may say where the channels are. If it says otherwise than what was known of the
+// training data, they are where they were there. trained: null if it is not known.
+ShardIndex index_like(World& world, DataOptions options, const ShardIndex* trained) {
+  ShardIndex out = index_shards(world, options);
+  const bool by_shape = options.layout == Layout::automatic && out.x.layout_decided_by.starts_with("by the shape");
+  if (!trained || !by_shape || has_targets(out)) return out;
+  if (out.sample == trained->sample && out.x.channels_first == trained->x.channels_first) return out;
+  options.layout = trained->sample.rank > out.sample.rank ? Layout::no_channels
+                   : trained->x.channels_first            ? Layout::channels_first
+                                                          : Layout::channels_last;
+  return index_shards(world, options);
+}
+
 // One index, or with lines `input` one for each data set of data.x.
-ShardIndex index_inputs(World& world, const RunConfig& config, const std::vector<std::string>& paths, bool validation) {
+ShardIndex index_inputs(World& world, const RunConfig& config, const std::vector<std::string>& paths, bool validation,
+                        const ShardIndex* trained) {
   DataOptions options = data_options(config.data, paths, validation);
-  if (!names_inputs(config.model)) return index_shards(world, options);
+  if (!names_inputs(config.model)) return index_like(world, options, trained);
   if (config.data.sample != SampleKind::rows)
     fail(Exit::config,
          "data.sample: several inputs are rows of data sets. set it to rows, or remove the `input` lines");
@@ -52,7 +69,8 @@ ShardIndex index_inputs(World& world, const RunConfig& config, const std::vector
     if (std::ranges::count(names, name) > 1)
       fail(Exit::config, "data.x: '{}' is named twice. name it once; several lines `input {}` can read it", name, name);
     options.x = name;
-    inputs.push_back(index_shards(world, options));
+    const bool known = trained && inputs.size() < trained->inputs.size();
+    inputs.push_back(index_like(world, options, known ? &trained->inputs[inputs.size()] : nullptr));
     if (inputs.back().synthetic())
       fail(Exit::config, "model.layers: synthetic data has one input. remove the `input` lines");
     options.y.clear();
@@ -91,9 +109,10 @@ void require_same_samples(const DataSets& sets, const ShardIndex& train, const S
   if (const std::string other = first_class_mismatch(valid.classes.names, train.classes.names); !other.empty())
     fail(Exit::data, "in data.valid {} in {}. pack both from folders or tables with the same classes", other,
          name_of_reference(sets));
-  if (train.sample == valid.sample && train.x.dtype == valid.x.dtype && train.y.labels == valid.y.labels &&
-      train.y.target == valid.y.target && train.x.channels_first == valid.x.channels_first &&
-      same_kinds(train.y.parts, valid.y.parts))
+  const bool same_targets =
+      train.y.labels == valid.y.labels && train.y.target == valid.y.target && same_kinds(train.y.parts, valid.y.parts);
+  if (train.sample == valid.sample && train.x.dtype == valid.x.dtype &&
+      train.x.channels_first == valid.x.channels_first && (same_targets || !has_targets(valid)))
     return;
   const auto describe = [](const ShardIndex& index) {
     return fmt::format("{} {} samples, channels {}", index.sample.str(), name_of(index.x.dtype),
@@ -175,8 +194,7 @@ void read_tokenizers(World& world, const ModelRecord* model, DataSets& sets) {
 }
 
 void use_model(const ModelRecord& model, DataSets& sets) {
-  if (!sets.has_train) {
-    sets.trained = training_index(model);
+  if (sets.trained) {
     sets.trained->view = sets.valid.view;
   } else if (!model.values.mean.empty() && std::int64_t(model.values.mean.size()) == sets.train.sample[-1]) {
     sets.train.values.mean = model.values.mean;
@@ -216,8 +234,9 @@ DataSets index_data_sets(World& world, const RunConfig& config, bool training, c
   sets.has_train = !c.train.empty() && (training || !model);
   sets.has_valid = !c.valid.empty() && (config.train.evaluate || !training);
   const watchdog::PartScope part(watchdog::Part::index);
-  if (sets.has_train) sets.train = index_inputs(world, config, c.train, false);
-  if (sets.has_valid) sets.valid = index_inputs(world, config, c.valid, true);
+  if (model && !sets.has_train) sets.trained = training_index(*model);
+  if (sets.has_train) sets.train = index_inputs(world, config, c.train, false, nullptr);
+  if (sets.has_valid) sets.valid = index_inputs(world, config, c.valid, true, sets.trained ? &*sets.trained : nullptr);
   if (model) use_model(*model, sets);
   if (c.sample == SampleKind::tokens) read_tokenizers(world, model, sets);
   if (sets.has_valid && &sets.reference() != &sets.valid) require_matching(sets);

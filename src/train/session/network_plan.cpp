@@ -83,7 +83,7 @@ Graph graph_of(const NetworkSpec& spec, std::int64_t rows, Mode mode) {
   graph.recompute = spec.recompute;
   graph.logits_memory = spec.logits_memory;
   if (spec.sync_batch_norm && mode == Mode::train) synchronise_norms(graph, spec.ranks);
-  return graph;
+  return mode == Mode::infer && !spec.outputs.empty() ? keep_outputs(std::move(graph), spec.outputs) : graph;
 }
 
 BucketSpec complete_buckets(const NetworkSpec& spec, const ParameterLayout& layout) {

@@ -242,6 +242,18 @@ OptimizerSpec optimizer_spec(const OptimOptions& o) {
   return s;
 }
 
+std::vector<ParameterGroup> parameter_groups(const RunConfig& c) {
+  std::vector<ParameterGroup> out;
+  for (const std::string& pattern : c.train.freeze) {
+    ParameterGroup& group = out.emplace_back();
+    group.key = "train.freeze";
+    group.pattern = pattern;
+    group.freeze = true;
+  }
+  for (const std::string& group : c.optim.group) out.push_back(ParameterGroup::parse(group));
+  return out;
+}
+
 }  // namespace
 
 NetworkSpec network_spec(const World& world, const RunConfig& c, bool training, const DataSets& sets,
@@ -259,8 +271,7 @@ NetworkSpec network_spec(const World& world, const RunConfig& c, bool training, 
     spec.optimizer.stats_momentum =
         pt2::batch_norm_momentum(*spec.model.exported).value_or(spec.optimizer.stats_momentum);
   spec.weight_decay = float(c.optim.weight_decay);
-  if (training)  // an evaluation has no use for them, and may be of another network
-    for (const std::string& group : c.optim.group) spec.groups.push_back(ParameterGroup::parse(group));
+  if (training) spec.groups = parameter_groups(c);  // an evaluation may be of another network
   spec.grad_dtype = world.size() == 1 ? DType::f32 : c.comm.grad_dtype;
   spec.seed = c.run.seed;
   spec.weighted_loss =
@@ -276,22 +287,6 @@ NetworkSpec network_spec(const World& world, const RunConfig& c, bool training, 
   if (batching.train_order) spec.train_rows = batching.train_order->row_counts();
   if (batching.valid_order) spec.eval_rows = batching.valid_order->row_counts();
   return spec;
-}
-
-std::vector<std::string> function_of(const NetworkSpec& spec) {
-  ModelBatch one = spec.batch;
-  one.rows = 1;
-  return describe_function(build_model(spec.model, one, spec.compute, Mode::infer));
-}
-
-void require_function(const NetworkSpec& spec, const ModelRecord& trained, const std::string& where) {
-  if (!has_comparable_function(trained)) return;
-  const std::string difference = function_difference(trained.function, function_of(spec));
-  if (difference.empty()) return;
-  fail(Exit::config,
-       "the checkpoint{} holds another network than the configuration and the data give: {}. restore the keys of model "
-       "and data{}",
-       where.empty() ? "" : " in " + where, difference, where.empty() ? "" : ", or set run.dir to a new folder");
 }
 
 }  // namespace millrace

@@ -11,6 +11,10 @@ namespace millrace {
 // training: with gradients and the optimizer's moments. Error(config), Error(data): model.* does not match the data.
 NetworkSpec network_spec(const World&, const RunConfig&, bool training, const DataSets&, const Batching&);
 
+// Of the model of a checkpoint, to compute single rows without data. Error(config): the configuration describes another
+// network than the checkpoint.
+NetworkSpec trained_network_spec(const World&, const RunConfig&, const ModelRecord&);
+
 // describe_function() of the network.
 std::vector<std::string> function_of(const NetworkSpec&);
 // Error(config): the spec gives another function than that of `trained`. where: the folder of the run that would

@@ -44,14 +44,15 @@ std::vector<ParameterRule> parameter_rules(const Graph& graph, OptimizerSpec::Ki
       if (group.freeze) rules[p].frozen = *group.freeze;
     }
     if (!used)
-      fail(Exit::config, "optim.group: {} matches no parameter. correct the pattern; parameters are {}", group.pattern,
-           some_names(graph));
+      fail(Exit::config, "{}: {} matches no parameter. correct the pattern; parameters are {}", group.key,
+           group.pattern, some_names(graph));
     if (group.muon.value_or(false) && !of_matrices)
       fail(Exit::config,
            "optim.group: {} has muon=on, but muon updates none of these parameters. remove muon=", group.pattern);
   }
   if (std::ranges::all_of(rules, &ParameterRule::frozen))
-    fail(Exit::config, "optim.group: all parameters are frozen, so there is nothing to train. set freeze=off for some");
+    fail(Exit::config, "{}: all parameters are frozen, so there is nothing to train. {}", groups.back().key,
+         groups.back().key == "train.freeze" ? "leave some out" : "set freeze=off for some");
   return rules;
 }
 
@@ -64,7 +65,7 @@ std::string describe_groups(const Graph& graph, const std::vector<ParameterGroup
       ++matched;
       elements += p.shape.count();
     }
-    out += fmt::format("  optim.group: {} matches {} of {} parameters with {} elements{}\n", group.pattern, matched,
+    out += fmt::format("  {}: {} matches {} of {} parameters with {} elements{}\n", group.key, group.pattern, matched,
                        graph.parameters.size(), elements, group.freeze.value_or(false) ? ", frozen" : "");
   }
   return out;

@@ -63,6 +63,18 @@ std::function<std::optional<MicroBatch>()> Session::micro_batches(std::int64_t f
   };
 }
 
+std::function<std::optional<MicroBatch>()> Session::valid_micro_batches() const {
+  return [&order = *batching.valid_order, &w = world, step = std::int64_t(0), index = std::size_t(0),
+          share = std::vector<MicroBatch>()]() mutable -> std::optional<MicroBatch> {
+    while (index == share.size()) {
+      if (step == order.steps_per_epoch()) return std::nullopt;
+      share = order.share(0, step++, w.rank(), w.size());
+      index = 0;
+    }
+    return share[index++];
+  };
+}
+
 LoaderOptions Session::loader_options() const {
   LoaderOptions options;
   options.workers = config.data.workers < 0 ? placement.workers : config.data.workers;

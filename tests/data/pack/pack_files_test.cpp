@@ -118,9 +118,9 @@ TEST(Pack, RefusesLabelsThatAreNoClassNumbersAndValuesThatAreNotFinite) {
     for (const int row : {0, 1}) {  // one of them is for validation
       std::vector<float> values{1, 2, 3, 4};
       values[std::size_t(2 * row)] = bad;
-      const std::string place = fmt::format("row {} ", row);
-      refused(npy("<f4", "(2, 2)", bytes_of(values)), labels(0, 1), place + "holds values that are not finite");
-      refused(good, npy("<f4", "(2, 2)", bytes_of(values)), place + "has a target that is not finite");
+      const std::string place = fmt::format("row {} of {}", row, folder.path.string());
+      refused(npy("<f4", "(2, 2)", bytes_of(values)), labels(0, 1), place + "/x.npy holds values that are not finite");
+      refused(good, npy("<f4", "(2, 2)", bytes_of(values)), place + "/y.npy has a target that is not finite");
     }
 }
 

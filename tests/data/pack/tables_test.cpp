@@ -149,7 +149,7 @@ TEST_F(Tables, ClassesOfACsvMayBeWords) {
                       ". number the classes in the same way"),
             std::string::npos);
   refuses(put("c.csv", "size,kind\n1,rose\n2,3\n"), {"c.csv:3: the number 3 in column 2, where others are words"});
-  refuses(put("c.csv", "size,kind\n1,rose\n2,\n"), {"c.csv:3: nothing in column 2"});
+  refuses(put("c.csv", "size,kind\n1,rose\n2,\n"), {"c.csv:3: an empty cell in column 2"});
   refuses(put("c.csv", "size,kind\n1,3\n2,rose\n"), {"c.csv:3: 'rose' in column 'kind' is not a number", "all words"});
   options.targets = true;
   refuses(folder / "a.csv", {"words in column kind", "remove --targets"});
@@ -205,7 +205,7 @@ TEST_F(Tables, CsvErrorsNameLineAndColumn) {
   refuses(table("2,1\ncat,3\n", "2"), {place + ":2: 'cat' in column 1 is not a number", "give words numbers"});
   refuses(table("a,b\n2,1\ncat,3\n", "b"), {place + ":3: 'cat' in column 'a' is not a number"});
   refuses(table("1,2\n3,cat\n", "2"), {":2: 'cat' in column 2 is not a number", "all numbers or all words"});
-  refuses(table("1,2\n3,\n", "2"), {":2: nothing in column 2"});
+  refuses(table("1,2\n3,\n", "2"), {":2: the cell in column 2 is empty"});
   refuses(table("1,2\n3,nan\n", "2"), {":2: 'nan'"});
   refuses(table("1,2\n1e300,2\n", "2"), {":2: 1e300 in column 1 is too large"});
   refuses(table("1,2\n\"1,2\n", "2"), {":2: a quote is not closed"});

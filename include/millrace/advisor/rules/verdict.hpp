@@ -52,8 +52,11 @@ struct Hint {
 };
 std::vector<Hint> hints(const BottleneckMetrics&);
 
+// Whether a run without a probe has too few steps for a verdict.
+bool too_short_to_judge(const BottleneckMetrics&);
+
 // The first line states the bound, its share, what to change and what that gains. The other findings, the hints and all
-// trials follow. Empty if no step was measured.
+// trials follow. One line without advice if the run is too short. Empty if no step was measured.
 std::string verdict(const BottleneckMetrics&, const std::vector<Trial>& = {});
 
 }  // namespace millrace

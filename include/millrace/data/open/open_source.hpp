@@ -18,9 +18,9 @@ namespace millrace {
 std::unique_ptr<Source> make_source(World&, const ShardIndex&, Reader, const FaultOptions& = {},
                                     const ChunkOptions& = {}, const LocalCacheOptions& = {});
 
-// Finds the first of these samples with a stored value that is infinite or not a number: "sample 7 of the data, in
-// a.h5, has a target that is not finite". Empty: there is none. Error(data): a sample cannot be read.
-// Floating-point targets outside of [0, 1] are found too, in these parts of the values of a row.
+// Finds the first of these samples with a stored value that is infinite or not a number, or a label that is no class:
+// "sample 7 of the data, in a.h5, has a target that is not finite". Empty: there is none. Error(data): a sample cannot
+// be read. Floating-point targets outside of [0, 1] are found too, in these parts of the values of a row.
 struct BinaryTargets {
   std::int64_t begin = 0, count = 0;
 };

@@ -28,6 +28,10 @@ class Importer {
   virtual void read(std::int64_t begin, std::int64_t count, void* x, void* y) const = 0;  // consecutive rows
   virtual bool random_access() const { return false; }  // reading a row takes the same time in any order
   virtual std::string describe() const = 0;
+  // "row 3 of a.npy", for messages; target: of the file of y.
+  virtual std::string place_of(std::int64_t row, [[maybe_unused]] bool target) const {
+    return "row " + std::to_string(row);
+  }
 };
 
 // x and y name files of one format, which is recognised by contents and names:

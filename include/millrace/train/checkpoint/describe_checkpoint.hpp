@@ -5,10 +5,16 @@ namespace millrace {
 
 // A readable description of one checkpoint file.
 struct CheckpointText {
-  std::string text;    // step, epoch, and tensors with shapes and checksums
+  std::string text;
   std::string damage;  // an error message that names the tensors with wrong checksums; "" if there are none
+  std::string config;  // text of config.cfg
+};
+enum class CheckpointDetail {
+  state,    // step, epoch and whether it is intact
+  network,  // also the network, where the run took place, and tensors with wrong checksums
+  tensors   // also all tensors with shapes and checksums
 };
 // Reads the whole file and verifies all checksums. Error(data) if it is not a checkpoint.
-CheckpointText describe_checkpoint(const std::string& path);
+CheckpointText describe_checkpoint(const std::string& path, CheckpointDetail = CheckpointDetail::tensors);
 
 }  // namespace millrace

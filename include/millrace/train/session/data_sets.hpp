@@ -31,9 +31,16 @@ void require_data(const RunConfig&, bool training);
 // Indexes data.train and data.valid. training: the run trains. Then data.valid is indexed only if
 // train.evaluate is on, and with data.augment the decoder applies data.random_resized_crop to data.train. Measures mean
 // and standard deviation if they are needed and neither the configuration nor the files contain them. model: takes
-// them from this model, and does not read data.train for an evaluation; or null. Collective.
+// them from this model, and does not read data.train for an evaluation; or null. For predictions, data.y may be empty:
+// data.valid is then indexed without labels, and only the samples must match. Collective.
 // Error(config), Error(data): data.train and data.valid do not match each other, the model or the configuration.
 DataSets index_data_sets(World&, const RunConfig&, bool training, const ModelRecord* model);
+
+// Warns of training data that is probably not as it was meant to be. Data that `millrace pack` wrote was looked at
+// then; of other files rank 0 reads the labels or targets, of large data sets a part. Not collective.
+void warn_of_data(const World&, const RunConfig&, const DataSets&);
+// After a run has diverged: warns of labels or targets of packed data as well.
+void warn_of_packed_targets(const World&, const DataSets&);
 
 // Opens the reader of the validation data if it was indexed, and of the training data if `training`. Collective.
 void open_sources(World&, const RunConfig&, bool training, DataSets&);

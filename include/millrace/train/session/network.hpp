@@ -35,6 +35,8 @@ struct NetworkSpec {
   // Labels may be ignored, or have weights: the gradient is divided by the weight of the labels that count.
   bool weighted_loss = false;
   bool sync_batch_norm = false;  // over `ranks` ranks, of which this is number `rank`
+  // Mode::infer: the values that the graph ends in, in place of its losses (keep_outputs()); empty: it has losses.
+  std::vector<int> outputs = {};
   int ranks = 1, rank = 0;
 };
 

@@ -47,6 +47,9 @@ struct Session {
   // A function that returns this rank's micro-batches of steps [from, to), one at each call, then nullopt.
   std::function<std::optional<MicroBatch>()> micro_batches(std::int64_t from, std::int64_t to) const;
 
+  // The same of one pass over the validation data, in its order.
+  std::function<std::optional<MicroBatch>()> valid_micro_batches() const;
+
   LoaderOptions loader_options() const;       // for a loader that is asked for one batch at a time
   LoaderOptions step_loader_options() const;  // for training, which takes all batches of a captured group at once
   CapturePartition capture_partition(std::int64_t micro_batch) const;

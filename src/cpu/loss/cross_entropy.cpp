@@ -7,7 +7,8 @@
 #include "cpu/common/row_loss.hpp"
 #include "cpu/common/tile.hpp"
 #include "cpu/common/vector_math.hpp"
-#include "cpu/dice.hpp"
+#include "cpu/loss/dice.hpp"
+#include "cpu/loss/narrow_cross_entropy.hpp"
 
 namespace millrace::cpu {
 namespace {
@@ -71,10 +72,14 @@ class CrossEntropy : public RowLossOp {
 
   void forward(const OpArgs& args) override {
     auto* sums = static_cast<RowLoss*>(args.workspace);
-    parallel_ranges(spec_.positions(), std::max<std::int64_t>(1, 4096 / classes_),
-                    [&](std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t row = begin; row < end; ++row) sums[row] = forward_row(args, row);
-                    });
+    if (is_narrow(args))
+      parallel_ranges(spec_.positions(), 16 * narrow_rows,
+                      [&](std::int64_t begin, std::int64_t end) { forward_narrow(args, begin, end, sums); });
+    else
+      parallel_ranges(spec_.positions(), std::max<std::int64_t>(1, 4096 / classes_),
+                      [&](std::int64_t begin, std::int64_t end) {
+                        for (std::int64_t row = begin; row < end; ++row) sums[row] = forward_row(args, row);
+                      });
     add_row_losses(args.state->losses[spec_.term.number], sums, spec_.positions());
     if (spec_.dice > 0) add_dice(spec_, args, sums + spec_.positions());
   }
@@ -83,6 +88,27 @@ class CrossEntropy : public RowLossOp {
   template <class Body>
   void tiles(const Body& body) const {
     for (std::int64_t at = 0; at < classes_; at += tile_count) body(at, std::min(tile_count, classes_ - at));
+  }
+
+  bool is_narrow(const OpArgs& args) const {
+    return classes_ <= narrow_classes && !spec_.mix && spec_.class_weights.empty() && spec_.label_smoothing == 0 &&
+           !(spec_.mode == Mode::infer && args.metrics);
+  }
+
+  void forward_narrow(const OpArgs& args, std::int64_t begin, std::int64_t end, RowLoss* sums) const {
+    Tile tile, written;
+    const bool want_diff = spec_.mode == Mode::train && args.diff_src[0];
+    for (std::int64_t row = begin; row < end; row += narrow_rows) {
+      const std::int64_t rows = std::min(narrow_rows, end - row), at = row * classes_;
+      float* diff = want_diff ? float_target(args.diff_src[0], at, written) : nullptr;
+      narrow_cross_entropy(read_floats(args.src[0], at, rows * classes_, tile), args.src[1].as<std::int32_t>() + row,
+                           rows, classes_, scale_of(args), sums + row, diff);
+      if (want_diff) write_floats(args.diff_src[0], at, rows * classes_, diff);
+    }
+  }
+
+  double scale_of(const OpArgs& args) const {
+    return double(args.state->loss_scale) * double(args.state->row_weight) / spec_.divisor();
   }
 
   RowLoss forward_row(const OpArgs& args, std::int64_t row) const {
@@ -160,7 +186,7 @@ class CrossEntropy : public RowLossOp {
   // e: scratch memory; if all classes fit into it, it holds their exponentials.
   void write_gradient(const OpArgs& args, std::int64_t base, const RowLabels& labels, const Target& target,
                       const Exponentials& of_row, Tile& e) const {
-    const double scale = double(args.state->loss_scale) * double(args.state->row_weight) / spec_.divisor();
+    const double scale = scale_of(args);
     const float factor = float(scale * target.sum / of_row.sum), uniform_shift = float(scale * target.uniform);
     Tile tile;
     tiles([&](std::int64_t at, std::int64_t n) {

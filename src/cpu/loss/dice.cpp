@@ -1,4 +1,4 @@
-#include "cpu/dice.hpp"
+#include "cpu/loss/dice.hpp"
 
 #include <algorithm>
 #include <cmath>

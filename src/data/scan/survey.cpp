@@ -1,0 +1,153 @@
+#include "millrace/data/scan/survey.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "data/decode/convert_values.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/data/open/open_source.hpp"
+#include "millrace/data/read/sources.hpp"
+#include "millrace/data/scan/index_shards.hpp"
+#include "millrace/io/hdf5.hpp"
+
+namespace millrace {
+namespace {
+
+constexpr std::int64_t max_surveyed_targets = 1 << 22;
+constexpr std::size_t max_surveyed_files = 64;
+constexpr std::int64_t max_surveyed_rows = 10000, max_surveyed_images = 100;
+constexpr std::size_t max_surveyed_bytes = 64u << 20;
+
+struct RowBlock {
+  std::size_t shard;
+  std::int64_t row, rows;  // in the shard
+};
+
+// All rows of a small data set, else evenly spread blocks.
+std::vector<RowBlock> blocks_to_read(const ShardIndex& d, std::int64_t width) {
+  constexpr std::int64_t piece = 1 << 16;
+  std::vector<RowBlock> out;
+  if (d.rows * width <= max_surveyed_targets && d.shards.size() <= max_surveyed_files) {
+    for (std::size_t s = 0; s < d.shards.size(); ++s)
+      for (std::int64_t row = 0, rows = d.shards.range(s).rows; row < rows; row += piece)
+        out.push_back({s, row, std::min(piece, rows - row)});
+    return out;
+  }
+  const std::int64_t count = std::min<std::int64_t>(d.rows, max_surveyed_files);
+  const std::int64_t rows = std::max<std::int64_t>(1, std::min(max_surveyed_targets / width, d.rows) / count);
+  for (std::int64_t b = 0; b < count; ++b) {
+    const std::int64_t id = d.rows * b / count;
+    const std::size_t s = d.shards.shard_with(id);
+    const ShardRange range = d.shards.range(s);
+    out.push_back({s, id - range.first, std::min(rows, range.end() - id)});
+  }
+  return out;
+}
+
+void add_target_row(TargetSurvey& out, const ShardIndex& d, const char* y, std::int64_t width, const RowBlock& at,
+                    std::int64_t row) {
+  std::int64_t ones = 0, zeros = 0;
+  for (std::int64_t i = 0; i < width; ++i) {
+    const double value = value_at(y, d.y.dtype, row * width + i);
+    if (d.y.labels) {
+      if (const auto label = std::int64_t(value); d.y.ignore_label < 0 || label != d.y.ignore_label)
+        ++out.labels[label];
+      continue;
+    }
+    out.targets.add(value);
+    if (!std::isfinite(value) && out.first_not_finite.empty())
+      out.first_not_finite = fmt::format("row {} of {}", at.row + row, d.shards[at.shard].path);
+    if (out.distinct.size() <= TargetSurvey::max_distinct && std::isfinite(value)) out.distinct.insert(value);
+    out.whole_numbers = out.whole_numbers && value == std::floor(value);
+    ones += value == 1;
+    zeros += value == 0;
+  }
+  out.one_hot = out.one_hot && width > 1 && ones == 1 && zeros == width - 1;
+  ++out.rows;
+}
+
+}  // namespace
+
+void ValueRange::add(double value) {
+  if (!std::isfinite(value)) {
+    ++not_finite;
+    return;
+  }
+  smallest = std::min(smallest, value);
+  largest = std::max(largest, value);
+  sum += value;
+  squares += value * value;
+  ++count;
+}
+
+double ValueRange::deviation() const {
+  return count > 0 ? std::sqrt(std::max(0.0, squares / double(count) - mean() * mean())) : 0;
+}
+
+bool has_plain_samples(const ShardIndex& d) {
+  return !d.synthetic() && !d.samples_are_views() && d.inputs.empty() && d.rows > 0;
+}
+
+bool has_plain_targets(const ShardIndex& d) {
+  return !d.synthetic() && !d.samples_are_views() && d.rows > 0 && d.y.parts.empty() && !d.y.name.empty() &&
+         d.y.target.count() > 0;
+}
+
+bool written_by_pack(const ShardIndex& d) {
+  return io::File::open(d.shards.front().path).get_string("/", "format").value_or("").starts_with("millrace-");
+}
+
+TargetSurvey survey_targets(const ShardIndex& d) {
+  TargetSurvey out;
+  const std::int64_t width = std::max<std::int64_t>(1, d.y.target.count());
+  std::optional<io::File> file;
+  std::string opened;
+  for (const RowBlock& block : blocks_to_read(d, width)) {
+    const std::string path = d.shards[block.shard].path;
+    if (path != opened) file.emplace(io::File::open(path));
+    opened = path;
+    std::vector<char> y(std::size_t(block.rows * width) * size_of(d.y.dtype));
+    file->read_rows(d.y.name, block.row, block.rows, d.y.dtype, y.data());
+    for (std::int64_t r = 0; r < block.rows; ++r) add_target_row(out, d, y.data(), width, block, r);
+  }
+  return out;
+}
+
+std::vector<std::string> target_concerns(World& world, const std::vector<std::string>& files) {
+  if (files.size() > max_surveyed_files) return {};
+  try {
+    DataOptions options;
+    options.paths = files;
+    const ShardIndex d = index_shards(world, options);
+    if (world.rank() == 0 && has_plain_targets(d)) return concerns(d, survey_targets(d));
+  } catch (const Error&) {  // whoever uses the files reports it
+  }
+  return {};
+}
+
+SampleSurvey survey_samples(World& world, const ShardIndex& d) {
+  SampleSurvey out;
+  const auto by_bytes = std::int64_t(max_surveyed_bytes / std::max<std::size_t>(1, d.sample_bytes()));
+  const std::int64_t most = d.encoded() ? max_surveyed_images : max_surveyed_rows;
+  const std::int64_t rows = std::min({d.rows, most, std::max<std::int64_t>(16, by_bytes)});
+  const auto source = make_source(world, d, readable_without_hdf5(d) ? Reader::direct : Reader::automatic);
+  std::vector<char> x(d.sample_bytes());
+  std::vector<char> y(std::max<std::size_t>(1, y_batch_bytes(d)));
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t id = r * d.rows / rows, before = out.values.not_finite;
+    source->read({&id, 1}, x.data(), y.data());
+    for (std::int64_t i = 0; i < d.sample.count(); ++i) out.values.add(value_at(x.data(), d.x.dtype, i));
+    ++out.rows;
+    if (out.values.not_finite == before) continue;
+    ++out.rows_not_finite;
+    const std::size_t s = d.shards.shard_with(id);
+    if (out.first_not_finite.empty())
+      out.first_not_finite = fmt::format("row {} of {}", id - d.shards.range(s).first, d.shards[s].path);
+  }
+  return out;
+}
+
+}  // namespace millrace

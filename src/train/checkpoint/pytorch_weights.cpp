@@ -1,0 +1,156 @@
+// Weights in PyTorch's names and order, from files in the format safetensors.
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/files.hpp"
+#include "millrace/weights/hugging_face.hpp"
+#include "millrace/weights/pytorch_tensors.hpp"
+#include "millrace/weights/safetensors.hpp"
+#include "train/checkpoint/weight_comparison.hpp"
+#include "train/checkpoint/weight_source.hpp"
+
+namespace millrace {
+namespace {
+
+using Kind = PyTorchTensor::Kind;
+
+// The shape in the file, but for a table of positions that has more rows there.
+std::vector<std::int64_t> shape_to_read(const PyTorchTensor& t, std::vector<std::int64_t> in_file) {
+  if (t.first_rows && in_file.size() == t.shape.size() && !in_file.empty())
+    in_file[0] = std::min(in_file[0], t.shape[0]);
+  return in_file;
+}
+
+class PyTorchWeights : public WeightSource {
+ public:
+  PyTorchWeights(const std::filesystem::path& path, std::vector<SafetensorsFile> files, const WeightTarget& target)
+      : files_(std::move(files)), tensors_(pytorch_tensors(target.graph, target.network)) {
+    for (std::size_t file = 0; file < files_.size(); ++file)
+      for (const auto& [name, tensor] : files_[file].tensors())
+        stored_.emplace(plain_name(name, target.network), Stored{file, &tensor});
+    compare(path, target);
+  }
+
+  void read_parameter(int index, std::span<float> out) override { read(Kind::parameter, index, out); }
+  void read_statistics(int index, std::span<float> out) override {
+    read(Kind::running_mean, index, out.first(out.size() / 2));
+    read(Kind::running_variance, index, out.last(out.size() / 2));
+  }
+
+ private:
+  struct Stored {
+    std::size_t file;
+    const StoredTensor* tensor;
+  };
+
+  void compare(const std::filesystem::path& path, const WeightTarget& target) {
+    parameters_.assign(target.graph.parameters.size(), true);
+    statistics_.assign(target.graph.stats.size(), true);
+    WeightComparison differences(target);
+    std::set<std::string> known;
+    for (PyTorchTensor& t : tensors_) {
+      t.name = plain_name(t.name, target.network);
+      known.insert(t.name);
+      const bool statistics = t.kind != Kind::parameter;
+      const std::string& own = target.graph.parameters[std::size_t(statistics ? 0 : t.index)].name;
+      if (differences.skips(t.name) || (!statistics && differences.skips(own))) {
+        (statistics ? statistics_ : parameters_)[std::size_t(t.index)] = false;
+        continue;
+      }
+      if (t.kind == Kind::batch_count) continue;
+      const auto found = stored_.find(t.name);
+      if (found == stored_.end()) {
+        if (!t.alias) differences.missing(t.name);
+      } else if (shape_to_read(t, found->second.tensor->shape) != t.shape) {
+        differences.other_shape(t.name, found->second.tensor->shape, t.shape);
+      }
+    }
+    for (const auto& [name, stored] : stored_)
+      if (!known.contains(name) && !is_no_weight(name) && !differences.skips(name)) differences.unknown(name);
+    differences.require_equal(path);
+  }
+
+  void read(Kind kind, int index, std::span<float> out) {
+    std::vector<float> values;
+    for (const PyTorchTensor& t : tensors_) {
+      if (t.kind != kind || t.index != index) continue;
+      const auto found = stored_.find(t.name);
+      if (found == stored_.end()) continue;  // an alias
+      values.resize(std::size_t(t.count()));
+      files_[found->second.file].read(*found->second.tensor, 0, values);
+      if (t.alias)
+        require_tied(t, values, out);
+      else
+        scatter(t, values, out);
+    }
+  }
+
+  // Aliases come before the tensors that they are equal to, or after them.
+  void require_tied(const PyTorchTensor& alias, const std::vector<float>& values, std::span<float> out) {
+    for (const PyTorchTensor& t : tensors_)
+      if (!t.alias && t.kind == alias.kind && t.index == alias.index) {
+        std::vector<float> original(std::size_t(t.count()));
+        const Stored& stored = stored_.at(t.name);
+        files_[stored.file].read(*stored.tensor, 0, original);
+        if (original != values)
+          fail(Exit::config,
+               "{}: {} and {} differ, but the network has one tensor for both. write it out under model.layers",
+               files_[stored.file].path().string(), alias.name, t.name);
+        scatter(t, original, out);
+      }
+  }
+
+  std::vector<SafetensorsFile> files_;
+  std::vector<PyTorchTensor> tensors_;
+  std::map<std::string, Stored> stored_;  // by plain_name()
+};
+
+// The files of a folder that save_pretrained() wrote.
+std::vector<SafetensorsFile> files_of_folder(const std::filesystem::path& folder) {
+  std::vector<SafetensorsFile> out;
+  const auto index = folder / "model.safetensors.index.json", single = folder / "model.safetensors";
+  std::error_code unknown;
+  if (!std::filesystem::exists(index, unknown)) {
+    if (!std::filesystem::exists(single, unknown))
+      fail(Exit::data, "model.weights: {} holds no model.safetensors. name a file", folder.string());
+    out.emplace_back(single);
+    return out;
+  }
+  std::set<std::string> names;
+  try {
+    constexpr std::uint64_t most = 64 << 20;
+    const auto contents = nlohmann::json::parse(read_file(index, most));
+    for (const auto& [tensor, name] : contents.at("weight_map").items()) names.insert(name.get<std::string>());
+  } catch (const nlohmann::json::exception& e) {
+    fail(Exit::data, "{} is not an index of safetensors files ({})", index.string(), e.what());
+  }
+  for (const std::string& name : names) {
+    if (name.find('/') != name.npos)
+      fail(Exit::data, "{} names '{}', which is not in its folder. name the files themselves", index.string(), name);
+    out.emplace_back(folder / name);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path, const WeightTarget& target) {
+  std::error_code unknown;
+  if (!std::filesystem::exists(path, unknown))
+    fail(Exit::data, "model.weights: there is no file {}. give a .safetensors file, a checkpoint (.h5) or a folder",
+         path.string());
+  if (path.extension() == ".h5") return open_checkpoint_weights(path, target);
+  if (!std::filesystem::is_directory(path, unknown)) {
+    std::vector<SafetensorsFile> one;
+    one.emplace_back(path);
+    return std::make_unique<PyTorchWeights>(path, std::move(one), target);
+  }
+  if (const auto config = path / "config.json"; std::filesystem::exists(config, unknown))
+    require_same_network(config, target.graph, target.network);
+  return std::make_unique<PyTorchWeights>(path, files_of_folder(path), target);
+}
+
+}  // namespace millrace

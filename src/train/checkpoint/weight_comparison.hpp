@@ -1,0 +1,29 @@
+// Compares the tensors of a file with those of a network, and says in one line how they differ.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "train/checkpoint/weight_source.hpp"
+
+namespace millrace {
+
+class WeightComparison {
+ public:
+  explicit WeightComparison(const WeightTarget& target) : skip_(target.skip) {}
+  bool skips(const std::string& name);  // notes that its pattern is used
+  void missing(const std::string& name) { missing_.push_back(name); }
+  void unknown(const std::string& name) { unknown_.push_back(name); }
+  void other_shape(const std::string& name, const std::vector<std::int64_t>& in_file,
+                   const std::vector<std::int64_t>& in_network);
+  // Error(config), if there is any difference or a pattern of `skip` matches nothing.
+  void require_equal(const std::filesystem::path& file) const;
+
+ private:
+  const std::vector<std::string>& skip_;
+  std::vector<std::string> used_, missing_, unknown_, shapes_;
+  std::string advice_;  // a pattern that would leave out the first difference
+};
+
+}  // namespace millrace

@@ -1,0 +1,37 @@
+#include <fmt/core.h>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/data/scan/survey.hpp"
+#include "millrace/train/session/data_sets.hpp"
+#include "millrace/watchdog/watchdog.hpp"
+
+namespace millrace {
+namespace {
+
+void warn_of_targets(const World& world, const ShardIndex& data, bool packed) {
+  if (world.rank() != 0 || !has_plain_targets(data)) return;
+  const watchdog::WaitScope waits(watchdog::Wait::file);
+  try {
+    if (written_by_pack(data) != packed) return;
+    for (const std::string& concern : concerns(data, survey_targets(data))) log::warn("data.train: " + concern);
+  } catch (const Error&) {  // the reader reports files that cannot be read
+  }
+}
+
+}  // namespace
+
+void warn_of_data(const World& world, const RunConfig& config, const DataSets& sets) {
+  const ShardIndex& data = sets.train;
+  if (config.train.global_batch > data.rows)
+    log::warn(
+        fmt::format("train.global_batch = {} is more than the {} samples of data.train, so each step takes all "
+                    "of them. lower it",
+                    config.train.global_batch, data.rows));
+  for (const std::string& concern : layout_concerns(data)) log::warn("data.train: " + concern);
+  warn_of_targets(world, data, false);
+}
+
+void warn_of_packed_targets(const World& world, const DataSets& sets) { warn_of_targets(world, sets.train, true); }
+
+}  // namespace millrace
