@@ -88,6 +88,12 @@ std::int64_t StoredTensor::count() const {
   return count;
 }
 
+bool StoredTensor::in_state_dict() const { return record.starts_with("data/weights/"); }
+
+bool StoredTensor::is_integer() const {
+  return type != ScalarType::f16 && type != ScalarType::bf16 && type != ScalarType::f32 && type != ScalarType::f64;
+}
+
 bool StoredTensor::same_storage(const StoredTensor& other) const {
   return record == other.record && offset == other.offset && sizes == other.sizes && strides == other.strides &&
          type == other.type;

@@ -180,10 +180,10 @@ Schedule Trainer::Impl::make_schedule() const {
 
 void Trainer::Impl::begin_anew() {
   // Before anything is removed: the weights may be those of the old run.
-  if (const ModelOptions& m = s.config.model; !m.weights.empty())
-    progress.line(load_weights(s.world, s.compute, s.spec, network, m.weights, m.weights_skip));
-  else if (s.spec.model.exported && m.init == ModelInit::archive)
+  const ModelOptions& m = s.config.model;
+  if (s.spec.model.exported && m.init == ModelInit::archive && m.weights.empty())
     progress.line(load_archive_weights(s.world, s.compute, s.spec, network));
+  if (!m.weights.empty()) progress.line(load_weights(s.world, s.compute, s.spec, network, m.weights, m.weights_skip));
   // A later resume must not find the checkpoints of an old run. It may also have left files but no checkpoint.
   if (s.world.rank() == 0) remove_old_run(dir);
   s.world.barrier();

@@ -64,8 +64,8 @@ struct Trainer::Impl {
 
   // The whole run: lock the folder, resume, train, finish.
   Exit run_all();
+  void begin_anew();
   void resume();
-  void begin_anew();  // without a checkpoint
   // Why there is nothing to train, or "": the run has already done all steps. Nothing is written then.
   std::string nothing_to_train() const;
   void start_feeding();

@@ -72,9 +72,9 @@ PyTorchTensor tensor_of(const Graph& graph, int index) {
   const Parameter& p = graph.parameters[std::size_t(index)];
   PyTorchTensor out = whole(p.name, index, p.shape);
   if (p.archive.tensor >= 0) {
-    out.shape = p.archive.shape;
     out.extents = p.archive.extents;
     out.strides = p.archive.strides;
+    out.shape = p.archive.sizes;
     return out;
   }
   std::size_t number = 0;

@@ -28,7 +28,7 @@ case_train() {
   expect_line 'input x: float32 \(any, 3, 12, 14\)'
   expect_no_line 'not supported'
   expect_exit 0 train 2 whole --train.steps 6
-  expect_line 'weights from net\.pt2: 12 of 12 parameters'
+  expect_line 'weights of net\.pt2: 12 parameters'
   expect_lines 1 'does not use 2 of its parameters: unused'
   # The weights are those of the file on any number of ranks, also if each has only a part of them.
   expect_exit 0 train 2 whole_zero --train.steps 6 --optim.zero 1
@@ -37,12 +37,12 @@ case_train() {
   expect_exit 0 train 2 again --train.steps 6 --run.seed 8 --train.epochs 1 --data.shuffle off
   expect_same_metrics other again
   expect_exit 0 train 2 fresh --train.steps 6 --run.seed 8 --data.shuffle off --model.init fresh
-  expect_no_line 'weights from'
+  expect_no_line 'weights of'
   ! cmp -s other/metrics.jsonl fresh/metrics.jsonl || complain "fresh weights are those of the archive"
   # A run that resumes has the weights of its checkpoint.
   expect_exit 0 train 2 parts --train.steps 3
   expect_exit 0 train 2 parts --train.steps 6
-  expect_no_line 'weights from'
+  expect_no_line 'weights of'
   expect_same_metrics whole parts
   expect_exit 0 run_on 1 eval "$(newest_checkpoint whole)" --data.valid synthetic:images:rows=64,shape=12x14x3,classes=5,seed=2
   expect_line "validation loss $(LC_ALL=C printf %.4f "$(summary whole valid_loss)")"

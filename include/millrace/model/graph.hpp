@@ -26,7 +26,7 @@ struct ArchivePlace {
   int tensor = -1;  // index into pt2::ExportedProgram::tensors; -1: the network does not come from an archive
   Shape extents;
   std::array<std::int64_t, Shape::max_rank> strides{};
-  std::vector<std::int64_t> shape;  // in PyTorch
+  std::vector<std::int64_t> sizes;  // of the tensor in PyTorch
   bool operator==(const ArchivePlace&) const = default;
 };
 

@@ -57,6 +57,8 @@ struct StoredTensor {
   std::string record;                        // in the archive
   bool parameter = false, requires_grad = false;
   std::int64_t count() const;
+  bool in_state_dict() const;                    // neither a constant nor a buffer that is not persistent
+  bool is_integer() const;                       // also bool
   bool same_storage(const StoredTensor&) const;  // tied: the same elements in the same order
 };
 

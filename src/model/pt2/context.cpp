@@ -129,8 +129,7 @@ int Context::canonical(int tensor) const {
 ArchivePlace Context::place_of(const Call& call, const Source& source) const {
   ArchivePlace out;
   out.tensor = canonical(source.value.tensor);
-  const StoredTensor& tensor = program.tensors[std::size_t(out.tensor)];
-  out.shape = tensor.sizes;
+  out.sizes = program.tensors[std::size_t(out.tensor)].sizes;
   const Axes& axes = source.value.axes;
   int previous = -1;
   for (const int atom : axes.stored) {
@@ -147,8 +146,6 @@ ArchivePlace Context::place_of(const Call& call, const Source& source) const {
     }
     previous = atom;
   }
-  if (const std::int64_t all = tensor.count(); !out.shape.empty() && all > 0)
-    out.shape[0] = out.shape[0] * out.extents.count() / all;
   return out;
 }
 

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/version.hpp"
+#include "millrace/pt2/exported_program.hpp"
 #include "millrace/weights/pytorch_tensors.hpp"
 #include "millrace/weights/safetensors.hpp"
 #include "train/checkpoint/load_weights.hpp"
@@ -57,6 +59,53 @@ class LastRead {
   bool statistics_ = false;
 };
 
+// The tensors of PyTorch's state_dict that the network does not train, and second names of those that it does.
+class Untrained {
+ public:
+  Untrained(const pt2::ExportedProgram* program, const std::vector<PyTorchTensor>& trained) : program_(program) {
+    if (!program) return;
+    std::map<std::string, std::size_t> numbers;
+    for (std::size_t t = 0; t < trained.size(); ++t) numbers[trained[t].name] = t;
+    for (const pt2::StoredTensor& tensor : program->tensors) {
+      if (numbers.contains(tensor.name) || !tensor.in_state_dict()) continue;
+      rest_.push_back({&tensor, -1});
+      for (const pt2::StoredTensor& other : program->tensors)
+        if (const auto found = numbers.find(other.name); found != numbers.end() && other.same_storage(tensor))
+          rest_.back().same_as = int(found->second);
+    }
+  }
+  void add_entries(std::vector<SafetensorsWriter::Entry>& entries) const {
+    for (const Tensor& t : rest_)
+      entries.push_back({t.stored->name, t.stored->is_integer() ? "I64" : "F32", t.stored->sizes});
+  }
+  // same: writes the tensor of this number among the trained ones.
+  void write(SafetensorsWriter& writer, const std::function<void(int)>& same) const {
+    if (rest_.empty()) return;
+    pt2::TensorReader reader(*program_);
+    for (const Tensor& t : rest_) {
+      if (t.same_as >= 0) {
+        same(t.same_as);
+      } else if (t.stored->is_integer()) {
+        std::vector<std::int64_t> values(std::size_t(t.stored->count()));
+        reader.read(*t.stored, values);
+        writer.write(values.data(), values.size() * sizeof values[0]);
+      } else {
+        std::vector<float> values(std::size_t(t.stored->count()));
+        reader.read(*t.stored, values);
+        writer.write(values.data(), values.size() * sizeof values[0]);
+      }
+    }
+  }
+
+ private:
+  struct Tensor {
+    const pt2::StoredTensor* stored;
+    int same_as;
+  };
+  const pt2::ExportedProgram* program_;
+  std::vector<Tensor> rest_;
+};
+
 }  // namespace
 
 void export_safetensors(const CheckpointModel& model, const NetworkSpec& spec, const std::filesystem::path& out) {
@@ -66,21 +115,22 @@ void export_safetensors(const CheckpointModel& model, const NetworkSpec& spec, c
   std::vector<SafetensorsWriter::Entry> entries;
   for (const PyTorchTensor& t : tensors)
     entries.push_back({t.name, t.kind == Kind::batch_count ? "I64" : "F32", t.shape});
+  const Untrained untrained(spec.model.exported.get(), tensors);
+  untrained.add_entries(entries);
   std::map<std::string, std::string> metadata = {
       {"format", "pt"}, {written_by_key, version}, {step_key, std::to_string(model.step)}, {config_key, model.config}};
   if (model.record) metadata[model_key] = to_json(*model.record);
   SafetensorsWriter writer(out, entries, metadata);
   LastRead values(*source, graph);
   std::vector<float> ordered;
-  for (const PyTorchTensor& t : tensors) {
-    if (t.kind == Kind::batch_count) {
-      writer.write(&model.step, sizeof model.step);
-      continue;
-    }
+  const auto write = [&](const PyTorchTensor& t) {
+    if (t.kind == Kind::batch_count) return writer.write(&model.step, sizeof model.step);
     ordered.resize(std::size_t(t.count()));
     gather(t, values.of(t), ordered);
     writer.write(ordered.data(), ordered.size() * sizeof(float));
-  }
+  };
+  for (const PyTorchTensor& t : tensors) write(t);
+  untrained.write(writer, [&](int number) { write(tensors[std::size_t(number)]); });
   writer.finish();
 }
 

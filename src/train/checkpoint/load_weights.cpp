@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "millrace/base/error.hpp"
-#include "millrace/pt2/exported_program.hpp"
+#include "millrace/model/pt2/import.hpp"
 #include "train/checkpoint/load_tensors.hpp"
 #include "train/checkpoint/weight_source.hpp"
 
@@ -46,11 +46,10 @@ struct FittingFile {
   std::string text;                    // "FILE: 161 of 162 parameters"
 };
 
-// open: returns the source, on rank 0.
-template <class Open>
-FittingFile open_fitting(World& world, const Graph& graph, const std::filesystem::path& path, const Open& open) {
+FittingFile open_fitting(World& world, const Graph& graph, const std::string& network,
+                         const std::filesystem::path& path, const std::vector<std::string>& skip) {
   FittingFile out;
-  on_first_rank(world, [&] { out.source = open(); });
+  on_first_rank(world, [&] { out.source = open_weights(path, {graph, network, skip}); });
   out.contents = broadcast_contents(world, out.source.get(), graph);
   const std::size_t parameters = graph.parameters.size();
   const auto found = std::count(out.contents.begin(), out.contents.begin() + std::ptrdiff_t(parameters), 1);
@@ -59,24 +58,25 @@ FittingFile open_fitting(World& world, const Graph& graph, const std::filesystem
   return out;
 }
 
-std::string copy_weights(World& world, ExecutionContext& compute, const Graph& graph, const FittingFile& file,
-                         Network& network) {
+// Copies what the source has, on rank 0, into the networks of all ranks. contents: as of broadcast_contents().
+void copy_weights(World& world, ExecutionContext& compute, Network& network, const Graph& graph, WeightSource* source,
+                  const std::vector<std::int64_t>& contents) {
   const ParameterLayout& layout = network.layout();
   const std::size_t parameters = graph.parameters.size();
   const FlatBuffer weights{network.master(), layout.count, network.buckets().sharded(), network.whole_master()};
   const FlatBuffer running{network.running(), layout.stats_count, false, layout.stats_count};
   std::vector<float> values;
-  for (std::size_t i = 0; i < file.contents.size(); ++i) {
-    if (!file.contents[i]) continue;
+  for (std::size_t i = 0; i < contents.size(); ++i) {
+    if (!contents[i]) continue;
     const bool parameter = i < parameters;
     const int index = int(parameter ? i : i - parameters);
     const auto& slot = (parameter ? layout.parameters : layout.stats)[std::size_t(index)];
     values.resize(std::size_t(slot.count));
     on_first_rank(world, [&] {
       if (parameter)
-        file.source->read_parameter(index, values);
+        source->read_parameter(index, values);
       else
-        file.source->read_statistics(index, values);
+        source->read_statistics(index, values);
     });
     world.broadcast(values.data(), values.size() * sizeof(float), 0);
     store_elements(*compute.device, parameter ? weights : running, network.buckets(), slot.begin, slot.count,
@@ -85,30 +85,43 @@ std::string copy_weights(World& world, ExecutionContext& compute, const Graph& g
   }
   network.weights_changed();
   network.restart_averages();
-  return "weights from " + file.text;
 }
+
+// The values of the archive that a network was translated from.
+class ArchiveWeights : public WeightSource {
+ public:
+  ArchiveWeights(const pt2::ExportedProgram& program, const Graph& graph) : values_(program, graph) {
+    parameters_.assign(graph.parameters.size(), true);
+    statistics_.assign(graph.stats.size(), true);
+  }
+  void read_parameter(int index, std::span<float> out) override { values_.read_parameter(index, out); }
+  void read_statistics(int index, std::span<float> out) override { values_.read_statistics(index, out); }
+
+ private:
+  pt2::ArchiveValues values_;
+};
 
 }  // namespace
 
 std::string describe_weights(World& world, const NetworkSpec& spec, const std::filesystem::path& path,
                              const std::vector<std::string>& skip) {
-  const Graph graph = graph_of(spec, 1, Mode::infer);
-  const auto open = [&] { return open_weights(path, {graph, spec.model.name, skip}); };
-  return open_fitting(world, graph, path, open).text;
+  return open_fitting(world, graph_of(spec, 1, Mode::infer), spec.model.name, path, skip).text;
 }
 
 std::string load_weights(World& world, ExecutionContext& compute, const NetworkSpec& spec, Network& network,
                          const std::filesystem::path& path, const std::vector<std::string>& skip) {
   const Graph graph = graph_of(spec, 1, Mode::infer);
-  const auto open = [&] { return open_weights(path, {graph, spec.model.name, skip}); };
-  return copy_weights(world, compute, graph, open_fitting(world, graph, path, open), network);
+  const FittingFile file = open_fitting(world, graph, spec.model.name, path, skip);
+  copy_weights(world, compute, network, graph, file.source.get(), file.contents);
+  return "weights from " + file.text;
 }
 
 std::string load_archive_weights(World& world, ExecutionContext& compute, const NetworkSpec& spec, Network& network) {
   const Graph graph = graph_of(spec, 1, Mode::infer);
-  const pt2::ExportedProgram& program = *spec.model.exported;
-  const auto open = [&] { return open_archive_weights(program, graph); };
-  return copy_weights(world, compute, graph, open_fitting(world, graph, program.path, open), network);
+  std::unique_ptr<WeightSource> source;
+  on_first_rank(world, [&] { source = std::make_unique<ArchiveWeights>(*spec.model.exported, graph); });
+  copy_weights(world, compute, network, graph, source.get(), broadcast_contents(world, source.get(), graph));
+  return fmt::format("weights of {}: {} parameters", spec.model.exported->path.string(), graph.parameters.size());
 }
 
 RunState load_model(World& world, ExecutionContext& compute, const NetworkSpec& spec, Network& network,

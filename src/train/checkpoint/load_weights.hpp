@@ -14,9 +14,8 @@ namespace millrace {
 std::string load_weights(World&, ExecutionContext&, const NetworkSpec&, Network&, const std::filesystem::path&,
                          const std::vector<std::string>& skip = {});
 
-// The same with the weights with which PyTorch exported the network, spec.model.exported.
+// The same from the archive that spec.model.exported was read from. Error(data): it is damaged. Collective.
 std::string load_archive_weights(World&, ExecutionContext&, const NetworkSpec&, Network&);
-
 // Compares only: "FILE: 161 of 162 parameters". Collective.
 std::string describe_weights(World&, const NetworkSpec&, const std::filesystem::path&,
                              const std::vector<std::string>& skip);

@@ -10,10 +10,6 @@
 
 namespace millrace {
 
-namespace pt2 {
-struct ExportedProgram;
-}
-
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
@@ -39,9 +35,6 @@ struct WeightTarget {
 // config.json. Error(data): it cannot be read. Error(config): its tensors are not those of the network, apart from
 // `skip`; the message names them.
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path&, const WeightTarget&);
-// Of the network that PyTorch has exported to an archive, from which the graph was built; both must outlive the source.
-// Error(data): the archive has changed since.
-std::unique_ptr<WeightSource> open_archive_weights(const pt2::ExportedProgram&, const Graph&);
 // Of a checkpoint, with all of its weights; averages if it has some.
 std::unique_ptr<WeightSource> open_checkpoint_weights(const std::filesystem::path&, const WeightTarget&);
 
