@@ -167,14 +167,14 @@ void expect_muon_losses(ProgramFixture& f, Backend& backend, const json& c) {
   }
 }
 
-// The band is 0.5 % of the first loss.
-void expect_fifty_losses(ProgramFixture& f, const json& c) {
+// band: relative to the first loss.
+void expect_fifty_losses(ProgramFixture& f, const json& c, double band) {
   const json& losses = c["slow_losses"];
   ASSERT_EQ(losses.size(), 50u);
   const double first = losses[0], last = losses[49];
-  EXPECT_LT(last, 0.9 * first);  // twenty times the band
+  EXPECT_LT(last, 0.9 * first);  // at least ten times the band
   for (std::size_t step = 0; step < 50; ++step) {
-    EXPECT_NEAR(f.run(), losses[step].get<double>(), 0.005 * first) << "loss " << step;
+    EXPECT_NEAR(f.run(), losses[step].get<double>(), band * first) << "loss " << step;
     descend(f, c["slow_rate"]);
   }
 }
@@ -195,7 +195,8 @@ class NetworkParity : public ::testing::Test {
     for (const json& c : cases_) {
       if (!c.contains("slow_losses") || names.contains(c["model"]) != wide) continue;
       SCOPED_TRACE(title(c));
-      expect_fifty_losses(*start(c, DType::bf16), c);
+      // Batch norms of small volumes amplify rounding, which differs between processors: 0.56 % with AVX512-BF16.
+      expect_fifty_losses(*start(c, DType::bf16), c, wide ? 0.01 : 0.005);
       --count;
     }
     EXPECT_EQ(count, 0);
