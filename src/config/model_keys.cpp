@@ -94,6 +94,16 @@ void add_transformers(Keys& k) {
                          "it rises linearly from 0 in the first block"));
 }
 
+void add_exported(Keys& k) {
+  k.push_back(
+      text_key(MR_FIELD(model.file), "path",
+               "pt2: the network, as torch.export.save of PyTorch 2.9 or newer writes it. Every rank reads it"));
+  k.push_back(choice_key(MR_FIELD(model.init),
+                         Choices<ModelInit>{{"archive", ModelInit::archive}, {"fresh", ModelInit::fresh}},
+                         "pt2: the weights that a new run begins with. archive: those of model.file; fresh: random "
+                         "ones, by run.seed. A run that resumes has those of its checkpoint"));
+}
+
 Key class_weights_key() {
   Key key = strings_key(MR_FIELD(model.class_weights), Key::Many::words, "numbers or balanced",
                         "cross_entropy: weight of each class in the loss, as weight of PyTorch's CrossEntropyLoss. "
@@ -136,13 +146,7 @@ void add_model_keys(Keys& k) {
                           "number of classes. All others must be in the file, with their shapes"));
   k.push_back(strings_key(MR_FIELD(model.layers), Key::Many::lines, "a layer",
                           "layers: one layer of the network each time the key is given, in order"));
-  k.push_back(
-      text_key(MR_FIELD(model.file), "path",
-               "pt2: the network, as torch.export.save of PyTorch 2.9 or newer writes it. Every rank reads it"));
-  k.push_back(choice_key(MR_FIELD(model.init),
-                         Choices<ModelInit>{{"archive", ModelInit::archive}, {"fresh", ModelInit::fresh}},
-                         "pt2: the weights that a new run begins with. archive: those of model.file; fresh: random "
-                         "ones, by run.seed. A run that resumes has those of its checkpoint"));
+  add_exported(k);
   k.push_back(
       choice_key(MR_FIELD(model.loss),
                  Choices<Loss>{{"auto", Loss::automatic},

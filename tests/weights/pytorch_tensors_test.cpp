@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "millrace/model/pt2/import.hpp"
 #include "millrace/model/zoo.hpp"
 #include "millrace/weights/hugging_face.hpp"
 #include "support/expect_error.hpp"
@@ -145,6 +147,33 @@ TEST(HuggingFace, AConfigOfAnotherNetworkIsRefusedWithItsKeys) {
     compare("rope_scaling", {{"rope_type", "llama3"}});
   });
   test::expect_error(Exit::data, "not a config.json", [&] { compare("hidden_size", "wide"); });
+}
+
+// A network that PyTorch has exported goes back with the shapes and the order that it came with.
+TEST(PyTorchTensors, ExportedNetworksKeepTheirShapesAndOrder) {
+  const std::map<std::string, Shape> samples{
+      {"cnn", {12, 14, 3}}, {"vit", {12, 16, 3}}, {"convnext", {12, 8, 3}}, {"volume", {8, 6, 4, 2}}};
+  for (const auto& [name, sample] : samples) {
+    SCOPED_TRACE(name);
+    ModelSpec spec = zoo("pt2", 5);
+    const std::string path = std::string(MILLRACE_SOURCE_DIR) + "/tests/fixtures/pt2/" + name + ".pt2";
+    const auto program = std::make_shared<const pt2::ExportedProgram>(pt2::read_exported_program(path));
+    spec.exported = program;
+    const Graph graph = graph_of(spec, sample);
+    pt2::ArchiveValues archive(*program, graph);
+    pt2::TensorReader reader(*program);
+    for (const PyTorchTensor& t : pytorch_tensors(graph, "pt2")) {
+      if (t.kind != PyTorchTensor::Kind::parameter) continue;
+      const auto stored = std::ranges::find(program->tensors, t.name, &pt2::StoredTensor::name);
+      ASSERT_NE(stored, program->tensors.end()) << t.name;
+      EXPECT_EQ(t.shape, stored->sizes) << t.name;
+      std::vector<float> parameter(std::size_t(t.count())), back(parameter.size()), file(parameter.size());
+      archive.read_parameter(t.index, parameter);
+      gather(t, parameter, back);
+      reader.read(*stored, file);
+      EXPECT_EQ(back, file) << t.name;
+    }
+  }
 }
 
 }  // namespace pytorch_tensors_test

@@ -113,8 +113,8 @@ class Context {
   int canonical(int tensor) const;
   std::map<std::string, Value> values_;
   std::map<std::string, std::int64_t> numbers_;
-  std::map<int, int> parameters_;  // of the graph, by canonical tensor
-  std::set<std::string> names_;
+  std::map<int, int> parameters_;                                  // of the graph, by canonical tensor
+  std::set<std::string> names_{"input", "mix", "labels", "loss"};  // of nodes; these are in every graph
   std::set<int> statistics_;
   int memories_ = 0, objects_ = 0;
 };

@@ -13,17 +13,31 @@
 namespace millrace {
 namespace {
 
-void warn_of_unused(const pt2::ExportedProgram& program) {
+// The first names of a list.
+std::string some_of(std::vector<std::string> names) {
+  constexpr std::size_t most = 5;
+  const bool more = names.size() > most;
+  if (more) names.resize(most);
+  return fmt::format("{}{}", fmt::join(names, ", "), more ? ", ..." : "");
+}
+
+void warn_once(const pt2::ExportedProgram& program) {
   static std::mutex mutex;
   static std::set<std::string> warned;
   const std::lock_guard lock(mutex);
-  std::vector<std::string> unused = pt2::unused_parameters(program);
-  if (unused.empty() || !warned.insert(program.path.string()).second) return;
-  const std::size_t count = unused.size();
-  constexpr std::size_t most = 5;
-  if (count > most) unused.resize(most);
-  log::warn(fmt::format("{}: the network does not use {} of its parameters: {}{}. they are not trained",
-                        program.path.string(), count, fmt::join(unused, ", "), count > most ? ", ..." : ""));
+  const std::string path = program.path.string();
+  if (!warned.insert(path).second) return;
+  if (const auto unused = pt2::unused_parameters(program); !unused.empty())
+    log::warn(fmt::format("{}: the network does not use {} of its parameters: {}. they are not trained", path,
+                          unused.size(), some_of(unused)));
+  std::vector<std::string> constant;
+  for (const pt2::StoredTensor& t : program.tensors)
+    if (t.parameter && !t.requires_grad) constant.push_back(t.name);
+  if (!constant.empty())
+    log::warn(
+        fmt::format("{}: {} parameters had no gradient in PyTorch, but are trained here: {}. freeze them with "
+                    "train.freeze",
+                    path, constant.size(), some_of(constant)));
 }
 
 }  // namespace
@@ -37,7 +51,7 @@ std::shared_ptr<const pt2::ExportedProgram> read_exported_network(const ModelOpt
          options.file, std::filesystem::current_path(none).string());
   auto program = std::make_shared<const pt2::ExportedProgram>(pt2::read_exported_program(path));
   pt2::require_understood(*program);
-  warn_of_unused(*program);
+  warn_once(*program);
   return program;
 }
 

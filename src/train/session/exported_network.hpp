@@ -8,7 +8,8 @@
 namespace millrace {
 
 // Reads model.file; null for other networks. Every rank reads it. Warns once of parameters that the network does not
-// use. Error(config), Error(data): it cannot be read, or has operations that are not supported.
+// use, and of those that PyTorch did not train. Error(config), Error(data): it cannot be read, or has operations that
+// are not supported.
 std::shared_ptr<const pt2::ExportedProgram> read_exported_network(const ModelOptions&);
 
 }  // namespace millrace
