@@ -92,11 +92,14 @@ peers: deps program
 parity: deps build
 	mkdir -p $(BUILD)/parity
 	scripts/with-pytorch.sh $(BUILD) tests/parity/record.py $(BUILD)/parity
-	MILLRACE_PARITY=$(abspath $(BUILD))/parity $(BUILD)/tests/model/test_model --gtest_filter=*Parity*
+	MILLRACE_PARITY=$(abspath $(BUILD))/parity $(BUILD)/tests/model/test_model --gtest_filter=*Parity*-Pt2Parity.*
 	MILLRACE_PARITY=$(abspath $(BUILD))/parity $(BUILD)/tests/train/test_train --gtest_filter=*Parity*
 	PACKAGES="torchvision timm transformers safetensors" scripts/with-pytorch.sh $(BUILD) tests/parity/state_dicts.py $(BUILD)/parity/state_dicts.json
 	MILLRACE_PARITY=$(abspath $(BUILD))/parity $(BUILD)/tests/weights/test_weights
 	PACKAGES="torchvision timm transformers safetensors" scripts/with-pytorch.sh $(BUILD) tests/parity/exchanged.py $(MILLRACE)
+	mkdir -p $(BUILD)/parity/pt2
+	PACKAGES="torchvision timm" scripts/with-pytorch.sh $(BUILD) tests/parity/pt2_models.py $(BUILD)/parity/pt2 resnet18 mobilenet_v3_small convnext_tiny
+	MILLRACE_PARITY=$(abspath $(BUILD))/parity/pt2 $(BUILD)/tests/model/test_model --gtest_filter=Pt2Parity.*
 
 # Needs a GPU. Runs the GPU tests and benchmarks, compares training with the CPU, and prints a short table at the end.
 gpu-check: deps build

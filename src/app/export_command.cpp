@@ -24,7 +24,7 @@ const std::vector<Flag>& export_flags() {
 }
 
 std::string default_output(const CheckpointChoice& choice) {
-  if (!choice.run_dir.empty()) return choice.run_dir + "/model.safetensors";
+  if (choice.which == "newest" || choice.which == "best") return choice.run_dir + "/model.safetensors";
   return choice.which.substr(0, choice.which.rfind('.')) + ".safetensors";
 }
 
@@ -33,10 +33,13 @@ std::string default_output(const CheckpointChoice& choice) {
 std::string export_help() {
   return "usage: millrace export RUN_DIR|CHECKPOINT [options]\n\n" + flags_help(export_flags()) +
          "\nWrites the weights of a checkpoint for other programs, with PyTorch's names and order of axes: those of\n"
-         "torchvision (resnet), timm (vit, convnext) and Hugging Face transformers (gpt2, llama). In Python:\n\n"
+         "torchvision (resnet), timm (vit, convnext), Hugging Face transformers (gpt2, llama) and Pytorch-UNet (unet), "
+         "and\n"
+         "of the exported network (pt2). In Python:\n\n"
          "  net.load_state_dict(safetensors.torch.load_file('model.safetensors'), strict=True)\n\n"
          "The averages are written if the run kept some (optim.ema). The file also holds the configuration, the\n"
-         "normalisation and the classes, so that eval, generate and model.weights take it in place of a checkpoint.\n";
+         "normalisation and the classes, so that eval, predict, generate and model.weights take it in place of a "
+         "checkpoint.\n";
 }
 
 Exit export_command(World& world, const Arguments& arguments) {

@@ -167,6 +167,8 @@ void check_combinations(const RunConfig& c) {
     fail(Exit::config, "model.name = pt2, but model.file is not set. give the path of a network of torch.export.save");
   if (c.model.name != ModelName::pt2 && !c.model.file.empty())
     fail(Exit::config, "model.file: it is for model.name = pt2. set model.name, or remove the key");
+  if (c.model.weights.empty() && !c.model.weights_skip.empty())
+    fail(Exit::config, "model.weights_skip: it is for model.weights. set that too, or remove the key");
   if (c.run.walltime > 0 && c.run.stop_margin >= c.run.walltime)
     fail(Exit::config, "run.stop_margin is not smaller than run.walltime. lower the first or raise the second");
   if (const std::string& path = c.log.prometheus; !path.empty() && !path.ends_with(".prom"))

@@ -10,7 +10,9 @@
 #include "millrace/config/keys.hpp"
 #include "millrace/train/session/memory_fit.hpp"
 #include "millrace/watchdog/watchdog.hpp"
+#include "millrace/weights/safetensors.hpp"
 #include "train/checkpoint/load_weights.hpp"
+#include "train/checkpoint/on_first_rank.hpp"
 #include "train/checkpoint/replicas.hpp"
 #include "train/overflow.hpp"
 #include "train/resume.hpp"
@@ -21,6 +23,14 @@ namespace {
 
 // Warn after this many consecutive overflows. A loss scale that merely starts too high needs fewer steps to come down.
 constexpr std::int64_t many_overflows = 8;
+
+// A new run removes the checkpoints of its folder. If it were killed then, its weights would be lost.
+void require_kept(const std::string& weights, const std::filesystem::path& dir) {
+  std::error_code none;
+  if (std::filesystem::equivalent(std::filesystem::path(weights).parent_path(), dir / "checkpoints", none))
+    fail(Exit::config, "model.weights: a new run in {} removes {}. copy the file, or set another run.dir", dir.string(),
+         weights);
+}
 
 std::optional<CheckpointModel> find_resumed(World& world, const RunConfig& config) {
   if (config.run.resume == Resume::never) return std::nullopt;
@@ -46,7 +56,10 @@ Trainer::Impl::Impl(World& world, const RunConfig& config, Timeline::Clock::time
       progress(world.rank() == 0, on_terminal(), config.log.every),
       lag(steps_in_flight(*s.compute.device)) {
   init_loss_scale(s, network);
-  if (config.checkpoint.safetensors) store.also_export(s.spec, dir / "model.safetensors");
+  if (config.checkpoint.safetensors) {
+    on_first_rank(world, [&] { require_own_safetensors(dir / "model.safetensors"); });
+    store.also_export(s.spec, dir / "model.safetensors");
+  }
   device_monitor.set_roofline(network, s.spec.train_rows);
   if (config.train.balance != "even" && config.train.micro_batch == 0 && world.size() > 1 &&
       network.layout().stats_count > 0)
@@ -183,6 +196,7 @@ void Trainer::Impl::begin_anew() {
   const ModelOptions& m = s.config.model;
   if (s.spec.model.exported && m.init == ModelInit::archive && m.weights.empty())
     progress.line(load_archive_weights(s.world, s.compute, s.spec, network));
+  if (!m.weights.empty()) require_kept(m.weights, dir);
   if (!m.weights.empty()) progress.line(load_weights(s.world, s.compute, s.spec, network, m.weights, m.weights_skip));
   // A later resume must not find the checkpoints of an old run. It may also have left files but no checkpoint.
   if (s.world.rank() == 0) remove_old_run(dir);

@@ -83,6 +83,7 @@ std::string unsupported(const json& c, const std::string& network) {
   if (network == "llama" && has_scaled_rotation(c)) return "its rotary positions are scaled (rope_scaling)";
   if (network == "llama" && (c.value("attention_bias", false) || c.value("mlp_bias", false)))
     return "its linear layers have biases";
+  if (network == "gpt2" && !c.value("scale_attn_weights", true)) return "it does not scale attention";
   if (network == "gpt2" && c.value("scale_attn_by_inverse_layer_idx", false))
     return "it scales attention by the number of the layer";
   return "";
@@ -109,8 +110,7 @@ void require_same_network(const std::filesystem::path& path, const Graph& graph,
            type, network);
     if (const std::string why = unsupported(config, network); !why.empty())
       fail(Exit::config,
-           "model.weights: {}: {}, which model.name = {} cannot compute. write the network out under "
-           "model.layers, with the weights of a .safetensors file",
+           "model.weights: {}: {}, which model.name = {} cannot compute. such weights cannot be loaded yet",
            path.string(), why, network);
     const Decoder theirs = decoder_of(config, network), ours = decoder_of(graph, network);
     if (keys_of(theirs, network) != keys_of(ours, network))
@@ -118,9 +118,9 @@ void require_same_network(const std::filesystem::path& path, const Graph& graph,
            keys_of(theirs, network));
     if (std::abs(theirs.epsilon - ours.epsilon) > 1e-3 * theirs.epsilon)
       fail(Exit::config,
-           "model.weights: the norms of {} have the epsilon {:g}, those of the network {:g}. write it out "
-           "under model.layers, with epsilon={:g}",
-           path.string(), theirs.epsilon, ours.epsilon, theirs.epsilon);
+           "model.weights: the norms of {} have the epsilon {:g}, those of model.name = {} have {:g}. such weights "
+           "cannot be loaded yet",
+           path.string(), theirs.epsilon, network, ours.epsilon);
   } catch (const json::exception& e) {
     fail(Exit::data, "{} is not a config.json of Hugging Face transformers ({})", path.string(), e.what());
   }

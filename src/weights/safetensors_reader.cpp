@@ -111,6 +111,8 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
     std::uint64_t header_bytes = 0;
     if (size < sizeof header_bytes) throw Refused{"it is too short"};
     read_bytes(&header_bytes, sizeof header_bytes, 0);
+    if ((header_bytes & 0xffff) == 0x4b50)  // a zip file, as torch.save() writes
+      throw Refused{"it is a file of torch.save(). write it with safetensors.torch.save_file() in place of that"};
     if (header_bytes > max_header_bytes || header_bytes > size - sizeof header_bytes)
       throw Refused{"the length of its header is wrong"};
     std::string text(header_bytes, ' ');

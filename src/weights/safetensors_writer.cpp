@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,7 +16,26 @@ namespace {
 
 constexpr std::size_t header_alignment = 64;
 
-void require_own(const std::filesystem::path& path) {
+std::uint64_t bytes_of(const SafetensorsWriter::Entry& entry) {
+  std::uint64_t out = entry.type == "I64" ? 8 : 4;
+  MR_CHECK(entry.type == "I64" || entry.type == "F32", "the type {} is not written", entry.type);
+  for (const std::int64_t extent : entry.shape) out *= std::uint64_t(extent);
+  return out;
+}
+
+// A file that no other writer uses, beside the final one.
+int create_aside(const std::filesystem::path& path, std::filesystem::path& aside) {
+  for (int number = 0;; ++number) {
+    aside = path.parent_path() / fmt::format(".{}.{}-{}.tmp", path.filename().string(), ::getpid(), number);
+    const int fd = ::open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    constexpr int most = 100;
+    if (fd >= 0 || errno != EEXIST || number == most) return fd;
+  }
+}
+
+}  // namespace
+
+void require_own_safetensors(const std::filesystem::path& path) {
   require_regular_file(path);
   std::error_code unknown;
   if (!std::filesystem::exists(path, unknown)) return;
@@ -26,19 +46,10 @@ void require_own(const std::filesystem::path& path) {
   fail(Exit::data, "{} exists and was not written by millrace. name another file, or remove this one", path.string());
 }
 
-std::uint64_t bytes_of(const SafetensorsWriter::Entry& entry) {
-  std::uint64_t out = entry.type == "I64" ? 8 : 4;
-  MR_CHECK(entry.type == "I64" || entry.type == "F32", "the type {} is not written", entry.type);
-  for (const std::int64_t extent : entry.shape) out *= std::uint64_t(extent);
-  return out;
-}
-
-}  // namespace
-
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const std::vector<Entry>& entries,
                                      const std::map<std::string, std::string>& metadata)
-    : path_(path), aside_(path.parent_path() / ("." + path.filename().string() + ".tmp")) {
-  require_own(path);
+    : path_(path) {
+  require_own_safetensors(path);
   nlohmann::json header;
   header["__metadata__"] = metadata;
   for (const Entry& e : entries) {
@@ -49,17 +60,23 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const st
   std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   text.resize((8 + text.size() + header_alignment - 1) / header_alignment * header_alignment - 8, ' ');
   const std::uint64_t length = text.size();
-  fd_ = ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+  fd_ = create_aside(path_, aside_);
   if (fd_ < 0) fail(Exit::data, "cannot create {} ({})", path_.string(), std::strerror(errno));
   left_ += sizeof length + length;
-  write(&length, sizeof length);
-  write(text.data(), text.size());
+  try {
+    write(&length, sizeof length);
+    write(text.data(), text.size());
+  } catch (const Error&) {
+    remove();
+    throw;
+  }
 }
 
-SafetensorsWriter::~SafetensorsWriter() {
-  if (fd_ < 0) return;
-  ::close(fd_);
-  ::unlink(aside_.c_str());
+SafetensorsWriter::~SafetensorsWriter() { remove(); }
+
+void SafetensorsWriter::remove() {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  if (!aside_.empty()) ::unlink(aside_.c_str());
 }
 
 void SafetensorsWriter::write(const void* data, std::size_t bytes) {
@@ -77,11 +94,9 @@ void SafetensorsWriter::finish() {
   MR_CHECK(left_ == 0, "{}: {} bytes of values are missing", path_.string(), left_);
   int error = ::fsync(fd_) != 0 ? errno : 0;
   if (::close(std::exchange(fd_, -1)) != 0 && error == 0) error = errno;  // NFS reports failed writes here
-  if (error != 0) {
-    ::unlink(aside_.c_str());
-    fail(Exit::data, "cannot write {} ({})", path_.string(), std::strerror(error));
-  }
+  if (error != 0) fail(Exit::data, "cannot write {} ({})", path_.string(), std::strerror(error));
   rename_durably(aside_, path_);
+  aside_.clear();
 }
 
 }  // namespace millrace

@@ -198,6 +198,10 @@ case_finetune() {
   expect_exit 0 run_on 1 "$@" --run.dir new-old.h5 --model.weights gone --model.weights_skip 'fc.*' --train.epochs 2 \
     --optim.name adamw  # it resumes, and reads no weights
   expect_line '^resumed at step 4 of 8' out
+  expect_says 2 'a new run in old removes .*copy the file' run_on 2 "$@" --run.dir old --run.resume never --model.weights "$(newest_checkpoint old)"
+  mkdir -p mine && echo precious >mine/model.safetensors
+  expect_says 3 'mine/model\.safetensors exists and was not written by millrace' run_on 2 "$@" --run.dir mine
+  expect_equal "a foreign file" precious "$(cat mine/model.safetensors)"
   set -- "$@" --run.dir other
   expect_says 2 'old\.h5 does not fit the network: fc\.weight is \(10, 64\), not \(4, 64\).*weights_skip = fc\.\*' run_on 2 "$@" --model.weights old.h5
   expect_says 2 'fc\.weight is \(10, 64\)' run_on 1 "$@" --model.weights old/model.safetensors
@@ -205,6 +209,10 @@ case_finetune() {
   expect_exit 0 run_on 2 plan "${@:2}" --model.weights old.h5 --model.weights_skip 'fc.*'
   expect_line 'model\.weights: old\.h5: 27 of 29 parameters \(the others'
   expect_says 2 "nothing\.\* matches neither" run_on 1 "$@" --model.weights old.h5 --model.weights_skip 'fc.* nothing.*'
+  expect_says 2 'leave nothing of old\.h5' run_on 1 "$@" --model.weights old.h5 --model.weights_skip '*'
+  expect_says 2 'weights_skip: it is for model\.weights' run_on 1 "$@" --model.weights_skip 'fc.*'
+  printf 'PK\003\004%60s' x >torch.safetensors
+  expect_says 3 'a file of torch\.save\(\).*save_file' run_on 1 "$@" --model.weights torch.safetensors
   expect_says 3 'there is no file gone' run_on 2 "$@" --model.weights gone
   expect_says 2 'train\.freeze: conv9\.\* matches no parameter' run_on 1 "$@" --train.freeze 'conv9.*'
   expect_says 2 'train\.freeze: all parameters are frozen' run_on 1 "$@" --train.freeze '*'

@@ -140,7 +140,7 @@ TEST(HuggingFace, AConfigOfAnotherNetworkIsRefusedWithItsKeys) {
   compare("", {});
   test::expect_error(Exit::config, "model.heads = 8", [&] { compare("num_attention_heads", 8); });
   test::expect_error(Exit::config, "model.rotary_base = 500000", [&] { compare("rope_theta", 500000.0); });
-  test::expect_error(Exit::config, "epsilon=1e-06", [&] { compare("rms_norm_eps", 1e-6); });
+  test::expect_error(Exit::config, "the epsilon 1e-06", [&] { compare("rms_norm_eps", 1e-6); });
   test::expect_error(Exit::config, "the type 'gpt2'", [&] { compare("model_type", "gpt2"); });
   test::expect_error(Exit::config, "its activation is gelu", [&] { compare("hidden_act", "gelu"); });
   test::expect_error(Exit::config, "rotary positions are scaled", [&] {

@@ -60,10 +60,14 @@ class SafetensorsWriter {
   void finish();  // flushes the file to the disk and gives it its final name
 
  private:
-  std::filesystem::path path_, aside_;
+  void remove();
+  std::filesystem::path path_, aside_;  // aside_: empty after finish()
   int fd_ = -1;
   std::uint64_t left_ = 0;  // bytes of values that were not written yet
 };
+
+// Error(data): there is a file at the path that millrace did not write.
+void require_own_safetensors(const std::filesystem::path&);
 
 // The key of the metadata by which millrace recognises its own files; its value is the version of the program.
 inline constexpr const char* written_by_key = "millrace";

@@ -178,11 +178,15 @@ std::string CheckpointStore::complete(const std::vector<std::uint32_t>& checksum
   }
   try {  // the checkpoint has been written, whatever happens now
     note_latest(run_.step);
-    if (exported_) export_safetensors(read_checkpoint_model(folder_ / file_name(run_.step)), *exported_, export_);
     prune(run_);
   } catch (const std::exception& e) {
     log::warn(e.what());
   }
+  if (exported_) try {
+      export_safetensors(read_checkpoint_model(folder_ / file_name(run_.step)), *exported_, export_);
+    } catch (const std::exception& e) {
+      log::warn(fmt::format("checkpoint.safetensors: {}", e.what()));
+    }
   return "";
 }
 

@@ -143,8 +143,8 @@ CheckpointModel read_safetensors_model(const std::filesystem::path& path) {
   CheckpointModel out{path, std::nullopt, value(config_key)};
   if (out.config.empty())
     fail(Exit::data,
-         "{} was not written by millrace, so it does not say which network it is for. train or evaluate one that the "
-         "configuration describes, with model.weights = {}",
+         "{} was not written by millrace, so it does not say which network it is for. train one that the configuration "
+         "describes, with model.weights = {}",
          path.string(), path.string());
   const std::string step = value(step_key), record = value(model_key);
   std::from_chars(step.data(), step.data() + step.size(), out.step);

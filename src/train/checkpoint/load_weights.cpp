@@ -6,26 +6,13 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/model/pt2/import.hpp"
+#include "millrace/weights/pytorch_tensors.hpp"
 #include "train/checkpoint/load_tensors.hpp"
+#include "train/checkpoint/on_first_rank.hpp"
 #include "train/checkpoint/weight_source.hpp"
 
 namespace millrace {
 namespace {
-
-// Rank 0 calls f. If that fails, all ranks fail with its Error. Collective.
-template <class F>
-void on_first_rank(World& world, F f) {
-  std::string problem;
-  auto code = std::int64_t(Exit::data);
-  if (world.rank() == 0) try {
-      f();
-    } catch (const Error& e) {
-      problem = e.what();
-      code = std::int64_t(e.code());
-    }
-  world.broadcast(&code, sizeof code, 0);
-  world.agree(Exit(code), problem);
-}
 
 // Which parameters and then which running statistics the file holds; the same on all ranks.
 std::vector<std::int64_t> broadcast_contents(World& world, const WeightSource* source, const Graph& graph) {
@@ -51,11 +38,14 @@ FittingFile open_fitting(World& world, const Graph& graph, const ModelSpec& mode
   FittingFile out;
   WeightTarget target{graph, model.name, {}, skip};
   if (model.exported)
-    for (const pt2::StoredTensor& tensor : model.exported->tensors) target.untrained.insert(tensor.name);
+    for (const pt2::StoredTensor& tensor : model.exported->tensors)
+      target.untrained.insert(plain_name(tensor.name, model.name));
   on_first_rank(world, [&] { out.source = open_weights(path, target); });
   out.contents = broadcast_contents(world, out.source.get(), graph);
   const std::size_t parameters = graph.parameters.size();
   const auto found = std::count(out.contents.begin(), out.contents.begin() + std::ptrdiff_t(parameters), 1);
+  if (found == 0)
+    fail(Exit::config, "model.weights_skip: its patterns leave nothing of {}. make them narrower", path.string());
   out.text = fmt::format("{}: {} of {} parameters{}", path.string(), found, parameters,
                          std::size_t(found) < parameters ? " (the others begin with fresh values)" : "");
   return out;

@@ -31,6 +31,10 @@ class PyTorchWeights : public WeightSource {
     for (std::size_t file = 0; file < files_.size(); ++file)
       for (const auto& [name, tensor] : files_[file].tensors())
         stored_.emplace(plain_name(name, target.network), Stored{file, &tensor});
+    // A Llama whose outputs are tied to its embedding. Here they are apart, and begin equal.
+    if (const auto embedding = stored_.find("embed_tokens.weight");
+        target.network == "llama" && embedding != stored_.end())
+      stored_.emplace("lm_head.weight", embedding->second);
     compare(path, target);
   }
 
@@ -51,27 +55,40 @@ class PyTorchWeights : public WeightSource {
     statistics_.assign(target.graph.stats.size(), true);
     WeightComparison differences(target);
     std::set<std::string> known;
+    std::map<std::pair<bool, int>, std::string> kept;  // a tensor of each parameter, or of each norm, that is read
     for (PyTorchTensor& t : tensors_) {
+      const bool statistics = t.kind != Kind::parameter;
+      const bool skipped = differences.skips(t.name) | differences.skips(plain_name(t.name, target.network)) |
+                           (!statistics && differences.skips(target.graph.parameters[std::size_t(t.index)].name));
       t.name = plain_name(t.name, target.network);
       known.insert(t.name);
-      const bool statistics = t.kind != Kind::parameter;
-      const std::string& own = target.graph.parameters[std::size_t(statistics ? 0 : t.index)].name;
-      if (differences.skips(t.name) || (!statistics && differences.skips(own))) {
+      if (t.kind == Kind::batch_count || t.alias) continue;
+      if (skipped)
         (statistics ? statistics_ : parameters_)[std::size_t(t.index)] = false;
-        continue;
-      }
-      if (t.kind == Kind::batch_count) continue;
-      const auto found = stored_.find(t.name);
-      if (found == stored_.end()) {
-        if (!t.alias) differences.missing(t.name);
-      } else if (shape_to_read(t, found->second.tensor->shape) != t.shape) {
-        differences.other_shape(t.name, found->second.tensor->shape, t.shape);
-      }
+      else if (compare_shapes(differences, t))
+        kept.emplace(std::pair(statistics, t.index), t.name);
     }
+    for (const auto& [of, name] : kept)
+      if (!(of.first ? statistics_ : parameters_)[std::size_t(of.second)])
+        fail(
+            Exit::config,
+            "model.weights_skip: a part of what millrace keeps together begins with fresh values, but {} does not. add "
+            "it to the patterns",
+            name);
     for (const auto& [name, stored] : stored_)
       if (!known.contains(name) && !target.untrained.contains(name) && !is_no_weight(name) && !differences.skips(name))
         differences.unknown(name);
     differences.require_equal(path);
+  }
+
+  // Whether the file has the tensor.
+  bool compare_shapes(WeightComparison& differences, const PyTorchTensor& t) const {
+    const auto found = stored_.find(t.name);
+    if (found == stored_.end())
+      differences.missing(t.name);
+    else if (shape_to_read(t, found->second.tensor->shape) != t.shape)
+      differences.other_shape(t.name, found->second.tensor->shape, t.shape);
+    return found != stored_.end();
   }
 
   void read(Kind kind, int index, std::span<float> out) {
@@ -144,14 +161,17 @@ std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path, co
     fail(Exit::data, "model.weights: there is no file {}. give a .safetensors file, a checkpoint (.h5) or a folder",
          path.string());
   if (path.extension() == ".h5") return open_checkpoint_weights(path, target);
-  if (!std::filesystem::is_directory(path, unknown)) {
-    std::vector<SafetensorsFile> one;
-    one.emplace_back(path);
-    return std::make_unique<PyTorchWeights>(path, std::move(one), target);
-  }
-  if (const auto config = path / "config.json"; std::filesystem::exists(config, unknown))
+  const bool folder = std::filesystem::is_directory(path, unknown);
+  std::vector<SafetensorsFile> files;
+  if (folder)
+    files = files_of_folder(path);
+  else
+    files.emplace_back(path);
+  // Shapes do not show the number of heads.
+  const auto config = (folder ? path : path.parent_path()) / "config.json";
+  if (std::filesystem::exists(config, unknown) && !files.front().metadata().contains(written_by_key))
     require_same_network(config, target.graph, target.network);
-  return std::make_unique<PyTorchWeights>(path, files_of_folder(path), target);
+  return std::make_unique<PyTorchWeights>(path, std::move(files), target);
 }
 
 }  // namespace millrace

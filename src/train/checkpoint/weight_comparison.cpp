@@ -18,8 +18,11 @@ std::string some_of(const std::vector<std::string>& names) {
   return names.size() > shown ? out + fmt::format(" and {} more", names.size() - shown) : out;
 }
 
-// All parameters of a layer: "fc.*" of "fc.weight".
-std::string pattern_of(const std::string& name) { return name.substr(0, name.rfind('.') + 1) + "*"; }
+// All parameters of a layer: "fc.*" of "fc.weight". The name itself if it has no layer.
+std::string pattern_of(const std::string& name) {
+  const auto dot = name.rfind('.');
+  return dot == name.npos ? name : name.substr(0, dot) + ".*";
+}
 
 }  // namespace
 
