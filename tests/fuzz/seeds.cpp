@@ -50,9 +50,10 @@ void tables() {
   put("tables", "npy", "\1" + npy);
   put("tables", "npz", "\2" + zip("x.npy", npy, false)), put("tables", "npz-deflated", "\2" + zip("x.npy", npy, true));
   put("tables", "csv", "\3" + csv), put("tables", "csv.gz", "\3" + millrace::test::deflated(csv, 31));
-  const std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"BF16","shape":[],)"
-                             R"("data_offsets":[8,10]},"__metadata__":{"format":"pt"}})";
-  put("tables", "safetensors", "\5" + std::string(1, char(header.size())) + zeros(7) + header + zeros(10));
+  const std::string of_weights =
+      R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"BF16","shape":[],)"
+      R"("data_offsets":[8,10]},"__metadata__":{"format":"pt"}})";
+  put("tables", "safetensors", "\5" + std::string(1, char(of_weights.size())) + zeros(7) + of_weights + zeros(10));
   put("tables", "csv-numbers", "\3x;y\n1;2\n"), put("tables", "tokens", "\4some tokens of text");
 }
 
