@@ -40,7 +40,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     if (kind == 5) {
       const SafetensorsFile weights(file.path());
-      for (const auto& [name, tensor] : weights.tensors()) {
+      for (const auto& entry : weights.tensors()) {
+        const StoredTensor& tensor = entry.second;
         std::vector<float> some(std::size_t(std::min<std::int64_t>(tensor.count(), 1000)));
         fuzz::refuses_or_works([&] { weights.read(tensor, tensor.count() - std::int64_t(some.size()), some); });
       }
