@@ -1,6 +1,8 @@
 #include "millrace/weights/pytorch_tensors.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "millrace/base/error.hpp"
@@ -75,6 +77,9 @@ PyTorchTensor tensor_of(const Graph& graph, int index) {
     out.extents = p.archive.extents;
     out.strides = p.archive.strides;
     out.shape = p.archive.sizes;
+    const std::int64_t all = std::accumulate(out.shape.begin(), out.shape.end(), std::int64_t(1), std::multiplies<>());
+    out.first_rows = out.count() < all;
+    if (out.first_rows) out.shape[0] = out.shape[0] * out.count() / all;
     return out;
   }
   std::size_t number = 0;

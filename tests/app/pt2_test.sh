@@ -1,6 +1,6 @@
 #!/bin/bash
 # Networks that PyTorch has exported: they train with their weights, stop, resume and are evaluated like the others.
-# Usage: pt2_test.sh MILLRACE MPIEXEC train|refused
+# Usage: pt2_test.sh MILLRACE MPIEXEC train|language|refused
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 fixtures=$root/tests/fixtures/pt2
@@ -56,6 +56,34 @@ for k,v in sorted(h.items()): print(k, v.get('shape'), v.get('dtype'))"
   expect_line "validation loss $(LC_ALL=C printf %.4f "$(summary whole valid_loss)")"
   expect_exit 0 train 2 tuned --train.steps 1 --model.weights whole/model.safetensors
   expect_line 'weights from whole/model\.safetensors: 12 of 12 parameters'
+}
+
+# A tied table, and positions of which the data has only the first: the file that goes home has all of the archive.
+case_language() {
+  cp "$fixtures/gpt.pt2" net.pt2
+  python3 -c "open('t.bin', 'wb').write(bytes(i * 7 % 40 for i in range(2600)))"
+  expect_exit 0 run_on 1 pack --x t.bin --tokens uint8 --context 12 --out data
+  printf '[data]\ntrain = data/*.h5\nsample = tokens\nwindow = 12\ntoken_labels = every\nvocabulary = 40\n' >net.cfg
+  printf '[model]\nname = pt2\nfile = net.pt2\n[train]\nsteps = 2\nglobal_batch = 8\n[optim]\nlr = 0\nweight_decay = 0\n' >>net.cfg
+  expect_exit 0 train 2 run --checkpoint.safetensors on
+  expect_no_line 'warning'
+  # The network of the archive has the same tensors with the same values: its records are compared with the file's.
+  expect_exit 0 python3 - <<'END'
+import json, zipfile
+z = zipfile.ZipFile("net.pt2")
+read = lambda end: z.read(next(n for n in z.namelist() if n.endswith(end)))
+archive = json.loads(read("model_weights_config.json"))["config"]
+f = open("run/model.safetensors", "rb")
+n = int.from_bytes(f.read(8), "little")
+header = json.loads(f.read(n))
+assert header.keys() - {"__metadata__"} == archive.keys(), header.keys() ^ archive.keys()
+for name, entry in archive.items():
+    b, e = header[name]["data_offsets"]
+    f.seek(8 + n + b)
+    assert header[name]["shape"] == [s["as_int"] for s in entry["tensor_meta"]["sizes"]], name
+    assert f.read(e - b) == read("/" + entry["path_name"]), name
+END
+  expect_exit 0 run_on 1 eval run/model.safetensors --data.valid 'data/*.h5'
 }
 
 case_refused() {

@@ -74,6 +74,21 @@ class Untrained {
           rest_.back().same_as = int(found->second);
     }
   }
+  // The tensor of the archive whose first rows the network has; null: it has all.
+  const pt2::StoredTensor* longer(const PyTorchTensor& t) const {
+    if (!program_ || !t.first_rows) return nullptr;
+    const auto found = std::ranges::find(program_->tensors, t.name, &pt2::StoredTensor::name);
+    return found == program_->tensors.end() ? nullptr : &*found;
+  }
+  // The rows behind those that the network has, as they were.
+  std::vector<float> rest_of(const PyTorchTensor& t) const {
+    const pt2::StoredTensor* whole = longer(t);
+    if (!whole) return {};
+    std::vector<float> values(std::size_t(whole->count()));
+    pt2::TensorReader(*program_).read(*whole, values);
+    values.erase(values.begin(), values.begin() + t.count());
+    return values;
+  }
   void add_entries(std::vector<SafetensorsWriter::Entry>& entries) const {
     for (const Tensor& t : rest_)
       entries.push_back({t.stored->name, t.stored->is_integer() ? "I64" : "F32", t.stored->sizes});
@@ -113,9 +128,11 @@ void export_safetensors(const CheckpointModel& model, const NetworkSpec& spec, c
   const auto source = open_checkpoint_weights(model.path, {graph, spec.model.name});
   const std::vector<PyTorchTensor> tensors = in_order_of_reading(graph, spec.model.name);
   std::vector<SafetensorsWriter::Entry> entries;
-  for (const PyTorchTensor& t : tensors)
-    entries.push_back({t.name, t.kind == Kind::batch_count ? "I64" : "F32", t.shape});
   const Untrained untrained(spec.model.exported.get(), tensors);
+  for (const PyTorchTensor& t : tensors) {
+    const pt2::StoredTensor* longer = untrained.longer(t);
+    entries.push_back({t.name, t.kind == Kind::batch_count ? "I64" : "F32", longer ? longer->sizes : t.shape});
+  }
   untrained.add_entries(entries);
   std::map<std::string, std::string> metadata = {
       {"format", "pt"}, {written_by_key, version}, {step_key, std::to_string(model.step)}, {config_key, model.config}};
@@ -128,6 +145,8 @@ void export_safetensors(const CheckpointModel& model, const NetworkSpec& spec, c
     ordered.resize(std::size_t(t.count()));
     gather(t, values.of(t), ordered);
     writer.write(ordered.data(), ordered.size() * sizeof(float));
+    const std::vector<float> rest = untrained.rest_of(t);
+    writer.write(rest.data(), rest.size() * sizeof(float));
   };
   for (const PyTorchTensor& t : tensors) write(t);
   untrained.write(writer, [&](int number) { write(tensors[std::size_t(number)]); });
