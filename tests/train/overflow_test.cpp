@@ -127,6 +127,20 @@ TEST(Overflow, ADivergedRunNamesTheParameter) {
   EXPECT_NE(text.find("the gradient is not finite in "), text.npos) << text;
 }
 
+// A perceptron on one file of 64 vectors.
+static RunConfig run_on_file(const test::TemporaryFolder& folder, const std::string& path) {
+  RunConfig c = test::small_run(false);
+  c.run.dir = (folder.path / "run").string();
+  c.data.train = {path};
+  c.data.valid.clear();
+  c.data.augment = false;
+  c.model = {};
+  c.model.hidden = {4};
+  c.train.global_batch = 8;
+  c.train.micro_batch = 0;
+  return c;
+}
+
 TEST(Overflow, ADivergedRunNamesTheSampleThatIsNotFinite) {
   const test::TemporaryFolder folder;
   const std::string path = folder.path / "set.h5";
@@ -141,15 +155,7 @@ TEST(Overflow, ADivergedRunNamesTheSampleThatIsNotFinite) {
     file.write_rows("y", 0, 64, DType::f32, y.data());
     file.close();
   }
-  RunConfig c = test::small_run(false);
-  c.run.dir = (folder.path / "run").string();
-  c.data.train = {path};
-  c.data.valid.clear();
-  c.data.augment = false;
-  c.model = {};
-  c.model.hidden = {4};
-  c.train.global_batch = 8;
-  c.train.micro_batch = 0;
+  const RunConfig c = run_on_file(folder, path);
   const std::string text = words_of(c, Exit::diverged, 2);
   EXPECT_NE(text.find("sample 13 of the data, in " + path + ", has a target that is not finite. fix the data"),
             text.npos)
@@ -171,15 +177,7 @@ TEST(Overflow, ADivergedRunNamesTheLabelThatIsNoClass) {
     file.write_rows("y", 0, 64, DType::i32, y.data());
     file.close();
   }
-  RunConfig c = test::small_run(false);
-  c.run.dir = (folder.path / "run").string();
-  c.data.train = {path};
-  c.data.valid.clear();
-  c.data.augment = false;
-  c.model = {};
-  c.model.hidden = {4};
-  c.train.global_batch = 8;
-  c.train.micro_batch = 0;
+  const RunConfig c = run_on_file(folder, path);
   const std::string text = words_of(c, Exit::diverged, 2);
   EXPECT_NE(text.find("sample 13 of the data, in " + path + ", has the label 7, but there are 3 classes"), text.npos)
       << text;
