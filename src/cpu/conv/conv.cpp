@@ -156,10 +156,6 @@ class Conv : public Op {
     Call call(
         data, dnnl::convolution_backward_data(data),
         {{DNNL_ARG_DIFF_DST, shape.dst}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DIFF_SRC, shape.src}});
-    // oneDNN 2.6 gives wrong weight gradients of dilated convolutions here, and NaNs if its scratchpad holds some. The
-    // caller then computes in float32.
-    if (call.name().starts_with("jit_bf16") && std::ranges::any_of(s.window.dilation, [](auto d) { return d > 1; }))
-      throw dnnl::error(dnnl_unimplemented, "dilated bf16 convolution");
     if (is_faster_depthwise(s, call)) {
       other_data_ = std::make_unique<DepthwiseConv>(s, Of::data, needs_);
       return;
@@ -177,10 +173,11 @@ class Conv : public Op {
                {DNNL_ARG_DIFF_DST, shape.dst},
                {DNNL_ARG_DIFF_WEIGHTS, weights.diff_weights_desc()},
                {DNNL_ARG_DIFF_BIAS, shape.bias}});
-    // oneDNN 2.6 gives wrong weight gradients of dilated convolutions here, and NaNs if its scratchpad holds some. The
-    // caller then computes in float32.
-    if (call.name().starts_with("jit_bf16") && std::ranges::any_of(s.window.dilation, [](auto d) { return d > 1; }))
-      throw dnnl::error(dnnl_unimplemented, "dilated bf16 convolution");
+    // These weight gradients are wrong where the kernel is dilated (oneDNN 2.6), and NaN for depthwise volumes if the
+    // scratchpad holds NaNs (oneDNN 3.6). The caller then computes in float32.
+    const bool dilated = std::ranges::any_of(s.window.dilation, [](auto d) { return d > 1; });
+    if (call.name().starts_with("jit_bf16") && (dilated || s.groups > 1))
+      throw dnnl::error(dnnl_unimplemented, "dilated or grouped bf16 convolution");
     if (is_faster_depthwise(s, call)) {
       other_weights_ = std::make_unique<DepthwiseWeightGradient>(s);
       return;
