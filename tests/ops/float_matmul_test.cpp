@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cpu/common/parallel.hpp"
+#include "cpu/matmul/tile_product.hpp"
 
 namespace millrace {
 namespace float_matmul_test {
@@ -82,6 +83,31 @@ TEST(FloatMatmul, MatchesSumsInDouble) {
         Product{shape, Activation::none, turned_a, false}.check();
         Product{shape, turned_a ? Activation::none : Activation::relu, false, true}.check();
       }
+}
+
+// Every number of rows and columns of a tile.
+TEST(TileKernels, MatchSumsInDouble) {
+  for (const cpu::matmul::TileKernels* tiles : {&cpu::matmul::narrow_tiles, &cpu::matmul::wide_tiles}) {
+    if (!FloatMatmul::available() || (tiles->rows > 6 && !__builtin_cpu_supports("avx512f"))) continue;
+    SCOPED_TRACE(tiles->name);
+    constexpr std::int64_t depth = 19;
+    const std::vector<float> a = random_floats(depth * tiles->rows, 1), b = random_floats(depth * tiles->columns, 2);
+    const std::int64_t width = tiles->columns + 3;
+    for (std::int64_t rows = 1; rows <= tiles->rows; ++rows)
+      for (std::int64_t count = 1; count <= tiles->columns; ++count) {
+        std::vector<float> packed(std::size_t(depth * tiles->columns), -1), dst = random_floats(rows * width, 3);
+        const std::vector<float> old = dst;
+        tiles->pack(packed.data(), b.data(), {count, 1}, depth, count);
+        const auto start = count % 2 ? cpu::matmul::Start::zero : cpu::matmul::Start::dst;
+        tiles->multiply({a.data(), {1, rows}, rows, depth}, packed.data(), start, dst.data(), width, count);
+        for (std::int64_t i = 0; i < rows * width; ++i) {
+          double sum = i % width >= count || count % 2 == 0 ? old[std::size_t(i)] : 0;
+          for (std::int64_t k = 0; k < depth && i % width < count; ++k)
+            sum += double(a[std::size_t(i / width + k * rows)]) * b[std::size_t(k * count + i % width)];
+          ASSERT_NEAR(dst[std::size_t(i)], sum, 1e-5) << rows << " rows, " << count << " columns, element " << i;
+        }
+      }
+  }
 }
 
 }  // namespace float_matmul_test

@@ -50,7 +50,8 @@ MR_AVX2 void multiply(const RowPanel& a, const float* b, Start start, const floa
   }
 }
 
-// Turns 8 x 8 elements: to[k * 16 + i] = from[i * stride + k].
+// Turns 8 x 8 elements: to[k * width + i] = from[i * stride + k].
+template <std::int64_t width>
 MR_AVX2 void turn(float* to, const float* from, std::int64_t stride) {
   __m256 in[8], pairs[8], fours[8];
   for (int i = 0; i < 8; ++i) in[i] = _mm256_loadu_ps(from + i * stride);
@@ -64,15 +65,8 @@ MR_AVX2 void turn(float* to, const float* from, std::int64_t stride) {
       fours[i + 2 * half + 1] = _mm256_shuffle_ps(pairs[i + half], pairs[i + half + 2], 0xee);
     }
   for (int i = 0; i < 4; ++i) {
-    _mm256_storeu_ps(to + i * tile_columns, _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20));
-    _mm256_storeu_ps(to + (i + 4) * tile_columns, _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31));
-  }
-}
-
-MR_AVX2 void copy_columns(float* to, const float* from, std::int64_t stride, std::int64_t depth) {
-  for (std::int64_t k = 0; k < depth; ++k, to += tile_columns, from += stride) {
-    _mm256_storeu_ps(to, _mm256_loadu_ps(from));
-    _mm256_storeu_ps(to + 8, _mm256_loadu_ps(from + 8));
+    _mm256_storeu_ps(to + i * width, _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20));
+    _mm256_storeu_ps(to + (i + 4) * width, _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31));
   }
 }
 
@@ -86,8 +80,8 @@ void multiply_tile(const RowPanel& a, const float* b, Start start, const float* 
 }
 #else
 namespace {
+template <std::int64_t width>
 void turn(float*, const float*, std::int64_t) {}
-void copy_columns(float*, const float*, std::int64_t, std::int64_t) {}
 }  // namespace
 void multiply_tile(const RowPanel&, const float*, Start, const float*, float*, std::int64_t) {
   fail(Exit::internal,
@@ -108,18 +102,21 @@ void multiply_columns(const RowPanel& a, const float* b, Start start, const floa
   }
 }
 
+template <std::int64_t width>
 void pack_columns(float* to, const float* from, MatrixStrides strides, std::int64_t depth, std::int64_t columns) {
-  if (columns == tile_columns && strides.column == 1) return copy_columns(to, from, strides.row, depth);
   std::int64_t k = 0;
-  if (columns == tile_columns && strides.row == 1)
-    for (; k + 8 <= depth; k += 8) {
-      turn(to + k * tile_columns, from + k, strides.column);
-      turn(to + k * tile_columns + 8, from + k + 8 * strides.column, strides.column);
-    }
+  if (columns == width && strides.column == 1)
+    for (; k < depth; ++k) std::memcpy(to + k * width, from + k * strides.row, width * sizeof(float));
+  if (columns == width && strides.row == 1)
+    for (; k + 8 <= depth; k += 8)
+      for (std::int64_t c = 0; c < width; c += 8)
+        turn<width>(to + k * width + c, from + k + c * strides.column, strides.column);
   for (; k < depth; ++k)
-    for (std::int64_t c = 0; c < tile_columns; ++c)
-      to[k * tile_columns + c] = c < columns ? from[k * strides.row + c * strides.column] : 0.0f;
+    for (std::int64_t c = 0; c < width; ++c)
+      to[k * width + c] = c < columns ? from[k * strides.row + c * strides.column] : 0.0f;
 }
+template void pack_columns<tile_columns>(float*, const float*, MatrixStrides, std::int64_t, std::int64_t);
+template void pack_columns<2 * tile_columns>(float*, const float*, MatrixStrides, std::int64_t, std::int64_t);
 
 void pack_rows(float* to, const float* from, std::int64_t stride, std::int64_t depth, std::int64_t rows) {
   if (rows < tile_rows) {
@@ -129,5 +126,14 @@ void pack_rows(float* to, const float* from, std::int64_t stride, std::int64_t d
   for (std::int64_t k = 0; k < depth; ++k)  // the compiler makes a call of std::copy_n
     std::memcpy(to + k * tile_rows, from + k * stride, tile_rows * sizeof(float));
 }
+
+const TileKernels narrow_tiles{
+    "avx2", tile_rows, tile_columns,
+    [](const StridedPanel& a, const float* b, Start start, float* dst, std::int64_t dst_width, std::int64_t count) {
+      const float* pointers[tile_rows];
+      for (std::int64_t r = 0; r < a.rows; ++r) pointers[r] = a.row + r * a.strides.row;
+      multiply_columns({pointers, a.rows, 1, a.depth, a.strides.column}, b, start, nullptr, dst, dst_width, count);
+    },
+    &pack_columns<>};
 
 }  // namespace millrace::cpu::matmul

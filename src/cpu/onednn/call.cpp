@@ -43,6 +43,20 @@ bool prefers_float_matmul() {
   return yes;
 }
 
+const matmul::TileKernels* tile_kernels() {
+  static const matmul::TileKernels* const kernels = []() -> const matmul::TileKernels* {
+    if (prefers_float_matmul()) return &matmul::narrow_tiles;
+#ifdef __x86_64__
+    using enum dnnl::cpu_isa;
+    const auto isa = dnnl::get_effective_cpu_isa();  // DNNL_MAX_CPU_ISA may exclude AVX-512
+    if (isa != sse41 && isa != avx && isa != avx2 && isa != avx2_vnni && __builtin_cpu_supports("avx512f"))
+      return &matmul::wide_tiles;
+#endif
+    return nullptr;
+  }();
+  return kernels;
+}
+
 Call matmul_call(const desc& src, const desc& weight, const desc& bias, const desc& dst, Activation activation,
                  bool add) {
   if (is_float(src) && is_float(weight) && is_float(dst) && prefers_float_matmul()) {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "cpu/matmul/float_matmul.hpp"
+#include "cpu/matmul/tile_product.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/types.hpp"
 #include "millrace/ops/op.hpp"
@@ -84,6 +84,9 @@ class Call {
 
 // Whether products of float32 matrices run with FloatMatmul: on processors for which oneDNN has no AVX-512.
 bool prefers_float_matmul();
+// For small products of float32 matrices within an operation; null: this processor has neither AVX2 nor AVX-512, or
+// oneDNN may not use them.
+const matmul::TileKernels* tile_kernels();
 // dst = activation(src * weight + bias), or dst += src * weight if add, with weights in the layout that is given.
 Call matmul_call(const desc& src, const desc& weight, const desc& bias, const desc& dst, Activation = Activation::none,
                  bool add = false);

@@ -11,14 +11,14 @@
 
 #include "cpu/common/ops.hpp"
 #include "cpu/common/tile.hpp"
+#include "cpu/onednn/onednn_op.hpp"
 #include "cpu/tokens/attention_blocks.hpp"
 #include "cpu/tokens/attention_products.hpp"
 
 namespace millrace::cpu {
 namespace {
 
-using attention::BlockProducts, attention::ScoreBlock, attention::ThreadProducts;
-using onednn::Call;
+using attention::HeadProducts, attention::ScoreBlock;
 
 constexpr std::int64_t block_queries = 64, block_keys = attention::drawn_keys;
 
@@ -27,15 +27,8 @@ class Attention : public Op {
   explicit Attention(const AttentionSpec& spec) : spec_(spec), threads_(thread_count()) {
     queries_ = std::min(block_queries, spec_.positions());
     keys_ = std::min(block_keys, spec_.positions());
-    const std::int64_t last_queries = spec_.positions() % queries_, last_keys = spec_.positions() % keys_;
-    products_.resize(std::size_t(threads_));
     set_thread_count(1);  // oneDNN makes primitives for this number of threads
-    for (ThreadProducts& p : products_)
-      for (const bool few_queries : {false, true})
-        for (const bool few_keys : {false, true})
-          if ((!few_queries || last_queries > 0) && (!few_keys || last_keys > 0))
-            p.of[few_queries][few_keys] =
-                BlockProducts(spec_, few_queries ? last_queries : queries_, few_keys ? last_keys : keys_);
+    for (int t = 0; t < threads_; ++t) products_.push_back(attention::make_head_products(spec_, queries_, keys_));
     set_thread_count(threads_);
     plan();
   }
@@ -47,14 +40,16 @@ class Attention : public Op {
       needs.saved = std::size_t(spec_.src[0] * spec_.heads * spec_.positions()) * sizeof(float);
     return needs;
   }
-  std::string implementation() const override { return "blocks of " + products_[0].of[0][0].scores.full_name(); }
+  std::string implementation() const override { return "blocks of " + products_[0]->name(); }
 
   void forward(const OpArgs& args) override {
     parallel_ranges(spec_.src[0] * spec_.heads, 1, [&](std::int64_t begin, std::int64_t end) {
       const Memory m = memory_of_thread(args);
-      for (std::int64_t task = begin; task < end; ++task)
-        for (std::int64_t q = 0; q < spec_.positions(); q += queries_)
-          forward_queries(args, m, task / spec_.heads, task % spec_.heads, q);
+      for (std::int64_t task = begin; task < end; ++task) {
+        const std::int64_t row = task / spec_.heads, head = task % spec_.heads;
+        begin_keys(args, m, row, head / group_);
+        for (std::int64_t q = 0; q < spec_.positions(); q += queries_) forward_queries(args, m, row, head, q);
+      }
     });
   }
 
@@ -64,6 +59,7 @@ class Attention : public Op {
       const Memory m = memory_of_thread(args);
       for (std::int64_t task = begin; task < end; ++task) {
         const std::int64_t row = task / spec_.key_heads, key_head = task % spec_.key_heads;
+        begin_keys(args, m, row, key_head);
         std::fill_n(m.diff_key, spec_.positions() * size_, 0.0f);
         std::fill_n(m.diff_value, spec_.positions() * size_, 0.0f);
         for (std::int64_t head = key_head * group_; head < (key_head + 1) * group_; ++head)
@@ -77,7 +73,7 @@ class Attention : public Op {
  private:
   // Of one thread, in the workspace.
   struct Memory {
-    ThreadProducts* products;
+    HeadProducts* products;
     void* scratch;
     float *scores, *diff, *sums;          // (queries, keys) twice; (queries, head_size)
     void* narrow;                         // (queries, keys) in a 16-bit type
@@ -87,15 +83,13 @@ class Attention : public Op {
   };
 
   void plan() {
-    std::size_t scratch = 0;
-    for (const auto& of_queries : products_[0].of)
-      for (const BlockProducts& p : of_queries) scratch = std::max(scratch, p.scratch_bytes());
     const auto floats = [](std::int64_t count) { return align64(std::size_t(count) * sizeof(float)); };
     const bool train = spec_.mode == Mode::train;
-    const std::size_t sizes[] = {align64(scratch),
-                                 floats(queries_ * keys_),
-                                 train ? floats(queries_ * keys_) : 0,
-                                 spec_.dtype == DType::f32 ? 0 : floats((queries_ * keys_ + 1) / 2),
+    const std::int64_t block = queries_ * ScoreBlock::row_width(keys_);
+    const std::size_t sizes[] = {align64(products_[0]->scratch_bytes()),
+                                 floats(block),
+                                 train ? floats(block) : 0,
+                                 spec_.dtype == DType::f32 ? 0 : floats((block + 1) / 2),
                                  floats(queries_ * size_),
                                  floats(queries_),
                                  floats(queries_),
@@ -103,7 +97,7 @@ class Attention : public Op {
                                  floats(2 * size_),
                                  train ? floats(spec_.positions() * size_) : 0,
                                  train ? floats(spec_.positions() * size_) : 0,
-                                 spec_.drops() ? floats(queries_ * keys_) : 0};
+                                 spec_.drops() ? floats(block) : 0};
     for (const std::size_t size : sizes) {
       offsets_.push_back(thread_bytes_);
       thread_bytes_ += size;
@@ -115,7 +109,7 @@ class Attention : public Op {
       return at(args.workspace, thread_bytes_ * std::size_t(thread) + offsets_[i]);
     };
     const auto floats = [&](std::size_t i) { return static_cast<float*>(part(i)); };
-    return {&products_[std::size_t(thread)],
+    return {products_[std::size_t(thread)].get(),
             part(0),
             floats(1),
             floats(2),
@@ -137,30 +131,26 @@ class Attention : public Op {
   float* log_sums(const OpArgs& args, std::int64_t row, std::int64_t head) const {
     return static_cast<float*>(args.saved) + (row * spec_.heads + head) * spec_.positions();
   }
-  void run(Call& call, const Memory& m, const void* a, const void* b, void* result) const {
-    call.bind(DNNL_ARG_SRC, const_cast<void*>(a));
-    call.bind(DNNL_ARG_WEIGHTS, const_cast<void*>(b));
-    call.bind(DNNL_ARG_DST, result);
-    call.bind_scratch(m.scratch);
-    call.run();
+  void begin_keys(const OpArgs& args, const Memory& m, std::int64_t row, std::int64_t key_head) const {
+    m.products->begin_keys(in_src(args.src[0], row, 0, spec_.heads + key_head),
+                           in_src(args.src[0], row, 0, spec_.heads + spec_.key_heads + key_head), m.scratch);
   }
   // The block in the type of the products.
   const void* narrowed(const Memory& m, const ScoreBlock& b, const float* values) const {
     if (spec_.dtype == DType::f32) return values;
-    from_float(m.narrow, spec_.dtype, values, b.queries * b.keys);
+    from_float(m.narrow, spec_.dtype, values, b.queries * b.row_width());
     return m.narrow;
   }
 
-  // Calls body(block, products) for the blocks that queries [first, first + count) attend to.
+  // Calls body(block) for the blocks that queries [first, first + count) attend to.
   template <class Body>
-  void each_block(const OpArgs& args, const Memory& m, std::int64_t row, std::int64_t first, std::int64_t count,
+  void each_block(const OpArgs& args, std::int64_t row, std::int64_t first, std::int64_t count,
                   const Body& body) const {
     const std::int32_t* const starts =
         spec_.documents ? args.src[2].as<std::int32_t>() + row * spec_.positions() : nullptr;
     const std::int64_t end = spec_.causal ? first + count : spec_.positions();
     for (std::int64_t k = starts ? starts[first] / keys_ * keys_ : 0; k < end; k += keys_) {
-      const ScoreBlock b{first, count, k, std::min(keys_, spec_.positions() - k), spec_.causal, starts};
-      body(b, m.products->of[count < queries_][b.keys < keys_]);
+      body(ScoreBlock{first, count, k, std::min(keys_, spec_.positions() - k), spec_.causal, starts});
     }
   }
 
@@ -174,16 +164,17 @@ class Attention : public Op {
   }
 
   void forward_queries(const OpArgs& args, const Memory& m, std::int64_t row, std::int64_t head, std::int64_t first) {
-    const std::int64_t count = std::min(queries_, spec_.positions() - first), key = spec_.heads + head / group_;
+    const std::int64_t count = std::min(queries_, spec_.positions() - first);
     std::fill_n(m.maximum, count, -std::numeric_limits<float>::infinity());
     std::fill_n(m.sum, count, 0.0f);
     std::fill_n(m.sums, count * size_, 0.0f);
-    each_block(args, m, row, first, count, [&](const ScoreBlock& b, BlockProducts& p) {
-      run(p.scores, m, in_src(args.src[0], row, first, head), in_src(args.src[0], row, b.first_key, key), m.scores);
+    m.products->begin_queries(count, in_src(args.src[0], row, first, head), nullptr);
+    each_block(args, row, first, count, [&](const ScoreBlock& b) {
+      m.products->scores(b, m.scores);
       attention::softmax_block(b, scale_, m.scores, m.maximum, m.sum, m.sums, size_);
-      if (const float* kept = factors(args, m, b, row, head)) multiply(m.scores, m.scores, kept, b.queries * b.keys);
-      run(p.weighted, m, narrowed(m, b, m.scores), in_src(args.src[0], row, b.first_key, key + spec_.key_heads),
-          m.sums);
+      if (const float* kept = factors(args, m, b, row, head))
+        multiply(m.scores, m.scores, kept, b.queries * b.row_width());
+      m.products->weighted(b, narrowed(m, b, m.scores), m.sums);
     });
     for (std::int64_t q = 0; q < count; ++q) attention::divide(m.sums + q * size_, m.sums + q * size_, m.sum[q], size_);
     write_rows(args.dst, row, first, count, head, m.sums);
@@ -192,28 +183,26 @@ class Attention : public Op {
   }
 
   void backward_queries(const OpArgs& args, const Memory& m, std::int64_t row, std::int64_t head, std::int64_t first) {
-    const std::int64_t count = std::min(queries_, spec_.positions() - first), key = spec_.heads + head / group_;
+    const std::int64_t count = std::min(queries_, spec_.positions() - first);
     for (std::int64_t q = 0; q < count; ++q) {  // the sum of probability * its gradient equals dst * diff_dst
       const std::int64_t from = (row * spec_.positions() + first + q) * args.dst.shape[-1] + head * size_;
       m.delta[q] = attention::dot(read_floats(args.dst, from, size_, m.tile),
                                   read_floats(args.diff_dst, from, size_, m.tile + size_), size_);
     }
     std::fill_n(m.sums, count * size_, 0.0f);
-    const void *queries = in_src(args.src[0], row, first, head), *diff = in_src(args.diff_dst, row, first, head);
-    each_block(args, m, row, first, count, [&](const ScoreBlock& b, BlockProducts& p) {
-      const void *keys = in_src(args.src[0], row, b.first_key, key),
-                 *values = in_src(args.src[0], row, b.first_key, key + spec_.key_heads);
-      run(p.scores, m, queries, keys, m.scores);
+    m.products->begin_queries(count, in_src(args.src[0], row, first, head), in_src(args.diff_dst, row, first, head));
+    each_block(args, row, first, count, [&](const ScoreBlock& b) {
+      m.products->scores(b, m.scores);
       attention::probabilities_block(b, scale_, m.scores, log_sums(args, row, head) + first);
       const float* const kept = factors(args, m, b, row, head);
-      if (kept) multiply(m.diff, m.scores, kept, b.queries * b.keys);
-      run(p.diff_value, m, narrowed(m, b, kept ? m.diff : m.scores), diff, m.diff_value + b.first_key * size_);
-      run(p.diff_probabilities, m, diff, values, m.diff);
-      if (kept) multiply(m.diff, m.diff, kept, b.queries * b.keys);
+      if (kept) multiply(m.diff, m.scores, kept, b.queries * b.row_width());
+      m.products->diff_value(b, narrowed(m, b, kept ? m.diff : m.scores), m.diff_value + b.first_key * size_);
+      m.products->diff_probabilities(b, m.diff);
+      if (kept) multiply(m.diff, m.diff, kept, b.queries * b.row_width());
       attention::score_gradients(b, scale_, m.diff, m.scores, m.delta);
       const void* diff_scores = narrowed(m, b, m.diff);
-      run(p.diff_query, m, diff_scores, keys, m.sums);
-      run(p.diff_key, m, diff_scores, queries, m.diff_key + b.first_key * size_);
+      m.products->diff_query(b, diff_scores, m.sums);
+      m.products->diff_key(b, diff_scores, m.diff_key + b.first_key * size_);
     });
     write_rows(args.diff_src[0], row, first, count, head, m.sums);
   }
@@ -229,9 +218,9 @@ class Attention : public Op {
   std::int64_t size_ = spec_.head_size(), group_ = spec_.heads / spec_.key_heads;
   float scale_ = float(1 / std::sqrt(double(size_)));
   AttentionDropout dropout_{spec_.seed, spec_.layer, spec_.positions(), spec_.dropout};
-  std::int64_t queries_ = 1, keys_ = 1;  // of a whole block
-  std::vector<ThreadProducts> products_;
-  std::vector<std::size_t> offsets_;  // of the parts of a thread's memory
+  std::int64_t queries_ = 1, keys_ = 1;                  // of a whole block
+  std::vector<std::unique_ptr<HeadProducts>> products_;  // by thread
+  std::vector<std::size_t> offsets_;                     // of the parts of a thread's memory
   std::size_t thread_bytes_ = 0;
 };
 

@@ -11,14 +11,17 @@
 namespace millrace::cpu::attention {
 namespace {
 
+// The compiler keeps such a vector in registers, but not an array of lanes whose elements are compared.
+typedef float Lanes __attribute__((vector_size(lane_count * sizeof(float)), aligned(alignof(float)), may_alias));
+
+// n is a multiple of lane_count in the next three functions.
 MR_TARGET_CLONES float largest(const float* x, std::int64_t n) {
-  float lanes[16];
-  std::fill_n(lanes, 16, -std::numeric_limits<float>::infinity());
-  std::int64_t i = 0;
-  for (; i + 16 <= n; i += 16)
-    for (int l = 0; l < 16; ++l) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
-  for (int l = 0; i + l < n; ++l) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
-  return *std::max_element(lanes, lanes + 16);
+  const Lanes* const vectors = reinterpret_cast<const Lanes*>(x);
+  Lanes most = vectors[0];
+  for (std::int64_t i = 1; i < n / lane_count; ++i) most = vectors[i] > most ? vectors[i] : most;
+  float result = most[0];
+  for (int l = 1; l < lane_count; ++l) result = most[l] > result ? most[l] : result;
+  return result;
 }
 // x = exp(scale * x - shift)
 MR_TARGET_CLONES void exponentials(float* x, float scale, float shift, std::int64_t n) {
@@ -26,13 +29,11 @@ MR_TARGET_CLONES void exponentials(float* x, float scale, float shift, std::int6
   for (std::int64_t i = 0; i < n; ++i) x[i] = fast_exp(x[i] * scale - shift, bounds);
 }
 MR_TARGET_CLONES float total(const float* x, std::int64_t n) {
-  float lanes[16] = {};
-  std::int64_t i = 0;
-  for (; i + 16 <= n; i += 16)
-    for (int l = 0; l < 16; ++l) lanes[l] += x[i + l];
-  for (int l = 0; i + l < n; ++l) lanes[l] += x[i + l];
+  const Lanes* const vectors = reinterpret_cast<const Lanes*>(x);
+  Lanes sums = {};
+  for (std::int64_t i = 0; i < n / lane_count; ++i) sums += vectors[i];
   float sum = 0;
-  for (const float lane : lanes) sum += lane;
+  for (int l = 0; l < lane_count; ++l) sum += sums[l];
   return sum;
 }
 MR_TARGET_CLONES void multiply(float* x, float factor, std::int64_t n) {
@@ -42,6 +43,29 @@ MR_TARGET_CLONES void gradient_row(float* __restrict diff, const float* __restri
                                    std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) diff[i] = p[i] * (diff[i] - delta) * scale;
 }
+
+// The keys of a query to which it attends, and the whole vectors around them.
+struct Span {
+  std::int64_t hidden, visible, begin, end;
+
+  Span(const ScoreBlock& b, std::int64_t q)
+      : hidden(b.hidden(q)),
+        visible(std::max(hidden, b.visible(q))),
+        begin(hidden / lane_count * lane_count),
+        end(hidden < visible ? ScoreBlock::row_width(visible) : begin) {}
+  std::int64_t count() const { return end - begin; }
+  // In the vectors, the elements of other keys.
+  void fill_margins(float* row, float value) const {
+    std::fill(row + begin, row + std::min(hidden, end), value);
+    std::fill(row + std::min(visible, end), row + end, value);
+  }
+  // All elements of other keys.
+  void clear_others(float* row, std::int64_t keys) const {
+    std::fill_n(row, hidden, 0.0f);
+    std::fill(row + visible, row + keys, 0.0f);
+  }
+};
+constexpr float no_score = -std::numeric_limits<float>::infinity();
 
 // The factors of drawn_keys keys of a query.
 MR_TARGET_CLONES void draw_factors(float* __restrict to, std::uint64_t key, std::uint64_t counter, std::uint64_t id,
@@ -63,51 +87,53 @@ void dropout_factors(const ScoreBlock& b, const HeadDropout& of, float* factors)
   const AttentionDropout& dropout = of.dropout;
   float drawn[drawn_keys];
   for (std::int64_t q = 0; q < b.queries; ++q) {
-    float* const row = factors + q * b.keys;
+    float* const row = factors + q * b.row_width();
     if (b.visible(q) <= b.hidden(q)) {  // all probabilities are 0
-      std::fill_n(row, b.keys, 0.0f);
+      std::fill_n(row, b.row_width(), 0.0f);
       continue;
     }
     const std::uint64_t counter =
         dropout.counter(of.step, int(b.first_query + q), int(b.first_key / AttentionDropout::tile));
     draw_factors(drawn, dropout.key_of_head(of.head), counter, of.id, dropout.probability);
-    std::copy_n(drawn, b.keys, row);
+    std::copy_n(drawn, b.row_width(), row);
   }
 }
 
 void softmax_block(const ScoreBlock& b, float scale, float* scores, float* maximum, float* sum, float* sums,
                    std::int64_t size) {
   for (std::int64_t q = 0; q < b.queries; ++q) {
-    float* const row = scores + q * b.keys;
-    const std::int64_t hidden = b.hidden(q), visible = b.visible(q), count = visible - hidden;
-    if (count <= 0) {
-      std::fill_n(row, b.keys, 0.0f);
-      continue;
+    float* const row = scores + q * b.row_width();
+    const Span span(b, q);
+    if (span.count() > 0) {
+      span.fill_margins(row, no_score);
+      const float before = maximum[q], now = std::max(before, scale * largest(row + span.begin, span.count()));
+      const float factor = std::exp(before - now);  // 0 for the first block, where `before` is -infinity
+      exponentials(row + span.begin, scale, now, span.count());
+      sum[q] = sum[q] * factor + total(row + span.begin, span.count());
+      if (factor != 1) multiply(sums + q * size, factor, size);
+      maximum[q] = now;
     }
-    std::fill_n(row, hidden, 0.0f);
-    std::fill(row + visible, row + b.keys, 0.0f);
-    const float before = maximum[q], now = std::max(before, scale * largest(row + hidden, count));
-    exponentials(row + hidden, scale, now, count);
-    const float factor = std::exp(before - now);  // 0 for the first block, where `before` is -infinity
-    sum[q] = sum[q] * factor + total(row + hidden, count);
-    if (factor != 1) multiply(sums + q * size, factor, size);
-    maximum[q] = now;
+    span.clear_others(row, b.row_width());
   }
 }
 
 void probabilities_block(const ScoreBlock& b, float scale, float* scores, const float* log_sum) {
   for (std::int64_t q = 0; q < b.queries; ++q) {
-    float* const row = scores + q * b.keys;
-    const std::int64_t hidden = b.hidden(q), visible = std::max(hidden, b.visible(q));
-    std::fill_n(row, hidden, 0.0f);
-    exponentials(row + hidden, scale, log_sum[q], visible - hidden);
-    std::fill(row + visible, row + b.keys, 0.0f);
+    float* const row = scores + q * b.row_width();
+    const Span span(b, q);
+    span.fill_margins(row, no_score);
+    exponentials(row + span.begin, scale, log_sum[q], span.count());
+    span.clear_others(row, b.row_width());
   }
 }
 
 void score_gradients(const ScoreBlock& b, float scale, float* diff, const float* probabilities, const float* delta) {
-  for (std::int64_t q = 0; q < b.queries; ++q)
-    gradient_row(diff + q * b.keys, probabilities + q * b.keys, delta[q], scale, b.keys);
+  for (std::int64_t q = 0; q < b.queries; ++q) {
+    float* const row = diff + q * b.row_width();
+    const Span span(b, q);
+    gradient_row(row + span.begin, probabilities + q * b.row_width() + span.begin, delta[q], scale, span.count());
+    span.clear_others(row, b.row_width());
+  }
 }
 
 MR_TARGET_CLONES void divide(float* to, const float* from, float divisor, std::int64_t count) {

@@ -6,11 +6,17 @@
 
 namespace millrace::cpu::attention {
 
-// A block of scores: queries [first_query, + queries) against keys [first_key, + keys).
+constexpr std::int64_t lane_count = 16;  // vectors hold at most so many float32
+
+// A block of scores: queries [first_query, + queries) against keys [first_key, + keys). It is stored with row_width()
+// elements a query. Of those after the last key, the passes over a block may change any.
 struct ScoreBlock {
   std::int64_t first_query, queries, first_key, keys;
   bool causal;
   const std::int32_t* starts = nullptr;  // of the documents, by position; null: a row is one document
+
+  std::int64_t row_width() const { return row_width(keys); }
+  static std::int64_t row_width(std::int64_t keys) { return (keys + lane_count - 1) / lane_count * lane_count; }
 
   // Query number q of the block attends to keys [hidden, visible) of the block.
   std::int64_t visible(std::int64_t q) const { return causal ? within(first_query + q + 1) : keys; }
@@ -39,7 +45,8 @@ struct HeadDropout {
 constexpr std::int64_t drawn_keys = 256;  // of a block, at most; its first key is a multiple of a tile of the dropout
 // The factors of all probabilities of a block, 0 or 1 / (1 - dropout).
 void dropout_factors(const ScoreBlock&, const HeadDropout&, float* factors);
-// diff = probability * (diff - delta) * scale: the gradient of a score from that of its probability.
+// diff = probability * (diff - delta) * scale: the gradient of a score from that of its probability; zero for keys that
+// a query does not attend to.
 void score_gradients(const ScoreBlock&, float scale, float* diff, const float* probabilities, const float* delta);
 
 // to[i] = from[i] / divisor

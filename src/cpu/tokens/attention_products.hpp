@@ -1,59 +1,35 @@
-// The matrix products of attention, by onednn::matmul_call().
+// The matrix products of attention for one thread: with own tiles for float32, otherwise by oneDNN.
 #pragma once
-#include <algorithm>
+#include <memory>
+#include <string>
 
-#include "cpu/onednn/onednn_op.hpp"
+#include "cpu/tokens/attention_blocks.hpp"
 #include "millrace/ops/attention.hpp"
 
 namespace millrace::cpu::attention {
 
-using onednn::Call, onednn::desc;
-
-// The products of one block, for its numbers of queries and keys. Q, K, V, dO: rows of the tensors; scores,
-// probabilities and their gradients: dense.
-struct BlockProducts {
-  Call scores;              // Q K^T
-  Call weighted;            // sums += probabilities V
-  Call diff_probabilities;  // dO V^T
-  Call diff_value;          // dV += probabilities^T dO
-  Call diff_query;          // dQ += diff_scores K
-  Call diff_key;            // dK += diff_scores^T Q
-
-  BlockProducts() = default;
-  BlockProducts(const AttentionSpec& s, std::int64_t queries, std::int64_t keys) {
-    const std::int64_t size = s.head_size(), stride = s.src[-1], out = s.heads * size;
-    const DType t = s.dtype;
-    const desc q = onednn::strided({queries, size}, t, {stride, 1}), k = onednn::strided({keys, size}, t, {stride, 1}),
-               k_turned = onednn::strided({size, keys}, t, {1, stride}),
-               d_out = onednn::strided({queries, size}, t, {out, 1}), block = onednn::plain({queries, keys}, t),
-               block_turned = onednn::strided({keys, queries}, t, {1, keys}),
-               block_f32 = onednn::plain({queries, keys}, DType::f32),
-               of_queries = onednn::plain({queries, size}, DType::f32),
-               of_keys = onednn::plain({keys, size}, DType::f32);
-    scores = product(q, k_turned, block_f32, false);
-    weighted = product(block, k, of_queries, true);
-    if (s.mode == Mode::infer) return;
-    diff_probabilities = product(d_out, k_turned, block_f32, false);
-    diff_value = product(block_turned, d_out, of_keys, true);
-    diff_query = product(block, k, of_queries, true);
-    diff_key = product(block_turned, q, of_keys, true);
-  }
-  std::size_t scratch_bytes() const {
-    std::size_t most = 0;
-    for (const Call* call : {&scores, &weighted, &diff_probabilities, &diff_value, &diff_query, &diff_key})
-      most = std::max(most, call->scratch_bytes());
-    return most;
-  }
-
- private:
-  static Call product(const desc& a, const desc& b, const desc& result, bool add) {
-    return onednn::matmul_call(a, b, desc(), result, Activation::none, add);
-  }
+// Scores, probabilities and their gradients are (queries, keys) of a block, stored as ScoreBlock says. P and dS are in
+// the type of the specification, results in float32. Elements of S and dP for keys that a query does not attend to are
+// undefined. Zeros in P and dS stand for these keys.
+class HeadProducts {
+ public:
+  virtual ~HeadProducts() = default;
+  virtual std::string name() const = 0;
+  virtual std::size_t scratch_bytes() const = 0;  // 64-byte aligned; kept between the calls for a row
+  // K and V of a row and key head, where they are in src.
+  virtual void begin_keys(const void* keys, const void* values, void* scratch) = 0;
+  // Q of the queries [first, first + count), where they are in src, and dO in diff_dst; null: only the forward
+  // products follow.
+  virtual void begin_queries(std::int64_t count, const void* queries, const void* diff) = 0;
+  virtual void scores(const ScoreBlock&, float* scores) = 0;                               // S = Q K^T
+  virtual void weighted(const ScoreBlock&, const void* probabilities, float* sums) = 0;    // sums += P V
+  virtual void diff_probabilities(const ScoreBlock&, float* diff) = 0;                     // dP = dO V^T
+  virtual void diff_value(const ScoreBlock&, const void* probabilities, float* diff) = 0;  // dV += P^T dO
+  virtual void diff_query(const ScoreBlock&, const void* diff_scores, float* diff) = 0;    // dQ += dS K
+  virtual void diff_key(const ScoreBlock&, const void* diff_scores, float* diff) = 0;      // dK += dS^T Q
 };
 
-// The products of one thread for whole blocks and for those at the end: [queries are fewer][keys are fewer].
-struct ThreadProducts {
-  BlockProducts of[2][2];
-};
+// For blocks of at most `queries` x `keys`; only the last ones are smaller.
+std::unique_ptr<HeadProducts> make_head_products(const AttentionSpec&, std::int64_t queries, std::int64_t keys);
 
 }  // namespace millrace::cpu::attention
