@@ -36,7 +36,10 @@ po::options_description describe(const std::vector<Flag>& flags, bool with_keys)
     else
       all.add_options()(key.name.c_str(), po::value<std::vector<std::string>>()->multitoken(), "");
   }
-  for (const KeyAlias& alias : key_aliases()) all.add_options()(alias.old_name.c_str(), po::value<std::string>(), "");
+  for (const auto* table : {&key_aliases(), &key_synonyms()})
+    for (const KeyAlias& alias : *table)
+      if (!all.find_nothrow(alias.old_name, false))  // a flag of the command comes first
+        all.add_options()(alias.old_name.c_str(), po::value<std::string>(), "");
   return all;
 }
 

@@ -1,9 +1,12 @@
 // Names that users of PyTorch, Lightning, Keras and Hugging Face know, and the key that means the same here.
 #include "config/foreign_names.hpp"
 
+#include <algorithm>
 #include <cctype>
+#include <set>
 #include <string>
 
+#include "millrace/config/keys.hpp"
 #include "millrace/config/options.hpp"
 
 namespace millrace {
@@ -195,8 +198,30 @@ constexpr ForeignName foreign_runs[] = {
     {"bucketcapmb", "comm.bucket_size"},
 };
 
-// What the data decides, so that there is no key.
+// Names whose meaning is the same in every program. They are accepted in place of the key.
+struct Synonym {
+  const char* name;  // with '_'
+  const char* key;
+};
+constexpr Synonym synonyms[] = {
+    {"lr", "optim.lr"},
+    {"learning_rate", "optim.lr"},
+    {"momentum", "optim.momentum"},
+    {"weight_decay", "optim.weight_decay"},
+    {"wd", "optim.weight_decay"},
+    {"epochs", "train.epochs"},
+    {"num_epochs", "train.epochs"},
+    {"max_epochs", "train.epochs"},
+    {"steps", "train.steps"},
+    {"max_steps", "train.steps"},
+    {"seed", "run.seed"},
+};
+
+// What the data decides, so that there is no key, and names that have two meanings.
 constexpr ForeignName foreign_without_key[] = {
+    {"batchsize",
+     "train.global_batch counts the samples of a step over all ranks, train.micro_batch those that a rank "
+     "computes at a time. set the one that is meant"},
     {"numclasses", "the classes are counted in the data. remove it"},
     {"nclasses", "the classes are counted in the data. remove it"},
     {"numlabels", "the classes are counted in the data. remove it"},
@@ -224,6 +249,25 @@ std::string bare_name(const std::string& written) {
   for (const char c : dot == written.npos ? written : written.substr(dot + 1))
     if (c != '_' && c != '-') out += char(std::tolower(static_cast<unsigned char>(c)));
   return out;
+}
+
+const std::vector<KeyAlias>& key_synonyms() {
+  static const std::vector<KeyAlias> table = [] {
+    std::vector<KeyAlias> out;
+    const auto add = [&](const std::string& name, const char* key) {
+      if (name != key) out.push_back({name, key});
+      if (name.find('_') == name.npos) return;
+      std::string dashed = name;
+      std::replace(dashed.begin(), dashed.end(), '_', '-');
+      out.push_back({dashed, key});
+    };
+    for (const auto& [name, key] : synonyms) {
+      const std::string own = std::string(key).substr(0, std::string(key).find('.'));
+      for (const std::string& section : std::set<std::string>{"", own + ".", "train."}) add(section + name, key);
+    }
+    return out;
+  }();
+  return table;
 }
 
 std::string key_of_foreign_name(const std::string& written, bool typos) {

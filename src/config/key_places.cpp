@@ -56,8 +56,10 @@ void note_place(const std::string& key, const std::string& value, const KeyPlace
 
 std::string with_place(const std::string& message) {
   const auto end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.");
+  const std::string name = message.substr(0, end);
+  if (name.find('.') == name.npos) return message;  // a word, such as "steps", is no key
   const std::lock_guard lock(places_mutex);
-  const auto found = places().find(current_key_name(message.substr(0, end)));
+  const auto found = places().find(current_key_name(name));
   if (found == places().end()) return message;
   std::string lines;
   for (const PlacedValue& each : found->second)

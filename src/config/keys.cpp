@@ -49,8 +49,9 @@ const std::vector<KeyAlias>& key_aliases() {
 }
 
 std::string current_key_name(const std::string& name) {
-  for (const KeyAlias& alias : key_aliases())
-    if (alias.old_name == name) return alias.name;
+  for (const auto* table : {&key_aliases(), &key_synonyms()})
+    for (const KeyAlias& alias : *table)
+      if (alias.old_name == name) return alias.name;
   return name;
 }
 
@@ -65,8 +66,12 @@ void warn_if_renamed(const std::string& where, const std::string& written, const
   static std::set<std::string> warned;
   if (written == key.name) return;
   const std::lock_guard lock(mutex);
-  if (warned.insert(written).second)
+  if (!warned.insert(written).second) return;
+  const auto& former = key_aliases();
+  if (std::any_of(former.begin(), former.end(), [&](const KeyAlias& alias) { return alias.old_name == written; }))
     log::warn(fmt::format("{}: {} is deprecated. use {} instead", where, written, key.name));
+  else
+    log::info(fmt::format("{}: {} is read as {}", where, written, key.name));
 }
 
 std::string value_text(const RunConfig& config, const std::string& name) {

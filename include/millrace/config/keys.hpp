@@ -32,7 +32,8 @@ struct Key {
 };
 
 const std::vector<Key>& keys();
-const Key* find_key(const std::string& name);  // by its name or a former name; null if there is none
+// By its name, a former name or a synonym; null if there is none.
+const Key* find_key(const std::string& name);
 // The value of a key as a file holds it: value_text(config, "optim.name") is "adamw".
 std::string value_text(const RunConfig&, const std::string& key);
 const char* group_title(const std::string& group);  // "what is read, and how" for "data"
@@ -42,10 +43,13 @@ struct KeyAlias {
   std::string old_name, name;
 };
 const std::vector<KeyAlias>& key_aliases();
-// The name of the key that `name` stands for: itself, unless it is a former name.
+// Names of other programs that mean one key and nothing else, with and without a section: "learning_rate" and
+// "train.lr" for "optim.lr". They are accepted, with one line that names the key.
+const std::vector<KeyAlias>& key_synonyms();
+// The name of the key that `name` stands for: itself, unless it is a former name or a synonym.
 std::string current_key_name(const std::string& name);
-// Warns if `written` is a former name of `key`: once for each name in the life of the process, on rank 0. `where` is a
-// line of a file or the command line.
+// Warns if `written` is a former name of `key`, and tells if it is a synonym: once for each name in the life of the
+// process, on rank 0. `where` is a line of a file or the command line.
 void warn_if_renamed(const std::string& where, const std::string& written, const Key& key);
 
 // The words of a value as one line of a file, in which a blank inside a word is written "\ "; and back.

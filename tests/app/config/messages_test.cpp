@@ -30,13 +30,15 @@ TEST(Messages, NamesOfOtherProgramsAreAnsweredByTheirMeaning) {
               "command line: unknown key " + written + ". did you mean --" + key + "?");
   };
   for (const char* name : {"batch_size", "train.batch_size", "optim.batch-size", "batchSize"})
-    meant(name, "train.global_batch");
-  for (const char* name : {"learning_rate", "optim.learning_rate", "train.lr", "learnin_rate"}) meant(name, "optim.lr");
-  meant("num_epochs", "train.epochs");
+    EXPECT_EQ(refusal(std::string(name) + " = 5\n"),
+              fmt::format("a.cfg:1: unknown key {}. train.global_batch counts the samples of a step over all ranks, "
+                          "train.micro_batch those that a rank computes at a time. set the one that is meant",
+                          name));
+  for (const char* name : {"model.learning_rate", "data.lr", "learnin_rate", "base_lr"}) meant(name, "optim.lr");
+  meant("n_epochs", "train.epochs");
   meant("model.epochs", "train.epochs");
   meant("optimizer", "optim.name");
-  meant("train.weight_decay", "optim.weight_decay");
-  meant("momentum", "optim.momentum");
+  meant("model.weight_decay", "optim.weight_decay");
   meant("dropout", "model.dropout");
   meant("data.num_workers", "data.workers");
   meant("max_grad_norm", "optim.clip");
@@ -55,7 +57,7 @@ TEST(Messages, OneDashIsAnsweredWithTwo) {
   EXPECT_EQ(refused({"-train.epochs=5"}),
             "command line: -train.epochs=5: an option begins with two dashes. write --train.epochs");
   EXPECT_EQ(refused({"-config", "a"}), "command line: -config: an option begins with two dashes. write --config");
-  EXPECT_EQ(refused({"-lr", "5"}), "command line: unknown key lr. did you mean --optim.lr?");
+  EXPECT_EQ(refused({"-lr", "5"}), "command line: -lr: an option begins with two dashes. write --lr");
   EXPECT_EQ(command_line({"-ca.cfg", "--data.offset", "-1"}).list("config"), std::vector<std::string>{"a.cfg"});
 }
 

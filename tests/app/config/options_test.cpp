@@ -30,7 +30,7 @@ TEST(Options, EveryFieldHasItsDefaultWithoutAnyKey) {
 
 TEST(Options, UnknownKeyNamesFileLineKeyAndTheNearestKey) {
   EXPECT_EQ(refusal("# head\n[train]\nstep = 5\n"), "a.cfg:3: unknown key train.step. did you mean train.steps?");
-  EXPECT_EQ(refusal("lr = 5\n"), "a.cfg:1: unknown key lr. did you mean optim.lr?");
+  EXPECT_EQ(refusal("clip = 5\n"), "a.cfg:1: unknown key clip. did you mean optim.clip?");
   EXPECT_EQ(refusal("[model]\nmodel.depth = 8\n"), "a.cfg:2: unknown key model.model.depth. did you mean model.depth?");
 }
 
@@ -255,6 +255,28 @@ TEST(Options, AKeyGivenByBothOfItsNamesIsRefused) {
   }
   EXPECT_EQ(from("comm.bucket = 1MiB", {{"comm.bucket_size", {"2MiB"}}}).comm.bucket_size, 2u << 20)
       << "the command line overrides a file, whatever the names are";
+}
+
+TEST(Options, NamesOfOtherProgramsWithOneMeaningAreReadAsTheKey) {
+  for (const auto& [name, key] : key_synonyms()) {
+    const std::string value = key.starts_with("optim.") ? "0.25" : "5", line = fmt::format("{} = {}\n", name, value);
+    EXPECT_TRUE(std::none_of(keys().begin(), keys().end(), [&](const Key& k) { return k.name == name; })) << name;
+    EXPECT_EQ(warnings_of([&, name = name, key = key] {
+                EXPECT_EQ(from(line).text, from(fmt::format("{} = {}", key, value)).text);
+              }),
+              fmt::format("a.cfg:1: {} is read as {}\n", name, key));
+    EXPECT_EQ(warnings_of([&] { from(line); }), "") << "the line is printed once";
+    EXPECT_EQ(from("", command_line({"--" + name, value}).keys).text, from(line).text) << name;
+  }
+  EXPECT_EQ(from("lr = 0.5\n[train]\nmax_epochs = 7\n[optim]\nwd = 0.125").optim.lr, 0.5);
+  EXPECT_EQ(from("[train]\nmax_epochs = 7").train.epochs, 7);
+  EXPECT_EQ(refusal("lr = 1\noptim.lr = 2\n"),
+            "a.cfg:2: optim.lr is given twice (first in line 1 as lr). keep one of them");
+  EXPECT_EQ(refusal("[optim]\nlearning_rate = fast\n").find("a.cfg:2: optim.lr: "), 0u);
+  const Flag steps{.name = "steps", .value = "N", .help = ""};
+  const ParsedArguments parsed = parse_arguments({"--steps", "3"}, {steps}, true);
+  EXPECT_EQ(parsed.get("steps", ""), "3") << "a flag of the command comes first";
+  EXPECT_TRUE(parsed.keys.empty());
 }
 
 TEST(Options, HiddenKeysArePrintedOnlyWhenSet) {
