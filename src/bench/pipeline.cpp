@@ -83,14 +83,15 @@ PipelineBench bench_pipeline(World& world, const RunConfig& config, int repeats,
   }
   world.agree(code == Exit::ok ? Exit::data : code, problem);
 
-  const Peaks peaks = measure_peaks(s.compute, s.spec.compute);
+  Peaks peaks = measure_peaks(s.compute, s.spec.compute);
   Loader loader(device, *s.data.train_source, s.data.train, *s.batching.train_order, options, s.micro_batches(0, 1));
   const Batch* batch = loader.next();
   if (!batch) fail(Exit::config, "bench loader: rank {} gets no micro-batch. lower train.micro_batch", world.rank());
   const double rows = double(batch->item.rows);
   const InputPass pass = input_pass(s, *batch, repeats);
   out.augment = rows / pass.seconds;
-  out.memory = rows * peaks.memory_bytes / pass.bytes;
+  peaks.include({.flops = 0, .bytes = pass.bytes}, pass.seconds);
+  out.memory = rows * peaks.memory_rate(pass.bytes) / pass.bytes;
   if (!device.shares_host_memory()) {
     const std::size_t bytes = std::size_t(batch->item.rows) * s.data.train.sample_bytes();
     const Buffer host(device, MemoryKind::pinned, bytes), target(device, MemoryKind::device, bytes);

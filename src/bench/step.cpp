@@ -118,6 +118,8 @@ void measure_operations(Session& s, Network& network, int repeats, StepBench& ou
     op.forward = forward_cost(node.spec);
     op.backward = backward_cost(node.spec);
     out.ops_seconds += op.forward_seconds + op.backward_seconds;
+    out.peaks.include(op.forward, op.forward_seconds);
+    out.peaks.include(op.backward, op.backward_seconds);
   }
 }
 
@@ -199,6 +201,8 @@ std::string StepBench::layers_json() const {
   out["peaks"] = {{"product_flops", peaks.product_flops},
                   {"convolution_flops", peaks.convolution_flops},
                   {"memory_bytes", peaks.memory_bytes}};
+  for (const MemoryRate& measured : peaks.memory_rates)
+    out["peaks"]["memory_rates"].push_back({measured.bytes, measured.bytes_per_second});
   for (const OpTime& op : ops)
     out["operations"].push_back({{"name", op.name},
                                  {"kind", op.kind},

@@ -25,10 +25,12 @@ std::string percent_text(const std::vector<RankAccount>& ranks, double DeviceTim
 
 std::string kernel_lines(const DeviceTime& device) {
   std::string out =
-      "  most expensive kernels of a rank: share of the time, launches, time per launch, share of the roofline\n";
+      "  most expensive kernels of a rank: share of the time, launches, time per launch, share of the roofline (above: "
+      "faster than the measured peaks, as from a cache)\n";
   for (const KernelTime& k : device.kernels) {
-    const std::string roofline =
-        k.least_seconds > 0 ? fmt::format("{:6.0f} %", percent(k.least_seconds, k.seconds)) : "       -";
+    const std::string roofline = k.has_bound()      ? fmt::format("{:6.0f} %", percent(k.least_seconds, k.seconds))
+                                 : k.passes_bound() ? "   above"
+                                                    : "       -";
     out += fmt::format("    {:6.2f} % {:8} x {:10.1f} us {}  {:.110}\n", percent(k.seconds, device.seconds), k.launches,
                        k.seconds / double(k.launches) * 1e6, roofline, k.name);
   }
@@ -70,7 +72,7 @@ json to_json(const DeviceTime& d) {
                        {"seconds", k.seconds},
                        {"least_seconds", k.least_seconds > 0 ? json(k.least_seconds) : json()},
                        {"share", d.seconds > 0 ? k.seconds / d.seconds : 0.0},
-                       {"roofline", k.least_seconds > 0 ? json(k.least_seconds / k.seconds) : json()}});
+                       {"roofline", k.has_bound() ? json(k.least_seconds / k.seconds) : json()}});
   return {{"steps", d.steps},
           {"seconds", d.seconds},
           {"busy_seconds", d.busy},

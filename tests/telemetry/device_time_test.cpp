@@ -113,6 +113,12 @@ TEST(DeviceTimeCollector, RooflinesLearntFromLabelledLaunchesApplyToReplayedLaun
   EXPECT_NEAR(share["reduce"], 0.25 / 2, 1e-9);
   EXPECT_NEAR(share["apply"], 0.75 / 2, 1e-9);
   EXPECT_EQ(share["update"], 0);
+  // A launch in less time than its bound has no share of it.
+  DeviceTimeCollector cached({{conv, 0.003}});
+  cached.learn({activity(Kind::kernel, "conv_kernel", 0, 6, conv, 1)});
+  cached.add({activity(Kind::kernel, "conv_kernel", 0, 1)}, 1);
+  EXPECT_FALSE(cached.stats().kernels.front().has_bound());
+  EXPECT_TRUE(cached.stats().kernels.front().passes_bound());
 }
 
 TEST(DeviceHealth, SamplesBecomeMeansExtremesAndShares) {

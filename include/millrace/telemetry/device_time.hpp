@@ -27,6 +27,9 @@ struct KernelTime {
   std::uint64_t launches = 0;
   double seconds = 0;
   double least_seconds = 0;  // of all launches at the roofline; 0: not known
+  bool has_bound() const { return least_seconds > 0 && least_seconds <= seconds; }
+  // Faster than the measured peaks, as from a cache: the roofline is no bound for it.
+  bool passes_bound() const { return least_seconds > seconds; }
 };
 
 // Seconds of the traced steps.

@@ -78,8 +78,9 @@ std::string probe_lines(const BottleneckMetrics& e) {
     out += fmt::format("an all-reduce of the whole gradient ({}) takes {} ms by itself, bus bandwidth {:.2f} GB/s\n",
                        format_bytes(std::uint64_t(bytes)), ms_text(all_reduce),
                        2 * (e.config.machine.ranks - 1.0) / e.config.machine.ranks * bytes / all_reduce * 1e-9);
-  const double flops = e.computing.flops_per_step, peak = e.computing.peak_flops;
-  if (flops > 0 && peak > 0)
+  // A step that was faster than the probe of the peak has itself shown the peak.
+  const double flops = e.computing.flops_per_step, peak = std::max(e.computing.peak_flops, flops / e.times.step);
+  if (flops > 0 && e.computing.peak_flops > 0)
     out +=
         fmt::format("a rank computes {}FLOP per step, {:.1f} % of the {}FLOP/s that its device reaches at best (MFU)\n",
                     format_count(flops), 100 * flops / (e.times.step * peak), format_count(peak));

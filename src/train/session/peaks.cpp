@@ -32,9 +32,9 @@ class Trial {
     compute_.device->synchronize();
   }
 
-  // The shortest time of one call in seconds. Measures for about 0.2 s.
-  double seconds() {
-    const double end = steady_seconds() + 0.2;
+  // The shortest time of one call in seconds. Measures for about so many seconds.
+  double seconds(double duration = 0.2) {
+    const double end = steady_seconds() + duration;
     int calls = 1;
     double best = 1e30;
     for (int rounds = 0; steady_seconds() < end || rounds < 4; ++rounds) {
@@ -97,7 +97,7 @@ double memory(ExecutionContext& compute, DType dtype, std::int64_t count) {
   AddSpec s;
   s.src = {count, 1};
   s.dtype = dtype;
-  return forward_cost(s).bytes / Trial(compute, s, s.src, 2, s.src, {}, dtype).seconds();
+  return forward_cost(s).bytes / Trial(compute, s, s.src, 2, s.src, {}, dtype).seconds(0.15);
 }
 
 double copies(Device& device, std::size_t bytes) {
@@ -125,14 +125,36 @@ double with_memory(std::int64_t size, std::int64_t least, const Measure& measure
 
 }  // namespace
 
+double Peaks::memory_rate(double bytes) const {
+  double rate = memory_rates.empty() ? memory_bytes : memory_rates.front().bytes_per_second;
+  for (const MemoryRate& measured : memory_rates)
+    if (measured.bytes <= bytes) rate = measured.bytes_per_second;
+  return rate;
+}
+
 double Peaks::seconds(const Cost& cost) const {
-  return std::max(cost.flops / std::max(product_flops, convolution_flops), cost.bytes / memory_bytes);
+  return std::max(cost.flops / best_flops(), cost.bytes / memory_rate(cost.bytes));
+}
+
+void Peaks::include(const Cost& cost, double seconds) {
+  if (seconds <= 0) return;
+  if (cost.flops > seconds * best_flops()) convolution_flops = cost.flops / seconds;
+  const double rate = cost.bytes / seconds;
+  if (rate <= memory_rate(cost.bytes)) return;
+  const std::size_t count = memory_rates.size();
+  for (std::size_t i = 0; i < count; ++i)  // smaller tensors are at least as fast
+    if (i == 0 || memory_rates[i].bytes <= cost.bytes)
+      memory_rates[i].bytes_per_second = std::max(memory_rates[i].bytes_per_second, rate);
+  memory_bytes = count > 0 ? memory_rates.back().bytes_per_second : rate;
 }
 
 std::string Peaks::str() const {
   std::string out =
       fmt::format("peaks measured here: matrix product {:.1f} GFLOP/s, convolution {:.1f} GFLOP/s, memory {:.1f} GB/s",
                   product_flops * 1e-9, convolution_flops * 1e-9, memory_bytes * 1e-9);
+  if (memory_rates.size() > 1) {
+    out += fmt::format(" (up to {:.1f} GB/s from caches)", memory_rates.front().bytes_per_second * 1e-9);
+  }
   if (copy_bytes > 0) {
     out += fmt::format(", copies to the device {:.1f} GB/s", copy_bytes * 1e-9);
   }
@@ -151,9 +173,20 @@ Peaks measure_peaks(ExecutionContext& compute, DType dtype) {
         large ? 256 : 8, 8, [&](std::int64_t rows) { return convolution(compute, dtype, rows, side, channels); });
     peaks.convolution_flops = std::max(peaks.convolution_flops, flops);
   }
-  peaks.memory_bytes = with_memory(large ? 512 : 64, 16, [&](std::int64_t mib) {
-    return memory(compute, dtype, mib << 20 >> (size_of(dtype) / 2));
-  });
+  // Of one of the three tensors: a quarter of a megabyte, 2, 8 and 64 on a CPU.
+  for (const std::int64_t kib : large ? std::vector<std::int64_t>{4 << 10, 16 << 10, 512 << 10}
+                                      : std::vector<std::int64_t>{64, 512, 4 << 10, 64 << 10}) {
+    std::int64_t count = 0;
+    const double rate = with_memory(kib, std::min<std::int64_t>(kib, 16 << 10), [&](std::int64_t size) {
+      count = (size << 10) / std::int64_t(size_of(dtype));
+      return memory(compute, dtype, count);
+    });
+    peaks.memory_rates.push_back({3.0 * double(count) * double(size_of(dtype)), rate});
+  }
+  for (std::size_t i = peaks.memory_rates.size() - 1; i-- > 0;)  // launches slow small tensors down
+    peaks.memory_rates[i].bytes_per_second =
+        std::max(peaks.memory_rates[i].bytes_per_second, peaks.memory_rates[i + 1].bytes_per_second);
+  peaks.memory_bytes = peaks.memory_rates.back().bytes_per_second;
   if (large)
     peaks.copy_bytes =
         with_memory(256, 8, [&](std::int64_t mib) { return copies(*compute.device, std::size_t(mib) << 20); });
