@@ -6,6 +6,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/median.hpp"
+#include "millrace/base/units.hpp"
 #include "report/html.hpp"
 #include "report/sections.hpp"
 
@@ -42,10 +43,28 @@ std::string depth_columns(const std::vector<RankAccount>& ranks) {
       "<div class=\"columns\">{}</div><div class=\"xlabel\">batches ready when the step took one, in %</div>", out);
 }
 
+// A cell that a narrow page shows in a line of its own, with its label.
+std::string cell(const char* label, const std::string& value) {
+  return fmt::format("<td data-label=\"{}\"><span>{}</span></td>", label, value);
+}
+
+// The share of the roofline. An operation that was faster than the measured peaks has no share of them.
 std::string meter(double share) {
-  if (share <= 0) return "<td class=\"meter\">–</td>";
-  return fmt::format("<td class=\"meter\"><span><i style=\"width:{}%\"></i></span>{} %</td>",
-                     fixed(100 * std::min(1.0, share), 1), fixed(100 * share, 0));
+  constexpr double rounding = 1e-6;
+  std::string text = "–";
+  if (share > 1 + rounding)
+    text = "above";
+  else if (share > 0)
+    text = fmt::format("<b class=\"gauge\"><i style=\"width:{}%\"></i></b>{} %", fixed(100 * share, 1),
+                       fixed(100 * share, 0));
+  return fmt::format("<td class=\"meter\" data-label=\"share of roofline\"><span>{}</span></td>", text);
+}
+
+// A long name as a whole; only the instance of a template that fills a screen is cut, with the rest in a tip.
+std::string code_of(const std::string& name) {
+  constexpr std::size_t max_shown = 600;
+  if (name.size() <= max_shown) return fmt::format("<code>{}</code>", escaped(name));
+  return fmt::format("<code title=\"{}\">{}…</code>", escaped(name), escaped(name.substr(0, max_shown)));
 }
 
 const RankAccount* first_of(const Run& run) {
@@ -74,7 +93,7 @@ std::string loader_of(const Run& run) {
   rows +=
       pair_row("loader can deliver", fmt::format("{} samples/s, {}/s", number(capacity), bytes_text(capacity * bytes)));
   rows += pair_row("step can consume", fmt::format("{} samples/s, {}/s", number(demand), bytes_text(demand * bytes)));
-  rows += pair_row("size of a sample", bytes_text(bytes));
+  rows += pair_row("size of a sample", format_bytes(std::uint64_t(bytes)));
   if (read + slot_wait > 0) {
     rows += pair_row("worker time: reading", percent((read - decode) / (read + slot_wait)));
     rows += pair_row("worker time: decoding", percent(decode / (read + slot_wait)));
@@ -104,28 +123,31 @@ std::string communication_of(const Run& run) {
   for (const CollectiveOpStats& s : first->sums) {
     if (s.times == 0 || shown++ >= max_rows) continue;
     const double times = double(s.times);
-    rows += fmt::format(
-        "<tr><th>{}{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-        s.tag >= 0 ? fmt::format("bucket {}", s.tag)
-                   : std::string(s.tag == -1   ? "statistics"
-                                 : s.tag == -4 ? "weight of the loss"
-                                 : s.tag <= -5 ? "norms of all ranks"
-                                               : "other"),
-        s.op == CollectiveOp::all_reduce ? std::string() : fmt::format(", {}", name_of(s.op)),
-        bytes_text(double(s.bytes) / times), fixed(s.ready / times * 1e3, 2), fixed(s.queued / times * 1e3, 2),
-        fixed(s.busy / times * 1e3, 2), fixed(s.needed / times * 1e3, 2), fixed(s.exposed / times * 1e3, 2),
-        s.busy > 0 ? fixed(s.bus_rate(ranks) * 1e-9, 2) : "–");
+    const std::string name = s.tag >= 0    ? fmt::format("bucket {}", s.tag)
+                             : s.tag == -1 ? "statistics"
+                             : s.tag == -4 ? "weight of the loss"
+                             : s.tag <= -5 ? "norms of all ranks"
+                                           : "other";
+    const auto ms = [&](double seconds) { return fixed(seconds / times * 1e3, 2); };
+    rows += fmt::format("<tr><th>{}{}</th>", name,
+                        s.op == CollectiveOp::all_reduce ? std::string() : fmt::format(", {}", name_of(s.op)));
+    rows += cell("size", format_bytes(std::uint64_t(double(s.bytes) / times)));
+    rows += cell("ready at ms", ms(s.ready)) + cell("queued ms", ms(s.queued)) + cell("busy ms", ms(s.busy));
+    rows += cell("needed at ms", ms(s.needed)) + cell("exposed ms", ms(s.exposed));
+    rows += cell("GB/s", s.busy > 0 ? fixed(s.bus_rate(ranks) * 1e-9, 2) : "–") + "</tr>";
   }
-  return figure("All-reduces",
-                fmt::format("<div class=\"scroll\"><table><thead><tr><th>mean per step</th><th>size</th><th>ready at "
-                            "ms</th><th>queued ms</th><th>busy ms</th><th>needed at ms</th><th>exposed "
-                            "ms</th><th>GB/s</th></tr></thead><tbody>{}</tbody></table></div>",
-                            rows),
-                fmt::format("Rank 0. Ready at and needed at are measured from the beginning of the step. Exposed: the "
-                            "step waited for it. GB/s: bus bandwidth of a ring.{}",
-                            shown > max_rows ? fmt::format(" The first {} of {} are shown.", int(max_rows), int(shown))
-                                             : std::string()),
-                true);
+  return figure(
+      "All-reduces",
+      fmt::format(
+          "<div class=\"scroll\"><table class=\"stack\"><thead><tr><th>mean per step</th><th>size</th><th>ready at "
+          "ms</th><th>queued ms</th><th>busy ms</th><th>needed at ms</th><th>exposed "
+          "ms</th><th>GB/s</th></tr></thead><tbody>{}</tbody></table></div>",
+          rows),
+      fmt::format(
+          "Rank 0. Ready at and needed at are measured from the beginning of the step. Exposed: the "
+          "step waited for it. GB/s: bus bandwidth of a ring.{}",
+          shown > max_rows ? fmt::format(" The first {} of {} are shown.", int(max_rows), int(shown)) : std::string()),
+      true);
 }
 
 std::string kernels_of(const Run& run) {
@@ -138,15 +160,16 @@ std::string kernels_of(const Run& run) {
   std::string rows;
   for (const KernelTime& k : d.kernels) {
     const double share = k.seconds / d.seconds, roof = k.least_seconds > 0 ? k.least_seconds / k.seconds : 0;
-    rows += fmt::format("<tr><th><code>{}</code></th><td>{}</td><td>{}</td><td>{}</td>{}</tr>",
-                        escaped(k.name.substr(0, 160)), percent(share), number(double(k.launches)),
-                        number(k.seconds / std::max(1.0, double(k.launches)) * 1e6), meter(roof));
+    rows += fmt::format("<tr><th>{}</th>{}{}{}{}</tr>", code_of(k.name), cell("share of time", percent(share)),
+                        cell("launches", number(double(k.launches))),
+                        cell("µs each", number(k.seconds / std::max(1.0, double(k.launches)) * 1e6)), meter(roof));
   }
   return fmt::format(
       "<figure class=\"wide\"><figcaption>Device time, and the most expensive kernels compared with their "
       "roofline</figcaption><p class=\"quiet\">{} traced steps on rank {}: busy {}, computing {}; exposed "
       "communication {}, exposed copies {}.</p><div class=\"scroll\"><table "
-      "class=\"kernels\"><thead><tr><th>kernel</th><th>share of time</th><th>launches</th><th>µs each</th><th>share of "
+      "class=\"stack kernels\"><thead><tr><th>kernel</th><th>share of time</th><th>launches</th><th>µs "
+      "each</th><th>share of "
       "roofline</th></tr></thead><tbody>{}</tbody></table></div></figure>\n",
       d.steps, int(traced - ranks.begin()), percent(d.busy / d.seconds), percent(d.computing / d.seconds),
       percent(d.exposed_sums / d.seconds), percent(d.exposed_copies / d.seconds), rows);
@@ -159,7 +182,7 @@ std::string layers_of(const Run& run) {
   for (const LayerTiming& op : run.layers) {
     all.push_back(&op);
     sum += op.forward_ms + op.backward_ms;
-    bound += op.least_ms;
+    bound += std::min(op.least_ms, op.forward_ms + op.backward_ms);
     longest = std::max(longest, op.forward_ms + op.backward_ms);
   }
   if (sum <= 0) return "";
@@ -174,19 +197,20 @@ std::string layers_of(const Run& run) {
       return fmt::format("<i class=\"{}\" style=\"width:{}%\"></i>", css, fixed(100 * value / longest, 2));
     };
     rows += fmt::format(
-        "<tr><th><code>{}</code><br><small>{}</small></th><td class=\"long\"><span "
-        "class=\"bar\">{}{}</span></td><td>{}</td><td>{}</td>{}</tr>",
-        escaped(op.name.substr(0, 60)), escaped(op.implementation.substr(0, 80)), part("p-forward", op.forward_ms),
-        part("p-backward", op.backward_ms), number(ms), percent(ms / sum), meter(op.least_ms / ms));
+        "<tr><th>{}<br><small>{}</small></th><td class=\"long\"><span class=\"bar\">{}{}</span></td>{}{}{}</tr>",
+        code_of(op.name), escaped(op.implementation), part("p-forward", op.forward_ms),
+        part("p-backward", op.backward_ms), cell("ms", number(ms)), cell("share of time", percent(ms / sum)),
+        meter(op.least_ms / ms));
   }
   return fmt::format(
       "<figure class=\"wide\"><figcaption>Operations of a micro-batch, compared with their roofline</figcaption><div "
       "class=\"legend\"><span><i class=\"key p-forward\"></i>forward</span><span><i class=\"key "
       "p-backward\"></i>backward</span></div><div class=\"scroll\"><table "
-      "class=\"kernels\"><thead><tr><th>operation</th><th></th><th>ms</th><th>share of time</th><th>share of "
+      "class=\"stack kernels\"><thead><tr><th>operation</th><th></th><th>ms</th><th>share of time</th><th>share of "
       "roofline</th></tr></thead><tbody>{}</tbody></table></div><p class=\"quiet\">Rank 0; each operation by itself, "
-      "best of several runs. The {} operations take {} ms together. By the roofline, from the measured peak rates of "
-      "arithmetic and memory, they need at least {} of this time.{}</p></figure>\n",
+      "best of several runs. The {} operations take {} ms together. By the roofline, from the highest rates of "
+      "arithmetic and memory (or cache, for tensors that fit) that were measured, they need at least {} of this "
+      "time.{}</p></figure>\n",
       rows, int(all.size()), number(sum), percent(bound / sum),
       all.size() > max_rows ? fmt::format(" The {} most expensive ones are shown.", int(max_rows)) : std::string());
 }

@@ -10,6 +10,7 @@
 namespace millrace::report {
 
 double Axis::place(double v) const {
+  if (top > 0) return v >= top ? 1e9 : std::log((top - low) / (top - v)) / std::log((top - low) / (top - high));
   if (logarithmic) return std::log(v / low) / std::log(high / low);
   return (v - low) / (high - low);
 }
@@ -44,10 +45,18 @@ Axis logarithmic_axis(double low, double high) {
   return out;
 }
 
+Axis accuracy_axis(double low, double high) {
+  Axis out{low, high, false, {}, 100};
+  for (const double tick : {0.0, 50.0, 80.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.8, 99.9, 99.95, 99.98, 99.99})
+    if (tick >= low && tick <= high) out.ticks.push_back(tick);
+  return out;
+}
+
 // Uses as many decimals as adjacent ticks need to differ. Large numbers get a unit.
 std::string tick_text(const Axis& axis, double tick) {
   const double max = std::max(std::abs(axis.low), std::abs(axis.high));
   if (tick == 0 || (!axis.logarithmic && std::abs(tick) < 1e-12 * max)) return "0";
+  if (axis.top > 0) return fmt::format("{:g}", tick);
   if (axis.logarithmic || axis.ticks.size() < 2) return number(tick, 2);
   const double step = axis.ticks[1] - axis.ticks[0];
   double divisor = 1;
@@ -124,6 +133,13 @@ std::string x_axis_labels(const Axis& axis) {
   std::string out;
   for (const Label& l : labels_of(axis))
     out += fmt::format("<span class=\"{}\" style=\"left:{}%\">{}</span>", l.css, fixed(100 * l.place, 2), l.text);
+  return out;
+}
+
+std::string second_axis_labels(const Axis& axis) {
+  std::string out;
+  for (const Label& l : labels_of(axis))
+    out += fmt::format("<span class=\"e{}\" style=\"left:{}%\">{}</span>", l.css + 1, fixed(100 * l.place, 2), l.text);
   return out;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "millrace/base/error.hpp"
@@ -17,6 +18,24 @@ std::string progress_of(const Run& run) {
   return run.curves.last == 0
              ? std::string("no step has been written yet")
              : fmt::format("step {} of {}", (long long)run.curves.last, (long long)run.record.planned_steps);
+}
+
+// Whether summary.json describes the launch of run.json. Files of old versions do not say.
+bool has_own_summary(const Run& run) {
+  const RunSummary& summary = *run.summary;
+  return summary.started.empty() || (summary.started == run.record.started && summary.pid == run.record.pid);
+}
+
+// The time of all launches. Of launches that were killed nobody knows it.
+std::string time_of(const Run& run) {
+  double sum = 0;
+  bool all = run.record.earlier.front().resumed_at_step == 0;  // older versions did not note the starts before it
+  for (const EarlierStart& start : run.record.earlier) {
+    sum += start.seconds.value_or(0);
+    all = all && start.seconds.has_value();
+  }
+  if (!run.summary || !has_own_summary(run)) return (all ? "" : "&gt; ") + seconds_text(sum);
+  return (all ? "" : "&gt; ") + seconds_text(sum + run.summary->seconds);
 }
 
 // Escapes the text and shows "->" as an arrow.
@@ -45,7 +64,7 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Run& run) {
   const auto add = [&](const char* name, const std::string& value) { out.emplace_back(name, value); };
   const bool ended = run.summary && !run.outdated;
   if (run.curves.last > 0)
-    add("training loss", number(ended && run.summary->loss ? *run.summary->loss : run.curves.last_loss, 4));
+    add("loss", number(ended && run.summary->loss ? *run.summary->loss : run.curves.last_loss, 4));
   double accuracy = -1, loss = NAN;
   for (const Validation& v : run.validations) {
     if (std::isfinite(v.accuracy)) accuracy = std::max(accuracy, v.accuracy);
@@ -54,12 +73,15 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Run& run) {
   if (run.summary && run.summary->valid_accuracy) accuracy = std::max(accuracy, *run.summary->valid_accuracy);
   if (run.summary && run.summary->valid_loss && !std::isfinite(loss)) loss = *run.summary->valid_loss;
   if (std::isfinite(loss)) add("validation loss", number(loss, 4));
-  if (accuracy >= 0) add("best accuracy", fixed(100 * accuracy, 2) + " %");
+  if (accuracy >= 0) add("best top-1", fixed(100 * accuracy, 2) + " %");
   if (run.summary && run.summary->samples_per_second > 0)
     add("samples/s", number(run.summary->samples_per_second));
   else if (!run.curves.rate.mid.empty())
     add("samples/s", number(quantile(run.curves.rate.mid, 0.5)));
-  if (run.summary) add("time", seconds_text(run.summary->seconds));
+  if (run.record.earlier.empty() && run.summary)
+    add("time", seconds_text(run.summary->seconds));
+  else if (!run.record.earlier.empty())
+    add("time of all starts", time_of(run));
   add("steps", integer_text(double(run.curves.last)));
   add("completed epochs", std::to_string(ended ? run.summary->epoch : run.curves.epoch));
   if (run.summary && run.summary->steps > 0 && !run.summary->account.ranks.empty()) {
@@ -97,6 +119,36 @@ std::string findings_of(const Run& run) {
   return out + fmt::format("<ol class=\"findings\">{}</ol>", items);
 }
 
+// The launches of a run that was resumed, and the keys that each of them changed.
+std::string starts_of(const Run& run) {
+  const RunRecord& record = run.record;
+  if (record.earlier.empty()) return "";
+  std::string rows;
+  const auto row = [&](const std::string& started, std::int64_t step, std::optional<double> seconds,
+                       const std::vector<std::string>& changed) {
+    std::string keys;
+    for (const std::string& key : changed) keys += fmt::format("<code>{}</code><br>", arrows(key));
+    const auto cell = [&](const char* label, const std::string& value) {
+      rows += fmt::format("<td data-label=\"{}\"><span>{}</span></td>", label, value);
+    };
+    rows += fmt::format("<tr><th>{}</th>", escaped(started));
+    cell("from step", integer_text(double(step)));
+    cell("time", seconds ? seconds_text(*seconds) : std::string("–"));
+    cell("changed keys", keys.empty() ? std::string("–") : keys);
+    rows += "</tr>";
+  };
+  for (const EarlierStart& start : record.earlier)
+    row(start.started, start.resumed_at_step, start.seconds, start.changed);
+  const bool ended = run.summary && !run.outdated && has_own_summary(run);
+  row(record.started, record.resumed_at_step, ended ? std::optional(run.summary->seconds) : std::nullopt,
+      record.changed);
+  return fmt::format(
+      "<figure class=\"wide\"><figcaption>Starts</figcaption><div class=\"scroll\"><table class=\"stack words\"><thead>"
+      "<tr><th>started</th><th>from step</th><th>time</th><th>changed keys</th></tr></thead><tbody>{}</tbody></table>"
+      "</div></figure>\n",
+      rows);
+}
+
 std::string settings_of(const Run& run) {
   std::string rows;
   const auto row = [&](const std::string& name, const std::string& value) {
@@ -112,11 +164,12 @@ std::string settings_of(const Run& run) {
   for (std::size_t r = 0; r < std::min<std::size_t>(run.record.ranks.size(), 64); ++r)
     row(fmt::format("rank {}", (long long)r),
         fmt::format("{}, {}", run.record.ranks[r].first, run.record.ranks[r].second));
-  return fmt::format(
-      "<details><summary>Environment of the run</summary><div class=\"scroll\"><table class=\"pairs "
-      "words\"><tbody>{}</tbody></table></div></details><details><summary>Configuration "
-      "(config.cfg)</summary><pre>{}</pre></details>\n",
-      rows, escaped(run.config));
+  return starts_of(run) +
+         fmt::format(
+             "<details><summary>Environment of the run</summary><div class=\"scroll\"><table class=\"pairs "
+             "words\"><tbody>{}</tbody></table></div></details><details><summary>Configuration "
+             "(config.cfg)</summary><pre>{}</pre></details>\n",
+             rows, escaped(run.config));
 }
 
 }  // namespace millrace::report

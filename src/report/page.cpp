@@ -43,13 +43,15 @@ std::string heading(const Runs& runs) {
                        runs.size(), utc_now());
   const Run& run = runs.front();
   std::string tiles;
-  for (const auto& [name, value] : run_facts(run))
-    tiles += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", name, value);
+  const auto facts = run_facts(run);
+  for (const auto& [name, value] : facts) tiles += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", name, value);
+  // Two full rows on a wide screen, unless one row has room for all.
+  const std::size_t columns = facts.size() > 6 ? (facts.size() + 1) / 2 : facts.size();
   return fmt::format(
       "<header><h1>{}</h1><p>{}</p><p class=\"quiet\">{}{}{} · report of {}</p></header>\n<dl "
-      "class=\"tiles\">{}</dl>\n",
+      "class=\"tiles\" style=\"--columns:{}\">{}</dl>\n",
       escaped(run.name), state_html(run), escaped(run.record.device), run.record.started.empty() ? "" : " · started ",
-      escaped(run.record.started), utc_now(), tiles);
+      escaped(run.record.started), utc_now(), columns, tiles);
 }
 
 std::string key_of(const Runs& runs, std::size_t r) {
@@ -64,18 +66,21 @@ std::string columns(const Runs& runs, const std::vector<std::vector<std::pair<st
     for (const auto& [name, value] : of_run)
       if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   std::string head = "<th></th>", rows;
+  const auto label = [&](std::size_t r) { return escaped(runs[r].name); };
   for (std::size_t r = 0; r < runs.size(); ++r) head += fmt::format("<th>{}</th>", key_of(runs, r));
   for (const std::string& name : names) {
     rows += fmt::format("<tr><th>{}</th>", name);
-    for (const auto& of_run : values) {
+    for (std::size_t r = 0; r < values.size(); ++r) {
+      const auto& of_run = values[r];
       const auto at = std::find_if(of_run.begin(), of_run.end(), [&](const auto& v) { return v.first == name; });
-      rows += fmt::format("<td>{}</td>", at == of_run.end() ? std::string("–") : at->second);
+      rows += fmt::format("<td data-label=\"{}\"><span>{}</span></td>", label(r),
+                          at == of_run.end() ? std::string("–") : at->second);
     }
     rows += "</tr>";
   }
   return fmt::format(
-      "<div class=\"scroll\"><table class=\"{}\"><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>\n", css,
-      head, rows);
+      "<div class=\"scroll\"><table class=\"stack {}\"><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>\n",
+      css, head, rows);
 }
 
 std::string comparison(const Runs& runs) {
@@ -124,31 +129,52 @@ Line dots_of(const Runs& runs, std::size_t r, double Validation::*value, const c
   return line;
 }
 
+// The same for all runs and all their launches, else 0.
+double steps_per_epoch(const Runs& runs) {
+  const auto changes_epochs = [](const std::vector<std::string>& changed) {
+    return std::any_of(changed.begin(), changed.end(), [](const std::string& key) {
+      return key.starts_with("train.global_batch ") || key.starts_with("data.");
+    });
+  };
+  for (const Run& run : runs) {
+    const RunRecord& record = run.record;
+    if (record.steps_per_epoch != runs.front().record.steps_per_epoch || changes_epochs(record.changed) ||
+        std::any_of(record.earlier.begin(), record.earlier.end(),
+                    [&](const EarlierStart& start) { return changes_epochs(start.changed); }))
+      return 0;
+  }
+  return double(runs.front().record.steps_per_epoch);
+}
+
 std::string curves(const Runs& runs) {
   std::vector<Line> loss, accuracy, rate, lr, norm, scale;
   for (std::size_t r = 0; r < runs.size(); ++r) {
     const Curves& c = runs[r].curves;
     loss.push_back(line_of(runs, r, c.loss, "training", 0));
+    loss.back().smooth = true;
     loss.push_back(dots_of(runs, r, &Validation::loss, "validation", 1, 1));
     accuracy.push_back(dots_of(runs, r, &Validation::accuracy, "validation, top-1", 1, 100));
     if (runs.size() == 1) accuracy.push_back(dots_of(runs, r, &Validation::top5, "validation, top-5", 2, 100));
     rate.push_back(line_of(runs, r, c.rate, "throughput", 2));
-    rate.back().median = true;
+    rate.back().median = rate.back().smooth = true;
     lr.push_back(line_of(runs, r, c.lr, "learning rate", 3));
     norm.push_back(line_of(runs, r, c.grad_norm, "gradient norm", 3));
+    norm.back().smooth = true;
     if (c.loss_scale.low != c.loss_scale.high || c.skipped > 0)
       scale.push_back(line_of(runs, r, c.loss_scale, "loss scale", 3));
   }
-  const std::string width = runs.front().curves.width > 1 ? fmt::format("step; each point stands for {} steps",
-                                                                        (long long)runs.front().curves.width)
-                                                          : std::string("step");
-  return fmt::format("<h2>Training</h2><div class=\"plots\">{}{}{}{}{}</div>\n<h2>Speed</h2><div class=\"plots\">{}",
-                     plot({"Loss", "loss per step", width, false, true}, loss),
-                     plot({"Accuracy", "% of data.valid", "step", false, false}, accuracy),
-                     plot({"Learning rate", "at each step", width, true, false}, lr),
-                     plot({"Gradient norm", "L2, before clipping", width, true, true}, norm),
-                     scale.empty() ? std::string() : plot({"Loss scale", "factor", width, false, true}, scale),
-                     plot({"Throughput", "samples/s, all ranks", width, true, false}, rate));
+  const std::string width = runs.front().curves.width > 1
+                                ? fmt::format("step, {} per point", (long long)runs.front().curves.width)
+                                : std::string("step");
+  const double epoch = steps_per_epoch(runs);
+  return fmt::format(
+      "<h2>Training</h2><div class=\"plots\">{}{}{}{}{}</div>\n<h2>Speed</h2><div class=\"plots\">{}",
+      plot({"Loss", "loss per step", width, false, true, false, epoch}, loss),
+      plot({"Accuracy", "% of data.valid", "step", false, false, true, epoch}, accuracy),
+      plot({"Learning rate", "at each step", width, true, false, false, epoch}, lr),
+      plot({"Gradient norm", "L2, before clipping", width, true, true, false, epoch}, norm),
+      scale.empty() ? std::string() : plot({"Loss scale", "factor", width, false, true, false, epoch}, scale),
+      plot({"Throughput", "samples/s, all ranks", width, true, false, false, epoch}, rate));
 }
 
 // The section for each run; with several runs, each under the name of its run.

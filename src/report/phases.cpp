@@ -21,7 +21,7 @@ std::string bar(const RankAccount& r, double longest) {
     const double s = r.seconds[std::size_t(p)];
     if (s <= 0 || longest <= 0 || s / longest < 2e-4) continue;
     out += fmt::format("<i class=\"{}\" style=\"width:{}%\" title=\"{} {}\"></i>", phase_class(p),
-                       fixed(100 * s / longest, 2), phase_name(p), seconds_text(s));
+                       fixed(100 * s / longest, 2), name_of(p), seconds_text(s));
   }
   return out;
 }
@@ -49,7 +49,7 @@ std::string phase_table(const std::vector<RankAccount>& ranks, double wall) {
     if (*max < 5e-4) continue;
     const auto shown = [&](double v) { return wall < 1000 ? fixed(v, 2) : integer_text(v); };
     const double middle = median(s);
-    rows += fmt::format("<tr><th><i class=\"key {}\"></i>{}</th>", phase_class(p), phase_name(p));
+    rows += fmt::format("<tr><th><i class=\"key {}\"></i>{}</th>", phase_class(p), name_of(p));
     if (ranks.size() > 1) rows += fmt::format("<td>{}</td>", shown(*min));
     rows += fmt::format("<td>{}</td>", shown(middle));
     if (ranks.size() > 1) rows += fmt::format("<td>{}</td>", shown(*max));
@@ -57,7 +57,10 @@ std::string phase_table(const std::vector<RankAccount>& ranks, double wall) {
   }
   return fmt::format(
       "<div "
-      "class=\"scroll\"><table><thead><tr><th>phase</th>{}<th>share</th></tr></thead><tbody>{}</tbody></table></div>",
+      "class=\"scroll\"><table class=\"phases\"><thead><tr><th>phase</th>{}<th>of the "
+      "run</th></tr></thead><tbody>{}</tbody>"
+      "</table></div><p class=\"quiet\">data_wait: waiting for the loader; communication: waiting for "
+      "all-reduces.</p>",
       ranks.size() > 1 ? "<th>min s</th><th>median s</th><th>max s</th>" : "<th>seconds</th>", rows);
 }
 
@@ -68,19 +71,6 @@ const std::vector<Phase>& phase_order() {
                                         Phase::data_wait,  Phase::copy,     Phase::other,     Phase::evaluation,
                                         Phase::checkpoint, Phase::startup};
   return order;
-}
-
-std::string phase_name(Phase p) {
-  switch (p) {
-    case Phase::data_wait:
-      return "waiting for data";
-    case Phase::communication:
-      return "waiting for all-reduce";
-    case Phase::startup:
-      return "start-up";
-    default:
-      return name_of(p);
-  }
 }
 
 std::string phase_class(Phase p) { return fmt::format("p-{}", name_of(p)); }
@@ -95,8 +85,8 @@ std::string time_over_steps(const Run& run) {
   std::vector<StackedSeries> layers;
   for (const Phase p : phase_order())
     if (const Curve& values = c.phase_ms[std::size_t(p)]; !values.mean.empty())
-      layers.push_back({phase_name(p), phase_class(p), values.mean});
-  return stacked_areas({"Step time by phase", "ms per step, mean of rank 0", "step", true, false}, begin, end, layers);
+      layers.push_back({name_of(p), phase_class(p), values.mean});
+  return stacked_areas({"Step time by phase", "ms per step, mean of rank 0", "step", true}, begin, end, layers);
 }
 
 std::string time_by_rank(const Run& run) {

@@ -19,7 +19,6 @@ std::string findings_of(const Run&);
 
 // The phases in the order in which plots stack them; computing comes first.
 const std::vector<Phase>& phase_order();
-std::string phase_name(Phase);   // "waiting for data"
 std::string phase_class(Phase);  // the CSS class that sets its color
 
 std::string time_over_steps(const Run&);  // for rank 0

@@ -37,8 +37,9 @@ pre{background:var(--wash);padding:1rem;border-radius:6px;overflow-x:auto;margin
 .quiet{color:var(--quiet);font-size:.9rem}
 .state{display:inline-block;font-weight:600;font-size:.9rem;padding:.05rem .6rem;border-radius:1rem;border:1.5px solid currentColor}
 .good{color:var(--good)}.busy{color:var(--busy)}.bad{color:var(--bad)}
-.tiles{display:grid;grid-template-columns:repeat(auto-fill,minmax(9rem,1fr));border:1px solid var(--faint);border-radius:8px;overflow:hidden;margin:1.5rem 0 0;padding:0 1px 1px 0}
+.tiles{display:grid;grid-template-columns:repeat(var(--columns),1fr);border:1px solid var(--faint);border-radius:8px;overflow:hidden;margin:1.5rem 0 0;padding:0 1px 1px 0}
 .tiles div{padding:.7rem .9rem;box-shadow:1px 1px 0 var(--faint)}
+.tiles div:nth-child(n+7):last-child:nth-child(odd){grid-column:span 2}
 dt{color:var(--quiet);font-size:.85rem}dd{margin:0;white-space:nowrap;font-size:1.25rem;font-weight:600;letter-spacing:-.01em}
 .verdict{font-size:1.05rem;max-width:60rem;border-left:4px solid var(--accent);padding:.15rem 0 .15rem .9rem;margin:0 0 1rem;overflow-wrap:anywhere}
 .findings{list-style:none;margin:0;padding:0;max-width:60rem}
@@ -77,10 +78,13 @@ figcaption{font-weight:600}
 .area .y{right:100%;transform:translateY(50%);padding-right:.45rem}
 .area .x{top:100%;transform:translateX(-50%);padding-top:.45rem}
 .x.first{transform:none!important}.x.last{transform:translateX(-100%)!important}
+.area .e{position:absolute;top:100%;transform:translateX(-50%);padding-top:1.6rem;font-size:.78rem;line-height:1;color:var(--quiet);white-space:nowrap}
+.e.first{transform:none!important}.e.last{transform:translateX(-100%)!important}
+.epochs .xlabel{padding-top:2.5rem}
 .xlabel{font-size:.78rem;color:var(--quiet);text-align:right;padding-top:1.35rem;line-height:1.3}
 .grid{stroke:var(--faint);stroke-width:1;vector-effect:non-scaling-stroke;fill:none}
 .line{fill:none;stroke:currentColor;stroke-width:1.75;stroke-linejoin:round;stroke-linecap:round;vector-effect:non-scaling-stroke}
-.line.thin{stroke-width:1;opacity:.7}
+.line.thin{stroke-width:1;opacity:.7}.line.raw{stroke-width:1;opacity:.4}
 .dots{fill:none;stroke:currentColor;stroke-width:7;stroke-linecap:round;vector-effect:non-scaling-stroke}
 .band{fill:currentColor;opacity:.22;stroke:none}
 .fill{fill:currentColor;stroke:none;shape-rendering:crispEdges}
@@ -110,19 +114,29 @@ figcaption{font-weight:600}
 .head .track span{position:absolute;color:var(--quiet);white-space:nowrap;border-left:1px solid var(--quiet);padding-left:.25rem;line-height:1.1}
 .foot .track{border-top:1px solid var(--quiet)}.foot .x{top:.3rem;transform:translateX(-50%)}
 .foot .name{text-align:right;padding-right:.6rem}
-.meter{white-space:nowrap}.meter span{display:inline-block;width:5rem;height:.7rem;background:var(--faint);border-radius:2px;margin-right:.5rem;overflow:hidden}
-.meter i{display:block;height:100%;background:var(--c2)}
+.meter{white-space:nowrap}.gauge{display:inline-block;width:5rem;height:.7rem;background:var(--faint);border-radius:2px;margin-right:.5rem;overflow:hidden}
+.gauge i{display:block;height:100%;background:var(--c2)}
 .kernels th code{white-space:normal;overflow-wrap:anywhere;display:inline-block;min-width:14rem;max-width:34rem}
 .kernels .long{min-width:9rem;width:40%}
 )";
 
-const char* const media_css = R"(@media(max-width:34rem){
+const char* const media_css =
+    R"(@media(max-width:60rem){.tiles{grid-template-columns:repeat(2,1fr)}.tiles div:last-child:nth-child(odd){grid-column:span 2}}
+@media(max-width:34rem){
 main{padding:1.1rem .9rem 2.5rem}h1{font-size:1.5rem}h2{margin-top:2rem}
-.tiles{grid-template-columns:repeat(2,1fr)}dd{font-size:1.15rem}
+dd{font-size:1.15rem}
 .area{height:11.5rem}.frame{padding-left:3rem}.unit{margin-left:-3rem}
 .row{grid-template-columns:4.2rem 1fr 5.4rem;gap:.5rem}.row small{display:none}
 .findings li{grid-template-columns:1fr;gap:0}.gain{text-align:left}
-th,td{padding:.26rem .3rem}table{font-size:.82rem}thead th{white-space:normal}.lane{grid-template-columns:4rem 1fr}.track i{font-size:.66rem}}
+th,td{padding:.26rem .3rem}table{font-size:.82rem}thead th{white-space:normal}.phases{font-size:.76rem}.phases th,.phases td{padding:.26rem .1rem}.phases tbody th{padding-right:0}.phases .key{margin-right:.2rem}
+pre{white-space:pre-wrap;overflow-wrap:anywhere}
+.stack,.stack tbody,.stack tr,.stack tbody th,.stack td{display:block;width:auto;min-width:0;max-width:none}.stack thead{display:none}
+.stack tr{padding:.5rem 0;border-bottom:1px solid var(--faint)}.stack tr>*{border:0;padding:.12rem 0}
+.stack tbody th{white-space:normal;overflow-wrap:anywhere;font-weight:600}.stack th code{min-width:0;max-width:none}
+.stack td[data-label]{display:flex;justify-content:space-between;gap:1rem;white-space:normal;text-align:right}
+.stack td[data-label]::before{content:attr(data-label);color:var(--quiet);text-align:left;flex:none;max-width:50%;overflow-wrap:anywhere}
+.stack td[data-label]>span{min-width:0;overflow-wrap:anywhere}
+.lane{grid-template-columns:4rem 1fr}.track i{font-size:.66rem}}
 @media print{@page{margin:14mm}
 body{font-size:10.5pt}main{max-width:none;padding:0}
 .plots{grid-template-columns:1fr 1fr;gap:1rem 1.5rem}.side{grid-template-columns:1fr 1fr;gap:1rem 1.5rem}

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/units.hpp"
 #include "report/html.hpp"
 #include "report/plot.hpp"
 #include "report/sections.hpp"
@@ -45,16 +46,10 @@ std::string css_of(const Span& s) {
   return phase_class(Phase::data_wait);
 }
 
-std::string shown_name(const Span& s) {
-  for (int p = 0; p < phase_count; ++p)
-    if (s.track == "step" && s.name == name_of(Phase(p))) return phase_name(Phase(p));
-  return s.name;
-}
-
 std::string tip(const Span& s) {
-  std::string out = fmt::format("{}, {}", shown_name(s), seconds_text(s.ended - s.began));
+  std::string out = fmt::format("{}, {}", s.name, seconds_text(s.ended - s.began));
   for (const auto& [name, value] : s.stats) {
-    if (name == "bytes") out += fmt::format(", {}", bytes_text(value));
+    if (name == "bytes") out += fmt::format(", {}", format_bytes(std::uint64_t(value)));
     if (name == "queued_us") out += fmt::format(", queued {}", seconds_text(value * 1e-6));
   }
   return out;
@@ -74,7 +69,7 @@ std::string row(const std::vector<Span>& spans, const Window& w) {
     const double width = (end - begin) / length;
     out += fmt::format("<i class=\"{}{}\" style=\"left:{}%;width:{}%\" title=\"{}\">{}</i>", css_of(s),
                        s.track != "step" && count++ % 2 ? " odd" : "", fixed(100 * (begin - w.begin) / length, 3),
-                       fixed(100 * width, 3), escaped(tip(s)), width > 0.045 ? escaped(shown_name(s)) : std::string());
+                       fixed(100 * width, 3), escaped(tip(s)), width > 0.045 ? escaped(s.name) : std::string());
   }
   return out;
 }

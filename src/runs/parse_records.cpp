@@ -78,6 +78,27 @@ std::vector<std::pair<std::string, std::string>> facts_of(const json& j) {
   return out;
 }
 
+std::vector<std::string> changed_keys_of(const json& j) {
+  std::vector<std::string> out;
+  if (const auto it = j.find("changed"); it != j.end() && it->is_array())
+    for (const json& one : *it)
+      if (one.is_string()) out.push_back(one.get<std::string>());
+  return out;
+}
+
+std::vector<EarlierStart> earlier_starts_of(const json& j) {
+  std::vector<EarlierStart> out;
+  const auto it = j.find("earlier");
+  if (it == j.end() || !it->is_array()) return out;
+  for (const json& one : *it) {
+    if (!one.is_object()) continue;
+    const Fields fields(one, FieldMode::lenient);
+    out.push_back({fields.text("started"), fields.number("resumed_at_step", std::int64_t(0)),
+                   fields.optional("seconds"), changed_keys_of(one)});
+  }
+  return out;
+}
+
 std::vector<Advice> advice_of(const std::vector<Fields>& items, bool with_gain) {
   std::vector<Advice> out;
   for (const Fields& f : items)
@@ -98,6 +119,9 @@ RunRecord parse_record(const json& j, FieldMode mode) {
   out.precision = optional.object("provenance").text("precision");
   out.resumed_at_step = fields.number("resumed_at_step", std::int64_t(0));
   out.planned_steps = fields.object("resolved").number("steps", std::int64_t(0));
+  out.steps_per_epoch = optional.object("resolved").number("steps_per_epoch", std::int64_t(0));
+  out.earlier = earlier_starts_of(j);
+  out.changed = changed_keys_of(j);
   for (const Fields& rank : fields.objects("ranks")) out.ranks.emplace_back(rank.text("host"), rank.text("placement"));
   if (mode == FieldMode::strict) out.facts = facts_of(j);
   return out;

@@ -11,7 +11,8 @@ import tempfile
 PROBE = """<script>addEventListener("load", () => { const d = document.documentElement, wrong = [];
 for (const e of document.querySelectorAll("body *")) { const b = e.getBoundingClientRect();
   if (b.right > d.clientWidth + 1 && b.width > 0 && !e.closest(".scroll, pre, details:not([open]), .area svg")) wrong.push(e.className || e.tagName); }
-for (const area of document.querySelectorAll(".area, .head .track, .foot .track")) for (const kind of [".x", ".y", "span:not(.x, .y)"]) { let before = null;
+if (d.clientWidth < 500) for (const e of document.querySelectorAll(".scroll, pre")) if (e.scrollWidth > e.clientWidth + 1) wrong.push("hidden columns of " + e.className + e.firstChild.className);
+for (const area of document.querySelectorAll(".area, .head .track, .foot .track")) for (const kind of [".x", ".y", ".e", "span:not(.x, .y, .e)"]) { let before = null;
   const all = [...area.querySelectorAll(kind)].map(e => e.getBoundingClientRect()).sort((a, b) => kind == ".y" ? a.top - b.top : a.left - b.left);
   for (const b of all) { if (before && (kind == ".y" ? b.top < before.bottom : b.left < before.right)) wrong.push("labels of " + kind); before = b; } }
 document.body.dataset.probe = JSON.stringify({scroll: d.scrollWidth, client: d.clientWidth, wrong: wrong.slice(0, 8)}); });</script>"""

@@ -105,6 +105,64 @@ TEST(Report, AxisLabelsDoNotOverlapOnAPhone) {
   }
 }
 
+TEST(Report, AccuraciesNearAHundredPercentHavePlacesOfTheirOwn) {
+  const Axis axis = accuracy_axis(10, 99.6);
+  EXPECT_NEAR(axis.place(10), 0, 1e-12);
+  EXPECT_NEAR(axis.place(99.6), 1, 1e-12);
+  EXPECT_GT(axis.place(99) - axis.place(98), 0.1);
+  EXPECT_GT(axis.place(100), 1) << "beyond the plot, but finite";
+  Line line{"top-1", 1, {1, 2, 3}, {}, true};
+  line.curve.mid = {12, 98, 99};
+  PlotText text{"Accuracy", "%", "step"};
+  text.accuracy = true;
+  const std::string near_100 = plot(text, {line});
+  EXPECT_NE(near_100.find(">98</span>"), near_100.npos) << near_100;
+  EXPECT_NE(near_100.find("logarithmic in the error"), near_100.npos);
+  line.curve.mid = {12, 40, 100};
+  EXPECT_EQ(plot(text, {line}).find("nan"), std::string::npos);
+  line.curve.mid = {12, 40, 50};
+  EXPECT_EQ(plot(text, {line}).find("logarithmic"), std::string::npos);
+}
+
+TEST(Report, ASmoothedCurveKeepsItsLevelItsGapsAndItsBeginning) {
+  std::vector<double> values(100, 5.0);
+  values[50] = NAN;
+  const std::vector<double> level = smoothed(values);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (i == 50)
+      EXPECT_TRUE(std::isnan(level[i]));
+    else
+      EXPECT_NEAR(level[i], 5, 1e-12) << i;
+  }
+  std::mt19937 draw(3);
+  double noise = 0, rest = 0;
+  for (double& v : values) v = std::normal_distribution(0.0, 1.0)(draw);
+  values[0] = 9;
+  const std::vector<double> calm = smoothed(values);
+  EXPECT_EQ(calm[0], 9) << "a steep beginning is not flattened";
+  for (std::size_t i = 10; i < 90; ++i) {
+    noise += values[i] * values[i];
+    rest += calm[i] * calm[i];
+  }
+  EXPECT_LT(rest, 0.5 * noise);
+  Line line{"loss", 0, {}, {values, values, values, values}, false};
+  for (std::size_t i = 0; i < values.size(); ++i) line.x.push_back(double(i));
+  line.smooth = true;
+  const std::string svg = plot({"Loss", "", "step"}, {line});
+  EXPECT_NE(svg.find("line c0 raw"), svg.npos);
+  EXPECT_NE(svg.find("line: smoothed"), svg.npos);
+}
+
+TEST(Report, EpochsAreCountedBelowTheSteps) {
+  Line line{"loss", 0, {1, 1000}, {}, false};
+  line.curve = {{1, 1}, {1, 1}, {1, 1}, {1, 1}};
+  PlotText text{"Loss", "", "step"};
+  EXPECT_EQ(plot(text, {line}).find("epoch"), std::string::npos);
+  text.steps_per_epoch = 100;
+  const std::string svg = plot(text, {line});
+  EXPECT_NE(svg.find("class=\"e last\" style=\"left:100.00%\">10<"), svg.npos) << svg;
+}
+
 TEST(Report, AThinnedCurveKeepsMinimumMedianAndMaximum) {
   std::string text;
   for (int step = 1; step <= 10000; ++step) text += line(step, step % 100 == 50 ? 1000 : step % 100);

@@ -33,6 +33,14 @@ page() { expect_exit 0 "$millrace" report "$@"; }
 # check page FILE | trace FILE RANKS STEPS
 check() { expect_exit 0 "$python" "$tests/report_check.py" "$@"; }
 
+# long_layers: prints a layers.json whose second operation was faster than the measured peaks.
+long_layers() {
+  local name
+  name=$(printf 'transformer.blocks.%d.attention.' 1 2 3 4)
+  printf '{"operations":[{"name":"%sprojection","implementation":"%skernel<float>","forward_ms":2,"backward_ms":3,"least_ms":4},' "$name" "$name"
+  printf '{"name":"norm","implementation":"openmp","forward_ms":1,"backward_ms":1,"least_ms":3}]}\n'
+}
+
 case_page() {
   page whole
   check page whole/report.html
@@ -59,6 +67,31 @@ PY
   cp whole/validation.jsonl before
   expect_exit 0 train 2 whole  # a finished run is evaluated again, but no second line is written
   expect_same_files before whole/validation.jsonl
+
+  # Names are not cut, and no operation takes less than its bound.
+  cp -r whole layered
+  long_layers >layered/layers.json
+  page layered
+  expect_texts layered/report.html ".4.attention.projection</code>" ".4.attention.kernel&lt;float&gt;<" "</b>80 %</span>" "<span>above</span>"
+  expect_equal "shares above 100 %" 0 "$(grep -cE '[^0-9.](1[0-9][1-9]|[2-9][0-9][0-9]) %' layered/report.html)"
+
+  # A run of three starts: their times add up, and the page lists the keys that each of them changed.
+  expect_exit 75 train 1 resumed --run.walltime 1ms --run.stop_margin 0s
+  expect_exit 75 train 1 resumed --run.walltime 1ms --run.stop_margin 0s --optim.lr 0.02
+  expect_exit 0 train 1 resumed --lr 0.03
+  page resumed
+  check page resumed/report.html
+  expect_texts resumed/report.html "time of all starts" "<figcaption>Starts" "optim.lr 0.1 → 0.02" "optim.lr 0.02 → 0.03" "run.walltime 0.001s → auto"
+  "$python" - resumed/run.json resumed/report.html <<'PY'
+import json, sys
+run = json.load(open(sys.argv[1]))
+assert [start["resumed_at_step"] for start in run["earlier"]] == [0, 1], run["earlier"]
+assert all(start["seconds"] > 0 for start in run["earlier"]), run["earlier"]
+assert "optim.lr 0.02 -> 0.03" in run["changed"], run["changed"]
+PY
+  expect_exit 0 train 1 resumed --run.resume never
+  page resumed
+  expect_equal "the starts of a new run" 0 "$(grep -c '<figcaption>Starts' resumed/report.html)"
 
   # A killed run has no summary, and the last line of its metrics is incomplete.
   cp -r whole killed
@@ -102,7 +135,11 @@ case_browser() {
   browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || skip "no chromium (package chromium)"
   page whole
   page whole 'two <b>&' --out both.html
-  expect_exit 0 "$python" "$tests/report_browser.py" "$browser" whole/report.html both.html
+  expect_exit 75 train 2 layered --run.walltime 1ms --run.stop_margin 0s
+  expect_exit 0 train 2 layered --optim.lr 0.02
+  long_layers >layered/layers.json
+  page layered
+  expect_exit 0 "$python" "$tests/report_browser.py" "$browser" whole/report.html both.html layered/report.html
 }
 
 run_case "$3"

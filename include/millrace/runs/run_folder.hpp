@@ -17,6 +17,14 @@
 
 namespace millrace {
 
+// An earlier launch of a run, and what the launch after it changed. A new run begins without earlier launches.
+struct EarlierStart {
+  std::string started;               // UTC
+  std::int64_t resumed_at_step = 0;  // 0: it began the run
+  std::optional<double> seconds;     // from start to end; nullopt: it was killed, or had no steps left
+  std::vector<std::string> changed;  // "optim.lr 0.1 -> 0.05": keys that it changed against the launch before it
+};
+
 // run.json: what one launch of the training resolved and found when it began.
 struct RunRecord {
   std::string started;                                     // UTC, such as 2026-03-01T10:00:00Z
@@ -24,6 +32,9 @@ struct RunRecord {
   std::string device, collective, precision;               // descriptions for people
   std::int64_t resumed_at_step = 0;                        // 0: the launch started from the beginning
   std::int64_t planned_steps = 0;                          // the step at which the run is complete
+  std::int64_t steps_per_epoch = 0;                        // 0: not recorded
+  std::vector<EarlierStart> earlier;                       // the oldest first; empty in files of old versions
+  std::vector<std::string> changed;                        // keys changed against the launch before
   std::vector<std::pair<std::string, std::string>> ranks;  // host and core placement of each rank
   // Names and values for display: data sets, resolved settings, libraries. Empty when read leniently.
   std::vector<std::pair<std::string, std::string>> facts;

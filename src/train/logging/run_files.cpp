@@ -26,6 +26,7 @@
 #include "millrace/telemetry/json_text.hpp"
 #include "millrace/train/logging/rewrite_verdict.hpp"
 #include "millrace/watchdog/watchdog.hpp"
+#include "train/logging/earlier_starts.hpp"
 
 extern char** environ;
 
@@ -172,20 +173,21 @@ Launch write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t
   json ranks = json::array();
   for (std::size_t r = 0; r < hosts.size(); ++r)
     ranks.push_back({{"host", hosts[r]}, {"placement", places[r]}, {"reader", readers[r]}});
-  const json run{{"version", version},
-                 {"started", launch.time},
-                 {"resumed_at_step", resumed_at},
-                 {"pid", launch.pid},
-                 {"ranks", ranks},
-                 {"device", s.compute.device->describe()},
-                 {"collective", s.compute.collective->describe()},
-                 {"libraries", {{"mpi", mpi_library_version()}, {"hdf5", io::library_version()}}},
-                 {"compiler", __VERSION__},
-                 {"provenance", s.provenance()},
-                 {"resolved", resolved(s)},
-                 {"train", data_json(s.data.train)},
-                 {"valid", s.data.has_valid ? data_json(s.data.valid) : json()},
-                 {"environment", environment()}};
+  json run{{"version", version},
+           {"started", launch.time},
+           {"resumed_at_step", resumed_at},
+           {"pid", launch.pid},
+           {"ranks", ranks},
+           {"device", s.compute.device->describe()},
+           {"collective", s.compute.collective->describe()},
+           {"libraries", {{"mpi", mpi_library_version()}, {"hdf5", io::library_version()}}},
+           {"compiler", __VERSION__},
+           {"provenance", s.provenance()},
+           {"resolved", resolved(s)},
+           {"train", data_json(s.data.train)},
+           {"valid", s.data.has_valid ? data_json(s.data.valid) : json()},
+           {"environment", environment()}};
+  run.update(earlier_starts(dir, resumed_at, s.config.text));
   write_file_atomically(dir / "run.json", json_text(run, 2) + "\n");
   write_file_atomically(dir / "config.cfg", s.config.text);
   return launch;
