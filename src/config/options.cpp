@@ -167,6 +167,10 @@ void check_combinations(const RunConfig& c) {
     fail(Exit::config, "model.name = pt2, but model.file is not set. give the path of a network of torch.export.save");
   if (c.model.name != ModelName::pt2 && !c.model.file.empty())
     fail(Exit::config, "model.file: it is for model.name = pt2. set model.name, or remove the key");
+  if (c.model.name != ModelName::pt2 && c.model.init != ModelInit::archive)
+    fail(Exit::config,
+         "model.init: it is for model.name = pt2. other networks begin with random weights, or with those of "
+         "model.weights. set model.name, or remove the key");
   if (c.model.weights.empty() && !c.model.weights_skip.empty())
     fail(Exit::config, "model.weights_skip: it is for model.weights. set that too, or remove the key");
   if (c.run.walltime > 0 && c.run.stop_margin >= c.run.walltime)

@@ -24,10 +24,26 @@ namespace {
 // Warn after this many consecutive overflows. A loss scale that merely starts too high needs fewer steps to come down.
 constexpr std::int64_t many_overflows = 8;
 
+// The weights that checkpoint.safetensors wrote in an old run of the folder; "" if there are none.
+std::filesystem::path old_export(const std::filesystem::path& dir) {
+  const std::filesystem::path path = dir / "model.safetensors";
+  std::error_code none;
+  if (!std::filesystem::exists(path, none)) return {};
+  try {
+    require_own_safetensors(path);
+  } catch (const Error&) {  // the file of another program stays
+    return {};
+  }
+  return path;
+}
+
 // A new run removes the checkpoints of its folder. If it were killed then, its weights would be lost.
 void require_kept(const std::string& weights, const std::filesystem::path& dir) {
   std::error_code none;
-  if (std::filesystem::equivalent(std::filesystem::path(weights).parent_path(), dir / "checkpoints", none))
+  const std::filesystem::path path = weights, exported = old_export(dir);
+  if (std::filesystem::equivalent(path.parent_path(), dir / "checkpoints", none) ||
+      (!exported.empty() &&
+       (std::filesystem::equivalent(path, exported, none) || std::filesystem::equivalent(path, dir, none))))
     fail(Exit::config, "model.weights: a new run in {} removes {}. copy the file, or set another run.dir", dir.string(),
          weights);
 }
@@ -199,7 +215,11 @@ void Trainer::Impl::begin_anew() {
   if (!m.weights.empty()) require_kept(m.weights, dir);
   if (!m.weights.empty()) progress.line(load_weights(s.world, s.compute, s.spec, network, m.weights, m.weights_skip));
   // A later resume must not find the checkpoints of an old run. It may also have left files but no checkpoint.
-  if (s.world.rank() == 0) remove_old_run(dir);
+  if (s.world.rank() == 0) {
+    std::error_code ignored;
+    remove_old_run(dir);
+    if (const auto exported = old_export(dir); !exported.empty()) std::filesystem::remove(exported, ignored);
+  }
   s.world.barrier();
   copy_replicas(s.world, *s.compute.device, network);
 }

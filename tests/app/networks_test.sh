@@ -199,6 +199,10 @@ case_finetune() {
     --optim.name adamw  # it resumes, and reads no weights
   expect_line '^resumed at step 4 of 8' out
   expect_says 2 'a new run in old removes .*copy the file' run_on 2 "$@" --run.dir old --run.resume never --model.weights "$(newest_checkpoint old)"
+  expect_says 2 'a new run in old removes old/model\.safetensors' run_on 2 "$@" --run.dir old --run.resume never --model.weights old/model.safetensors
+  # An export of an old run does not outlive it in its folder.
+  expect_exit 0 run_on 1 "${@:1:5}" --data.train "$data,classes=4" --run.dir new-old.h5 --run.resume never
+  expect_no_file new-old.h5/model.safetensors
   mkdir -p mine && echo precious >mine/model.safetensors
   expect_says 3 'mine/model\.safetensors exists and was not written by millrace' run_on 2 "$@" --run.dir mine
   expect_equal "a foreign file" precious "$(cat mine/model.safetensors)"
@@ -216,7 +220,20 @@ case_finetune() {
   expect_says 3 'there is no file gone' run_on 2 "$@" --model.weights gone
   expect_says 2 'train\.freeze: conv9\.\* matches no parameter' run_on 1 "$@" --train.freeze 'conv9.*'
   expect_says 2 'train\.freeze: all parameters are frozen' run_on 1 "$@" --train.freeze '*'
+  expect_says 2 'model\.init: it is for model\.name = pt2' run_on 1 "$@" --model.init fresh
+  mv new-old.h5 plain
+  expect_says 3 'model\.weights: plain holds no model\.safetensors.*plain/checkpoints/step' run_on 1 "$@" --model.weights plain
   expect_no_file other/metrics.jsonl
+  # Groups, heads and epsilons change the function, but no shape.
+  for name in 2 4; do
+    printf '[model]\nname = layers\nlayers = conv 8 3\nlayers = groupnorm %d\nlayers = linear outputs\n' $name >groups$name.cfg
+  done
+  set -- train --data.train "$data,classes=4" --train.global_batch 64 --train.epochs 1
+  expect_exit 0 run_on 1 "$@" -c groups2.cfg --run.dir groups2 --checkpoint.safetensors on
+  for name in "$(newest_checkpoint groups2)" groups2/model.safetensors; do
+    expect_says 2 'is of another network: .* has groups=2 there, groups=4 here' run_on 2 "$@" -c groups4.cfg --run.dir other --model.weights "$name"
+    expect_exit 0 "$millrace" plan "${@:2}" -c groups2.cfg --model.weights "$name"
+  done
 }
 
 case_voxels() { train_unet brain-boxes 10x12x12x2 voxels --data.subvolume 8 8 8; }

@@ -14,7 +14,7 @@ class CheckpointWeights : public WeightSource {
  public:
   CheckpointWeights(const std::filesystem::path& path, const WeightTarget& target)
       : path_(path), graph_(target.graph), file_(io::File::open(path)) {
-    read_checkpoint_model(path);  // refuses what is damaged or no checkpoint
+    const CheckpointModel model = read_checkpoint_model(path);  // refuses what is damaged or no checkpoint
     for (const std::string& name : file_.datasets())
       if (name.starts_with("/ema/")) group_ = "/ema/";
     WeightComparison differences(target);
@@ -31,6 +31,7 @@ class CheckpointWeights : public WeightSource {
         if (name.starts_with(group) && !known.contains(name) && !differences.skips(name.substr(group.size())))
           differences.unknown(name.substr(group.size()));
     differences.require_equal(path);
+    if (model.record) require_same_settings(path, *model.record, target);
   }
 
   void read_parameter(int index, std::span<float> out) override {

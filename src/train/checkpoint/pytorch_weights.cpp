@@ -9,6 +9,7 @@
 #include "millrace/weights/hugging_face.hpp"
 #include "millrace/weights/pytorch_tensors.hpp"
 #include "millrace/weights/safetensors.hpp"
+#include "train/checkpoint/load_weights.hpp"
 #include "train/checkpoint/weight_comparison.hpp"
 #include "train/checkpoint/weight_source.hpp"
 
@@ -133,7 +134,10 @@ std::vector<SafetensorsFile> files_of_folder(const std::filesystem::path& folder
   std::error_code unknown;
   if (!std::filesystem::exists(index, unknown)) {
     if (!std::filesystem::exists(single, unknown))
-      fail(Exit::data, "model.weights: {} holds no model.safetensors. name a file", folder.string());
+      fail(Exit::data, "model.weights: {} holds no model.safetensors. name a file{}", folder.string(),
+           std::filesystem::exists(folder / "checkpoints", unknown)
+               ? ", such as " + (folder / "checkpoints").string() + "/step-*.h5 of this run"
+               : std::string());
     out.emplace_back(single);
     return out;
   }
@@ -171,6 +175,9 @@ std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path, co
   const auto config = (folder ? path : path.parent_path()) / "config.json";
   if (std::filesystem::exists(config, unknown) && !files.front().metadata().contains(written_by_key))
     require_same_network(config, target.graph, target.network);
+  if (!folder && files.front().metadata().contains(written_by_key))
+    if (const CheckpointModel model = read_safetensors_model(path); model.record)
+      require_same_settings(path, *model.record, target);
   return std::make_unique<PyTorchWeights>(path, std::move(files), target);
 }
 

@@ -4,6 +4,8 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <map>
+#include <sstream>
 
 #include "millrace/base/error.hpp"
 #include "millrace/weights/safetensors.hpp"
@@ -24,7 +26,48 @@ std::string pattern_of(const std::string& name) {
   return dot == name.npos ? name : name.substr(0, dot) + ".*";
 }
 
+// The settings of a line of describe_function() that change the function but no shape: "heads=4", "epsilon=1e-05".
+std::map<std::string, std::string> unseen_settings(const std::string& line) {
+  std::map<std::string, std::string> out;
+  std::istringstream words(line);
+  for (std::string word; words >> word;) {
+    while (!word.empty() && word.back() == ',') word.pop_back();
+    const auto equals = word.find('=');
+    if (equals == word.npos) continue;
+    const std::string key = word.substr(0, equals);
+    if (key == "heads" || key == "key_heads" || key == "epsilon" || key == "groups" || key == "theta")
+      out[key] = word.substr(equals + 1);
+  }
+  return out;
+}
+
+// Of each layer of a function.
+std::map<std::string, std::map<std::string, std::string>> unseen_settings(const std::vector<std::string>& function) {
+  std::map<std::string, std::map<std::string, std::string>> out;
+  for (const std::string& line : function) out[line.substr(0, line.find(" = "))] = unseen_settings(line);
+  return out;
+}
+
 }  // namespace
+
+void require_same_settings(const std::filesystem::path& file, const ModelRecord& record, const WeightTarget& target) {
+  if (!has_comparable_function(record)) return;
+  const auto theirs = unseen_settings(record.function), ours = unseen_settings(describe_function(target.graph));
+  for (const auto& [layer, settings] : ours) {
+    const auto found = theirs.find(layer);
+    if (found == theirs.end() || found->second == settings) continue;
+    if (std::ranges::any_of(target.skip, [&, name = layer + ".weight"](const std::string& pattern) {
+          return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+        }))
+      continue;
+    for (const auto& [key, value] : settings)
+      if (const auto other = found->second.find(key); other != found->second.end() && other->second != value)
+        fail(Exit::config,
+             "model.weights: {} is of another network: {} has {}={} there, {}={} here. correct the keys of model, or "
+             "leave such layers out with model.weights_skip",
+             file.string(), layer, key, other->second, key, value);
+  }
+}
 
 bool WeightComparison::skips(const std::string& name) {
   bool out = false;

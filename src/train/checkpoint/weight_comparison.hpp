@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/train/session/model_record.hpp"
 #include "train/checkpoint/weight_source.hpp"
 
 namespace millrace {
@@ -25,5 +26,9 @@ class WeightComparison {
   std::vector<std::string> used_, missing_, unknown_, shapes_;
   std::string advice_;  // a pattern that would leave out the first difference
 };
+
+// Compares what weights do not show: heads, epsilons and groups of the layers that the network of the file and the
+// target have in common, apart from `skip`. Error(config) names the first difference.
+void require_same_settings(const std::filesystem::path& file, const ModelRecord&, const WeightTarget&);
 
 }  // namespace millrace
