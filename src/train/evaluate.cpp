@@ -25,18 +25,19 @@ Evaluator::Evaluator(Session& s, Network& network)
       network_(network),
       options_(s.loader_options()),
       slots_(*s.compute.device, s.data.valid, options_.max_rows, std::size_t(options_.device_slots)),
-      losses_(graph_of(s.spec, 1, Mode::infer), s.spec.model.own_losses) {
+      losses_(graph_of(s.spec, 1, Mode::infer), s.spec.model.own_losses),
+      forward_(*s.compute.device, network, "evaluation") {
   // Each evaluation creates a loader, and on a GPU its whole ring is pinned. So the ring is fixed to 4 slots instead of
   // the automatic size.
   if (options_.prefetch == 0 && !s.compute.device->shares_host_memory()) options_.prefetch = 4;
 }
 
-void Evaluator::forward(const Batch& batch) {
+void BatchForward::run(const Batch& batch) {
   Program& program = network_.eval_program(batch.item.rows);
   const auto work = [&program, x = batch.x, y = batch.y, ids = batch.ids] { program.forward(x, y, ids, true); };
   if (!batch.slot) return work();  // the batch lies in host memory, at changing addresses: it cannot be captured
   auto& captured = captured_[{batch.item.rows, batch.slot}];
-  if (!captured) captured = s_.compute.device->capture(fmt::format("evaluation of {} rows", batch.item.rows), work);
+  if (!captured) captured = device_.capture(fmt::format("{} of {} rows", what_, batch.item.rows), work);
   captured->run();
 }
 
@@ -158,7 +159,7 @@ Evaluation Evaluator::run() {
     };
     while (const Batch* batch = next()) {
       unread += batch->skipped;
-      forward(*batch);
+      forward_.run(*batch);
       if (s_.strict()) add_exactly();
     }
   }

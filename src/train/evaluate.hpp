@@ -17,6 +17,20 @@
 
 namespace millrace {
 
+// The forward pass of a network over batches of a loader, captured once for each number of rows and device slot.
+class BatchForward {
+ public:
+  BatchForward(Device& device, Network& network, std::string what)
+      : device_(device), network_(network), what_(std::move(what)) {}
+  void run(const Batch&);  // enqueues
+
+ private:
+  Device& device_;
+  Network& network_;
+  std::string what_;  // for profilers: "evaluation"
+  std::map<std::pair<std::int64_t, const DeviceSlots::Slot*>, std::unique_ptr<CapturedStep>> captured_;
+};
+
 // run() may be called repeatedly. All evaluations use the same device slots, so that the work captured in one
 // evaluation is replayed in the next.
 class Evaluator {
@@ -25,7 +39,6 @@ class Evaluator {
   Evaluation run();  // collective
 
  private:
-  void forward(const Batch&);
   void add_exactly();
   Evaluation totals(const StepState& sums, std::int64_t unread);
   void add_metrics(Evaluation&);
@@ -49,8 +62,7 @@ class Evaluator {
   // With run.reproducible = strict. regression_sums_: of PointwiseLossSpec, by loss.
   ExactLosses exact_;
   std::array<std::array<ExactDouble, 4>, LossMeans::max_losses> regression_sums_;
-  // By number of rows and device slot.
-  std::map<std::pair<std::int64_t, const DeviceSlots::Slot*>, std::unique_ptr<CapturedStep>> captured_;
+  BatchForward forward_;
 };
 
 // Error(data): there is no such checkpoint, or it is damaged. Collective.

@@ -51,7 +51,6 @@ class Predictor {
   std::int64_t not_finite() const { return not_finite_; }  // results of this rank
 
  private:
-  void forward(const Batch&);
   void copy_results(std::int64_t rows);
   void await_writing();
   void tell(std::int64_t samples);
@@ -63,7 +62,7 @@ class Predictor {
   PredictionFile& file_;
   LoaderOptions options_;
   DeviceSlots slots_;
-  std::map<std::pair<std::int64_t, const DeviceSlots::Slot*>, std::unique_ptr<CapturedStep>> captured_;
+  BatchForward forward_;
   // By output: results as float32 on the device, if the network computes in 16 bits, and on the host, for two batches.
   std::vector<Buffer> converted_;
   std::array<std::vector<Buffer>, 2> results_;
@@ -83,7 +82,8 @@ Predictor::Predictor(Session& s, Network& network, const std::vector<PredictionO
       outputs_(outputs),
       file_(file),
       options_(s.loader_options()),
-      slots_(*s.compute.device, s.data.valid, options_.max_rows, std::size_t(options_.device_slots)) {
+      slots_(*s.compute.device, s.data.valid, options_.max_rows, std::size_t(options_.device_slots)),
+      forward_(*s.compute.device, network, "prediction") {
   const std::size_t rows = std::size_t(options_.max_rows);
   for (const PredictionOutput& output : outputs_) {
     const std::size_t row_bytes = std::size_t(output.result.count()) * sizeof(float), bytes = rows * row_bytes;
@@ -92,15 +92,6 @@ Predictor::Predictor(Session& s, Network& network, const std::vector<PredictionO
     if (s.spec.compute != DType::f32) converted_.emplace_back(*s.compute.device, MemoryKind::device, bytes);
     for (const PredictionArray& array : output.arrays) arrays_.emplace_back(rows * array.bytes());
   }
-}
-
-void Predictor::forward(const Batch& batch) {
-  Program& program = network_.eval_program(batch.item.rows);
-  const auto work = [&program, x = batch.x, y = batch.y, ids = batch.ids] { program.forward(x, y, ids, true); };
-  if (!batch.slot) return work();  // the batch lies in host memory, at changing addresses: it cannot be captured
-  auto& captured = captured_[{batch.item.rows, batch.slot}];
-  if (!captured) captured = s_.compute.device->capture(fmt::format("prediction of {} rows", batch.item.rows), work);
-  captured->run();
 }
 
 void Predictor::copy_results(std::int64_t rows) {
@@ -169,7 +160,7 @@ void Predictor::run() {
   while (const Batch* batch = next()) {
     lap(time_.waiting);
     if (stop_signal()) fail(Exit::stopped, "stopped by a signal, without a file. start again to predict");
-    forward(*batch);
+    forward_.run(*batch);
     copy_results(batch->item.rows);
     lap(time_.computing);
     await_writing();
