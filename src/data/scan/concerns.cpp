@@ -104,6 +104,12 @@ void add_target_concerns(std::vector<std::string>& out, const ShardIndex& d, con
         fmt::format("'{}': the targets are whole numbers from {:g} to {:g}{}, stored as floating point. if they are "
                     "classes, store integers (numpy: y.astype('int32')). they are learned as a regression now",
                     d.y.name, t.smallest, t.largest, some));
+  else if (s.whole_numbers && t.smallest == 0 && t.largest == 1 && d.y.target.count() == 1)
+    out.push_back(
+        fmt::format("'{}': the targets are 0 and 1{}, stored as floating point. if they are classes, store integers "
+                    "(numpy: y.astype('int32')), or set model.loss = binary_cross_entropy. other losses learn them as "
+                    "a regression",
+                    d.y.name, some));
   else if (std::max(std::abs(t.smallest), std::abs(t.largest)) > large)
     out.push_back(
         fmt::format("'{}': the targets reach from {:g} to {:g}{}, and are not normalized. subtract {:.3g} and divide "

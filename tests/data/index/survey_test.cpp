@@ -90,6 +90,9 @@ TEST(ShardsSurvey, LabelsBeyondTheStoredNumberOfClassesAreNamed) {
 TEST(ShardsSurvey, EachLikelyMistakeInTargetsIsNamed) {
   EXPECT_NE(concern_of_targets({0, 1, 2, 0, 1, 2}).find("whole numbers from 0 to 2, stored as floating point"),
             std::string::npos);
+  EXPECT_NE(concern_of_targets({0, 1, 1, 0}).find("the targets are 0 and 1, stored as floating point"),
+            std::string::npos);
+  EXPECT_EQ(concern_of_targets({0, 0.25f, 1}), "");
   EXPECT_NE(concern_of_targets({0, 1, 0, 1, 0, 0}, 3).find("one-hot labels"), std::string::npos);
   EXPECT_NE(concern_of_targets({3e5f, 2.5e5f, 1e5f})
                 .find("reach from 100000 to 300000, and are not normalized. subtract "
