@@ -145,7 +145,8 @@ void add_model_keys(Keys& k) {
                           "shell patterns of the parameters that model.weights does not set, such as fc.* for another "
                           "number of classes. All others must be in the file, with their shapes"));
   k.push_back(strings_key(MR_FIELD(model.layers), Key::Many::lines, "a layer",
-                          "layers: one layer of the network each time the key is given, in order"));
+                          "layers: one layer of the network each time the key is given, in order, such as `conv 64 3 "
+                          "stride=2 as=first`; all of them are in docs/reference/networks.md"));
   add_exported(k);
   k.push_back(
       choice_key(MR_FIELD(model.loss),

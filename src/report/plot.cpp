@@ -143,7 +143,7 @@ std::string strokes_of(const Line& line, const Axis& x, const Axis& y) {
 }
 
 // The name of a curve with its color and last value; "" if it has none.
-std::string key_of(const Line& line) {
+std::string legend_entry(const Line& line) {
   double last = NAN;
   for (const double v : is_smoothed(line) ? smoothed(line.curve.mid) : line.curve.mid)
     if (std::isfinite(v)) last = v;
@@ -201,7 +201,7 @@ std::string plot(const PlotText& text, const std::vector<Line>& lines) {
     any_smooth = any_smooth || is_smoothed(line);
     if (has_band(line)) bands += fmt::format("<path class=\"band c{}\" d=\"{}\"/>", line.color, band_path(line, x, y));
     strokes += strokes_of(line, x, y);
-    legend += key_of(line);
+    legend += legend_entry(line);
   }
   legend += drawn_note(any_smooth, any_band);
   if (clipped) legend += "<span class=\"quiet\">outliers lie outside the plot</span>";
