@@ -204,10 +204,10 @@ std::string body_of(const Runs& runs) {
   if (std::all_of(runs.begin(), runs.end(), [](const Run& r) { return r.curves.bins() == 0; }))
     out += "<h2>Training</h2><p class=\"quiet\">No step has been written yet.</p>\n";
   else
-    out += curves(runs) + (one ? time_over_steps(runs.front()) : std::string()) + "</div>\n";
+    out += curves(runs) + (one ? time_over_steps(runs.front(), steps_per_epoch(runs)) : std::string()) + "</div>\n";
   if (!one)
     out += side_by_side(runs, "Where the time went",
-                        each(runs, [&](const Run& r) { return time_over_steps(r) + parts(r); }));
+                        each(runs, [&](const Run& r) { return time_over_steps(r, steps_per_epoch(runs)) + parts(r); }));
   if (one) out += side_by_side(runs, "Where the time went", parts(runs.front()));
   out += side_by_side(runs, "Sampled steps", each(runs, timeline_of));
   out += side_by_side(runs, "On the device", each(runs, [](const Run& r) { return layers_of(r) + kernels_of(r); }));

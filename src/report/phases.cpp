@@ -75,7 +75,7 @@ const std::vector<Phase>& phase_order() {
 
 std::string phase_class(Phase p) { return fmt::format("p-{}", name_of(p)); }
 
-std::string time_over_steps(const Run& run) {
+std::string time_over_steps(const Run& run, double steps_per_epoch) {
   const Curves& c = run.curves;
   std::vector<double> begin, end;
   for (std::size_t i = 0; i < c.bins(); ++i) {
@@ -86,7 +86,9 @@ std::string time_over_steps(const Run& run) {
   for (const Phase p : phase_order())
     if (const Curve& values = c.phase_ms[std::size_t(p)]; !values.mean.empty())
       layers.push_back({name_of(p), phase_class(p), values.mean});
-  return stacked_areas({"Step time by phase", "ms per step, mean of rank 0", "step", true}, begin, end, layers);
+  PlotText text{"Step time by phase", "ms per step, mean of rank 0", "step", true};
+  text.steps_per_epoch = steps_per_epoch;
+  return stacked_areas(text, begin, end, layers);
 }
 
 std::string time_by_rank(const Run& run) {

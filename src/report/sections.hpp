@@ -21,7 +21,8 @@ std::string findings_of(const Run&);
 const std::vector<Phase>& phase_order();
 std::string phase_class(Phase);  // the CSS class that sets its color
 
-std::string time_over_steps(const Run&);  // for rank 0
+// For rank 0. steps_per_epoch: as in PlotText.
+std::string time_over_steps(const Run&, double steps_per_epoch);
 std::string time_by_rank(const Run&);
 std::string timeline_of(const Run&);  // the sampled steps
 std::string loader_of(const Run&);
