@@ -104,11 +104,11 @@ void add_target_concerns(std::vector<std::string>& out, const ShardIndex& d, con
         fmt::format("'{}': the targets are whole numbers from {:g} to {:g}{}, stored as floating point. if they are "
                     "classes, store integers (numpy: y.astype('int32')). they are learned as a regression now",
                     d.y.name, t.smallest, t.largest, some));
-  else if (std::max(std::abs(t.smallest), std::abs(t.largest)) > large)
+  else if (std::max(std::abs(t.smallest), std::abs(t.largest)) > large && d.values.target_mean.empty())
     out.push_back(
-        fmt::format("'{}': the targets reach from {:g} to {:g}{}, and are not normalized. subtract {:.3g} and divide "
-                    "by {:.3g} before you store them, or the loss may grow beyond bounds",
-                    d.y.name, t.smallest, t.largest, some, t.mean(), t.deviation()));
+        fmt::format("'{}': the targets reach from {:g} to {:g}{}, and are not normalized. set "
+                    "data.normalize_targets = on, or the loss may grow beyond bounds",
+                    d.y.name, t.smallest, t.largest, some));
 }
 
 }  // namespace
