@@ -151,7 +151,8 @@ namespace {
 
 // Where `millrace eval` writes the result; "": nowhere.
 std::filesystem::path evaluation_path(const CheckpointChoice& choice, const std::string& output) {
-  if (!output.empty() || choice.run_dir.empty()) return output;
+  const bool of_run = choice.which == "newest" || choice.which == "best";
+  if (!output.empty() || choice.run_dir.empty() || !of_run) return output;
   return std::filesystem::path(choice.run_dir) / evaluation_file_name;
 }
 
@@ -173,8 +174,8 @@ Exit evaluate(World& world, const RunConfig& config, const CheckpointChoice& cho
     const watchdog::WaitScope waits(watchdog::Wait::file);
     world.agree(Exit::data, world.rank() == 0 && !path.empty() ? message_of(work) : "");
   };
-  on_root([&] { check_evaluation_path(path); });
   const CheckpointModel model = find_checkpoint(world, choice);
+  on_root([&] { check_evaluation_path(path); });
   require_same_function(model, config);
   Session s(world, config, Session::Use::evaluate, model.record ? &*model.record : nullptr);
   Network network(s.compute, s.spec, plan_within_memory(s));

@@ -27,9 +27,9 @@ struct CheckpointChoice {
 // Error(data): there is none, or it is damaged. Collective.
 ConfigFile config_of_checkpoint(World&, const CheckpointChoice&);
 // Evaluates a checkpoint on data.valid, or on a part of data.split, and prints loss and metrics. They are written to
-// `output`, or if it is empty, to evaluation.json in CheckpointChoice::run_dir. If the newest checkpoint is damaged,
-// takes an older one. Error(data): there is none, or the result cannot be written. Error(config): the configuration
-// describes another network than the checkpoint. Collective.
+// `output`, or if it is empty, of a checkpoint of a run to evaluation.json in its folder. If the newest checkpoint is
+// damaged, takes an older one. Error(data): there is none, or the result cannot be written. Error(config): the
+// configuration describes another network than the checkpoint. Collective.
 Exit evaluate(World&, const RunConfig&, const CheckpointChoice&, const std::string& output = "");
 // Writes the weights of a checkpoint to a .safetensors file with PyTorch's names. Error(data): there is no such
 // checkpoint, or the file cannot be written or was written by another program. Collective.
