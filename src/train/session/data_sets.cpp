@@ -174,13 +174,14 @@ void use_part(ShardIndex& data, const std::shared_ptr<const RowSelection>& part,
   for (ShardIndex& input : data.inputs) use_part(input, part, forget_statistics);
 }
 
-void require_same_split(const DataSets& sets, const ModelRecord& model) {
+// An evaluation of other files is free to have no split.
+void require_same_split(const DataSets& sets, const ModelRecord& model, bool training) {
   if (model.split_crc32c == sets.split_crc32c) return;
   if (model.split_crc32c == 0)
     fail(Exit::config,
          "data.split: the network of the checkpoint was trained without it, so it knows samples of all parts. name the "
          "files in data.valid, or set another run.dir for a new run");
-  if (sets.split_crc32c == 0) return;
+  if (sets.split_crc32c == 0 && !training) return;
   fail(Exit::config,
        "data.split: the parts are not those of the training, so the network knows samples that it would be measured "
        "with. restore data.train and its files, data.split, data.split_by, data.group, data.fold and data.split_seed, "
@@ -189,11 +190,10 @@ void require_same_split(const DataSets& sets, const ModelRecord& model) {
 }
 
 // Divides data.train, which gives the validation data too.
-void split_data(World& world, const RunConfig& config, bool training, const ModelRecord* model, DataSets& sets) {
+void split_data(World& world, const RunConfig& config, bool training, DataSets& sets) {
   ShardIndex& whole = sets.has_train ? sets.train : sets.valid;
   const RowSplit split = split_rows(world, whole, config.data);
   sets.split_crc32c = split.crc32c;
-  if (model) require_same_split(sets, *model);
   const SplitPart evaluated = training ? SplitPart::valid : config.data.eval_split;
   const auto& part = split.part(evaluated);
   if (part->count() == 0 && !training)
@@ -249,7 +249,8 @@ DataSets index_data_sets(World& world, const RunConfig& config, bool training, c
   if (splits && !sets.has_train) sets.has_valid = true;
   if (sets.has_valid)
     sets.valid = index_inputs(world, config, splits ? c.train : c.valid, true, sets.trained ? &*sets.trained : nullptr);
-  if (splits) split_data(world, config, training, model, sets);
+  if (splits) split_data(world, config, training, sets);
+  if (model) require_same_split(sets, *model, training);
   if (model) use_model(*model, sets);
   if (c.sample == SampleKind::tokens) read_tokenizers(world, model, sets);
   if (sets.has_valid && &sets.reference() != &sets.valid) require_matching(sets);

@@ -126,6 +126,16 @@ TEST(LossesOfASplit, OtherPartsThanThoseOfTheTrainingAreRefused) {
                   .find("data.split: the parts are not those of the training"),
               std::string::npos);
   }
+  EXPECT_NE(refusal(
+                [](DataConfig& d) {
+                  d.split = {};
+                  d.split_by = SplitBy::rows;
+                  d.valid = d.train;
+                },
+                true)
+                .find("data.split: the parts are not those of the training"),
+            std::string::npos)
+      << "the training would go on with samples of the test";
   EXPECT_EQ(
       refusal([](DataConfig& d) { d.valid = d.train; }, true),
       "data.valid: data.split and data.fold take the validation data from data.train. remove data.valid, or both");
