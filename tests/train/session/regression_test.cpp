@@ -111,6 +111,27 @@ TEST(EvaluationOfTargets, TargetsAreNormalisedAndErrorsAreInTheirUnits) {
   }
 }
 
+// Too many outputs for a mean each: they have one.
+TEST(EvaluationOfTargets, ManyOutputsAreNormalisedTogether) {
+  constexpr std::size_t outputs = 300;
+  std::vector<float> y;
+  for (std::size_t i = 0; i < LinearRun::rows * outputs; ++i)
+    y.push_back(float(i * 13 % 101) * 40 + float(i % outputs));
+  double mean = 0, variance = 0;
+  for (const float v : y) mean += double(v) / double(y.size());
+  for (const float v : y) variance += (double(v) - mean) * (double(v) - mean) / double(y.size());
+  for (const int ranks : {1, 2}) {
+    LinearRun run(DType::f32, y, Loss::mse);
+    run.config.data.normalize_targets = true;
+    run.train(ranks);
+    auto predictions = run.predictions();
+    for (auto& row : predictions)
+      for (double& p : row) p = p * std::sqrt(variance) + mean;
+    Errors(predictions, run.y).expect(run.summary(), "valid_");
+    EXPECT_FALSE(run.summary().contains("valid_outputs"));
+  }
+}
+
 TEST(EvaluationOfTargets, RefusesToNormaliseWhatIsNoTarget) {
   const auto refusal = [](LinearRun&& run) {
     run.config.data.normalize_targets = true;
