@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "millrace/data/scan/index_shards.hpp"
 #include "millrace/data/scan/split_rows.hpp"
@@ -95,75 +96,66 @@ TEST(LossesOfASplit, TheNetworkSeesOnlyTheTrainingPart) {
       EXPECT_NEAR(with_split.at(name)[i], without.at(name)[i], 1e-6) << name;
 }
 
+// The refusal of two ranks to go on with the newest checkpoint of a run after a change of its keys.
+std::string refusal(const LinearRun& run, bool training, const std::function<void(DataConfig&)>& change) {
+  RunConfig other = run.config;
+  other.train.steps = 2;
+  change(other.data);
+  const auto work = [&](World& world) {
+    if (training)
+      millrace::train(world, other);
+    else
+      evaluate(world, other, {run.config.run.dir, "newest"});
+  };
+  return test::message_of([&] { run_thread_world(2, work); }, Exit::config);
+}
+
 TEST(LossesOfASplit, OtherPartsThanThoseOfTheTrainingAreRefused) {
+  const auto expect_other_parts = [](const std::string& message) {
+    EXPECT_NE(message.find("data.split: the parts are not those of the training"), message.npos) << message;
+  };
   SplitRun run;
   run.train(1);
-  const auto refusal = [&](const auto& change, bool training) {
-    RunConfig other = run.config;
-    other.train.steps = 2;
-    change(other.data);
-    return test::message_of(
-        [&] {
-          run_thread_world(2, [&](World& world) {
-            if (training)
-              millrace::train(world, other);
-            else
-              evaluate(world, other, {run.config.run.dir, "newest"});
-          });
-        },
-        Exit::config);
-  };
   for (const bool training : {false, true}) {
-    EXPECT_NE(refusal([](DataConfig& d) { d.split_seed = 2; }, training)
-                  .find("data.split: the parts are not those of the training"),
-              std::string::npos);
-    EXPECT_NE(refusal(
-                  [](DataConfig& d) {
-                    d.fold = {1, 2};
-                    d.split = {};
-                  },
-                  training)
-                  .find("data.split: the parts are not those of the training"),
-              std::string::npos);
+    expect_other_parts(refusal(run, training, [](DataConfig& d) { d.split_seed = 2; }));
+    expect_other_parts(refusal(run, training, [](DataConfig& d) {
+      d.fold = {1, 2};
+      d.split = {};
+    }));
   }
-  EXPECT_NE(refusal(
-                [](DataConfig& d) {
-                  d.split = {};
-                  d.split_by = SplitBy::rows;
-                  d.valid = d.train;
-                },
-                true)
-                .find("data.split: the parts are not those of the training"),
-            std::string::npos)
-      << "the training would go on with samples of the test";
+  // It would go on with samples of the test.
+  expect_other_parts(refusal(run, true, [](DataConfig& d) {
+    d.split = {};
+    d.split_by = SplitBy::rows;
+    d.valid = d.train;
+  }));
+  LinearRun whole(DType::i32, test::labels_of(3), Loss::automatic);
+  whole.train(1);
+  const std::string message = refusal(whole, false, [](DataConfig& d) {
+    d.valid.clear();
+    d.split = {0.5, 0.5};
+  });
+  EXPECT_NE(message.find("data.split: the network of the checkpoint was trained without it"), message.npos) << message;
+}
+
+TEST(LossesOfASplit, KeysThatContradictEachOtherAreRefused) {
+  SplitRun run;
+  run.train(1);
   EXPECT_EQ(
-      refusal([](DataConfig& d) { d.valid = d.train; }, true),
+      refusal(run, true, [](DataConfig& d) { d.valid = d.train; }),
       "data.valid: data.split and data.fold take the validation data from data.train. remove data.valid, or both");
-  EXPECT_EQ(refusal(
-                [](DataConfig& d) {
-                  d.valid = d.train;
-                  d.eval_split = SplitPart::test;
-                },
-                false),
+  EXPECT_EQ(refusal(run, false,
+                    [](DataConfig& d) {
+                      d.valid = d.train;
+                      d.eval_split = SplitPart::test;
+                    }),
             "data.eval_split: there is no part test, because data.valid names the files. remove data.eval_split "
             "(--split)");
   SplitRun without_test;
   without_test.config.data.split = {0.7, 0.3};
   without_test.train(1);
-  EXPECT_EQ(test::message_of([&] { without_test.evaluated(1, SplitPart::test); }, Exit::config),
+  EXPECT_EQ(refusal(without_test, false, [](DataConfig& d) { d.eval_split = SplitPart::test; }),
             "data.eval_split: data.split has no samples in the part test. choose another one (--split)");
-  LinearRun whole(DType::i32, test::labels_of(3), Loss::automatic);
-  whole.train(1);
-  RunConfig other = whole.config;
-  other.data.valid.clear();
-  other.data.split = {0.5, 0.5};
-  EXPECT_NE(test::message_of(
-                [&] { run_thread_world(1, [&](World& world) {
-                        evaluate(world, other, {other.run.dir, "newest"});
-                      }); },
-                Exit::config)
-                .find("data.split: the network of the checkpoint was trained without it"),
-            std::string::npos);
 }
 
 }  // namespace split_test
