@@ -53,6 +53,10 @@ std::string top_help();
 // Error(config) with the message `missing`: neither names one.
 CheckpointChoice take_checkpoint(ParsedArguments&, const char* missing);
 
+// --split of eval and predict, which stands for data.eval_split. Error(config): other keys contradict it.
+Flag split_flag();
+void take_split(ParsedArguments&);
+
 std::string version_text();  // "millrace 0.1.0"
 // Rank 0 writes the text to standard output and flushes it.
 void print(World&, const std::string& text);

@@ -17,6 +17,7 @@
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/data/read/source.hpp"
 #include "millrace/data/scan/index_shards.hpp"
+#include "millrace/data/scan/split_rows.hpp"
 #include "millrace/data/scan/survey.hpp"
 #include "millrace/io/hdf5.hpp"
 #include "millrace/model/pt2/import.hpp"
@@ -169,13 +170,19 @@ std::string labels_of(const ShardIndex& set) {
       set.y.ignore_label >= 0 ? fmt::format(", {} does not count", set.y.ignore_label) : "");
 }
 
-// Keys of [data].
-constexpr const char* view_keys[] = {"sample", "patch", "holdout", "lead", "window", "stride", "vocabulary"};
+// Keys of [data] that are options, with - in place of _.
+constexpr const char* data_keys[] = {"sample",     "patch", "holdout",  "lead",  "window", "stride",
+                                     "vocabulary", "split", "split-by", "group", "fold",   "split-seed"};
 
-SampleView view_of(const ParsedArguments& parsed) {
+DataConfig data_keys_of(const ParsedArguments& parsed) {
   RunConfig config;
-  for (const std::string name : view_keys)
-    if (parsed.has(name)) option(name.c_str(), [&] { find_key("data." + name)->set(config, parsed.list(name)); });
+  for (const std::string name : data_keys) {
+    if (!parsed.has(name)) continue;
+    std::string key = "data." + name, value = parsed.get(name, "");
+    std::ranges::replace(key, '-', '_');
+    if (name == "split") std::ranges::replace(value, ',', ' ');
+    option(name.c_str(), [&] { find_key(key)->set(config, split_words(value)); });
+  }
   return config.data;
 }
 
@@ -203,7 +210,8 @@ std::string describe_set(World& world, const ParsedArguments& parsed, Layout lay
   options.x = parsed.get("x-name", "x");
   options.y = parsed.get("y-name", "y");
   options.layout = layout;
-  options.view = view_of(parsed);
+  const DataConfig keys = data_keys_of(parsed);
+  options.view = keys;
   const ShardIndex set = index_shards(world, options);
   std::string out = fmt::format(
       "as a data set: {}{}{} files, samples {} {}{}{}, {}, {} of samples, scale {:g}{}{}\n", set.rows,
@@ -213,6 +221,7 @@ std::string describe_set(World& world, const ParsedArguments& parsed, Layout lay
       labels_of(set), format_bytes(std::uint64_t(set.rows) * set.sample_bytes()), set.values.scale,
       set.values.offset != 0 ? fmt::format(", offset {:g}", set.values.offset) : "",
       set.x.parts.empty() ? "" : " (of the first data set)");
+  if (keys.splits()) out += split_rows(world, set, keys).text + "\n";
   const std::string advice = block_shuffle_advice(set, ChunkOptions{}.cache_bytes);
   return out + describe_values(world, set) + "reader: " + make_source(world, set, Reader::automatic)->describe() +
          "\n" + (advice.empty() ? "" : advice + "\n") +
@@ -241,8 +250,9 @@ const std::vector<Flag>& inspect_flags() {
          .value = "folder",
          .help = "also describe the copies that data.cache has made in this folder"},
     };
-    for (const std::string name : view_keys)
-      flags.push_back({.name = name, .value = "value", .help = "how samples are extracted from x, like data." + name});
+    for (const std::string name : data_keys)
+      flags.push_back(
+          {.name = name, .value = "value", .help = "how samples are extracted or divided, like data." + name});
     return flags;
   }();
   return table;

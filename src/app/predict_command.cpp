@@ -25,6 +25,7 @@ const std::vector<Flag>& predict_flags() {
        .value = "files",
        .help = "HDF5 files or globs with the samples; labels are not needed. The same as --data.valid",
        .arity = Flag::Arity::many},
+      split_flag(),
       {.name = "output",
        .value = "file",
        .help = "what is written: HDF5, or a table if the name ends in .csv",
@@ -62,16 +63,17 @@ std::vector<Override> keys_with_data(const ParsedArguments& parsed) {
   const bool by_key = std::ranges::any_of(keys, [](const Override& o) { return o.key == "data.valid"; });
   if (by_key && parsed.has("data"))
     fail(Exit::config, "command line: --data and --data.valid name the same files. remove one of them");
-  if (!by_key && !parsed.has("data"))
-    fail(Exit::config, "command line: no data. name the files of the samples with --data");
-  if (!by_key) keys.push_back({"data.valid", parsed.list("data")});
+  if (!by_key && !parsed.has("data") && !parsed.has("split"))
+    fail(Exit::config,
+         "command line: no data. name the files of the samples with --data, or a part of data.split with --split");
+  if (parsed.has("data")) keys.push_back({"data.valid", parsed.list("data")});
   return keys;
 }
 
 }  // namespace
 
 std::string predict_help() {
-  return "usage: millrace predict RUN_DIR|CHECKPOINT --data FILES... [--output FILE] [options] "
+  return "usage: millrace predict RUN_DIR|CHECKPOINT --data FILES...|--split PART [--output FILE] [options] "
          "[--section.key VALUE...]\n\n" +
          flags_help(predict_flags()) +
          "\nWrites what the network of a checkpoint makes of each sample, in the order of the data, on any number of "
@@ -94,6 +96,7 @@ Exit predict_command(World& world, const Arguments& arguments) {
       take_checkpoint(parsed, "nothing to predict with. give the folder of a run or a checkpoint");
   reject_positional(parsed);
   const PredictOptions options = predict_options(parsed);
+  take_split(parsed);
   const std::vector<Override> keys = keys_with_data(parsed);
   return predict(world, resolve_config({config_of_checkpoint(world, choice)}, keys), choice, options);
 }

@@ -81,6 +81,11 @@ void add_values(Keys& k) {
                           "stored channels that the network takes, in this order, counted from 0: 0-3 7; empty: all"));
   k.push_back(
       switch_key(MR_FIELD(data.normalize), "subtract the mean of each channel and divide by its standard deviation"));
+  k.push_back(
+      switch_key(MR_FIELD(data.normalize_targets),
+                 "regression: subtract the mean of each target over the training data and divide by its "
+                 "standard deviation. The loss is then in these units; predictions and the other metrics are in "
+                 "those of the data"));
   k.push_back(numbers_key(MR_FIELD(data.mean), Range{},
                           "mean of each channel that the network takes, after scale, offset and transform; needs "
                           "data.std; empty: from the files, or measured"));
@@ -233,6 +238,7 @@ void add_faults(Keys& k) {
 
 void add_data_keys(Keys& k) {
   add_files(k);
+  add_split_keys(k);
   add_view(k);
   add_values(k);
   add_extents(k);

@@ -11,6 +11,7 @@ using Keys = std::vector<Key>;
 
 void add_run_keys(Keys&);
 void add_data_keys(Keys&);
+void add_split_keys(Keys&);  // of [data]; add_data_keys() calls it
 void add_model_keys(Keys&);
 void add_train_keys(Keys&);
 void add_optim_keys(Keys&);

@@ -102,6 +102,7 @@ class CpuBackend : public Backend {
   void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
     cpu::convert(dst, dst_type, src, src_type, count);
   }
+  bool has_partial_attention() const override { return true; }
   std::string why_not_fused(const Spec& spec) override { return std::visit(WhyNotFused{}, spec); }
   int max_fusion_level() const override { return 3; }
   int default_fusion_level() const override { return 1; }  // on the CPU, levels 2 and 3 add passes over memory

@@ -38,7 +38,7 @@ struct TakePositions {
 
 class Slices {
  public:
-  explicit Slices(Graph& graph) : graph_(graph) {}
+  Slices(Graph& graph, const FusionRules& rules) : graph_(graph), rules_(rules) {}
 
   // Moves the slice to before the node that computes its source. false: it must stay.
   bool move(int at) {
@@ -50,6 +50,15 @@ class Slices {
     const int before = graph_.producer(slice.src[0]);
     if (before < 0) return false;
     Node node = graph_.nodes[std::size_t(before)];
+    if (auto* attention = std::get_if<AttentionSpec>(&node.spec)) {
+      if (!rules_.has_partial_attention() || attention->queries > 0 || part->axis != 1) return false;
+      attention->first_query = part->begin;
+      attention->queries = part->count;
+      node.dst = slice.dst;
+      graph_.nodes[std::size_t(before)] = std::move(node);
+      graph_.nodes.erase(graph_.nodes.begin() + at);
+      return true;
+    }
     const Shape all = value(node.src[0]).shape;
     Shape kept = all;
     kept[part->axis] = part->count;
@@ -95,12 +104,13 @@ class Slices {
   }
 
   Graph& graph_;
+  const FusionRules& rules_;
 };
 
 }  // namespace
 
-Graph drop_unread_positions(Graph graph) {
-  Slices slices(graph);
+Graph drop_unread_positions(Graph graph, const FusionRules& rules) {
+  Slices slices(graph, rules);
   for (int i = int(graph.nodes.size()) - 1; i >= 0; --i)
     if (slices.move(i)) i = int(graph.nodes.size());  // a slice may have moved before another one, or become one
   return graph;

@@ -68,7 +68,7 @@ Graph fuse(Graph graph, int level) {
 
 Graph rewrite(Graph graph, FusionRules& rules, int level, std::vector<std::string>& unfused) {
   graph = chunk_logits(std::move(graph));
-  if (level >= 1) graph = drop_unread_positions(std::move(graph));
+  if (level >= 1) graph = drop_unread_positions(std::move(graph), rules);
   graph = fuse(std::move(graph), level);
   if (level >= 1) graph = pad_channels(merge_norms(std::move(graph), rules), rules);
   if (level >= 2) {

@@ -43,6 +43,10 @@ void AttentionSpec::check() const {
   if (window > 0 && (!causal || documents || mode != Mode::infer || positions() > window))
     fail(Exit::config,
          "attention: a cache is for causal inference without documents, on at most as many positions as it holds");
+  if (first_query < 0 || queries < 0 || first_query + queries > positions() || (queries > 0 && window > 0) ||
+      (queries == 0 && first_query > 0))
+    fail(Exit::config, "attention: {} positions from {} on cannot ask. an input of {} has {}", queries, first_query,
+         src.str(), positions());
 }
 
 void RotarySpec::check() const {

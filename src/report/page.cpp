@@ -205,6 +205,7 @@ std::string body_of(const Runs& runs) {
     out += "<h2>Training</h2><p class=\"quiet\">No step has been written yet.</p>\n";
   else
     out += curves(runs) + (one ? time_over_steps(runs.front(), steps_per_epoch(runs)) : std::string()) + "</div>\n";
+  out += side_by_side(runs, one ? "Evaluation" : "Evaluations", each(runs, evaluations_of));
   if (!one)
     out += side_by_side(runs, "Where the time went",
                         each(runs, [&](const Run& r) { return time_over_steps(r, steps_per_epoch(runs)) + parts(r); }));

@@ -15,6 +15,8 @@ enum class FieldMode {
 
 RunRecord parse_record(const nlohmann::json&, FieldMode);
 RunSummary parse_summary(const nlohmann::json&, FieldMode);
+// Of the members whose names begin with `prefix`; without a title. Strict.
+EvaluationRecord parse_evaluation(const nlohmann::json&, const std::string& prefix);
 std::vector<LayerTiming> parse_layers(const nlohmann::json&);  // strict
 
 }  // namespace millrace

@@ -34,6 +34,7 @@ Run read_run(const std::filesystem::path& path) {
   if (std::filesystem::exists(folder.validations_file(), ignored))
     run.validations = read_validations(folder.validations_file());
   run.summary = folder.summary();
+  run.evaluations = folder.evaluations();
   run.layers = folder.layers();
   read_trace(folder, run);
   run.running = folder.in_use();

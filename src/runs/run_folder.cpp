@@ -6,6 +6,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <ctime>
@@ -97,6 +98,28 @@ std::vector<LayerTiming> RunFolder::layers() const {
   if (!file_exists(layers_file())) return {};
   return read_strictly(layers_file(), "remove it: the page then has no table of layers",
                        [](const json& j) { return parse_layers(j); });
+}
+
+std::vector<EvaluationRecord> RunFolder::evaluations() const {
+  std::vector<EvaluationRecord> out;
+  if (file_exists(summary_file())) {
+    out.push_back(read_strictly(summary_file(), "remove it: the page then has no account",
+                                [](const json& j) { return parse_evaluation(j, "valid_"); }));
+    out.back().title = "Last validation of the training";
+  }
+  if (file_exists(evaluation_file()))
+    out.push_back(
+        read_strictly(evaluation_file(), "remove it: the page then has no such evaluation", [](const json& j) {
+          EvaluationRecord one = parse_evaluation(j, "");
+          one.title = fmt::format("millrace eval of step {}, {}", j.at("step").get<std::int64_t>(),
+                                  j.at("split").is_null() ? "data.valid" : "the part " + j["split"].get<std::string>());
+          std::erase_if(one.values, [](const auto& v) { return v.first == "step" || v.first == "unread_samples"; });
+          return one;
+        }));
+  std::erase_if(out, [](const EvaluationRecord& e) {
+    return std::none_of(e.values.begin(), e.values.end(), [](const auto& v) { return v.second.has_value(); });
+  });
+  return out;
 }
 
 std::uintmax_t RunFolder::trace_bytes() const {

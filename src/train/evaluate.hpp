@@ -1,10 +1,7 @@
 // Evaluator: evaluates a network on data.valid. Every sample counts exactly once, on any number of ranks.
 #pragma once
-#include <array>
 #include <map>
 #include <memory>
-#include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,6 +11,7 @@
 #include "millrace/train/step/loss_means.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/session/evaluation.hpp"
+#include "train/step/evaluation_sums.hpp"
 
 namespace millrace {
 
@@ -39,29 +37,14 @@ class Evaluator {
   Evaluation run();  // collective
 
  private:
-  void add_exactly();
   Evaluation totals(const StepState& sums, std::int64_t unread);
-  void add_metrics(Evaluation&);
-  // What a loss has added up on this rank for its metrics.
-  struct Counted {
-    Task task;
-    EvaluationCounts counts;
-    std::span<const std::uint64_t> values;  // empty: it has no metrics
-    std::size_t loss;                       // LossTerm::number
-    double targets;                         // Task::regression: how many values were compared, on all ranks
-  };
-  // Collective. details: gets the counts of single classes; null: they are not wanted.
-  std::vector<MetricValue> metrics_of_loss(const Counted&, Evaluation* details);
-  std::vector<MetricValue> counted_metrics(const Counted&, Evaluation* details);
-  std::vector<MetricValue> metrics_of_classes(const Counted&, Evaluation* details);
   Session& s_;
   Network& network_;
   LoaderOptions options_;
   DeviceSlots slots_;
   LossMeans losses_;
-  // With run.reproducible = strict. regression_sums_: of PointwiseLossSpec, by loss.
-  ExactLosses exact_;
-  std::array<std::array<ExactDouble, 4>, LossMeans::max_losses> regression_sums_;
+  ExactLosses exact_;  // with run.reproducible = strict
+  EvaluationSums sums_;
   BatchForward forward_;
 };
 

@@ -56,10 +56,10 @@ std::string describe_plan(World& world, const RunConfig& config) {
   const NetworkPlan& plan = fitted.plan;
   const Graph& graph = plan.train.front().graph;
   std::ostringstream out;
-  out << "data: " << s.data.train.rows << " samples of " << s.data.train.sample.str() << " "
+  out << "data: " << s.data.train.selected_rows() << " samples of " << s.data.train.sample.str() << " "
       << name_of(s.data.train.x.dtype) << " in " << s.data.train.shards.size() << " files, "
       << s.data.train_source->describe();
-  if (s.data.has_valid) out << "; validation " << s.data.valid.rows;
+  if (s.data.has_valid) out << "; validation " << s.data.valid.selected_rows();
   if (s.batching.blocks) out << "\norder: " << s.batching.blocks->str();
   if (config.data.shuffle == Shuffle::global)
     if (const std::string advice = block_shuffle_advice(s.data.train, config.data.chunk_cache); !advice.empty())

@@ -123,6 +123,11 @@ std::int64_t Predictor::write(int turn, const MicroBatch& item) {
     for (std::size_t a = 0; a < output.arrays.size(); ++a) file_.write(first + a, item.first, item.rows, to[a]);
     first += output.arrays.size();
   }
+  if (s_.data.valid.selection) {
+    std::vector<std::int64_t> samples(std::size_t(item.rows));
+    s_.batching.valid_order->ids(item, samples.data());
+    file_.write(first, item.first, item.rows, reinterpret_cast<const char*>(samples.data()));
+  }
   return not_finite;
 }
 
@@ -136,8 +141,8 @@ void Predictor::tell(std::int64_t samples) {
   const double now = steady_seconds();
   if (samples == 0 || now - told_ < s_.config.log.every) return;
   told_ = now;
-  const double all = double(s_.data.valid.rows);
-  log::info(fmt::format("{} of {} samples, {} left", samples, s_.data.valid.rows,
+  const double all = double(s_.data.valid.selected_rows());
+  log::info(fmt::format("{} of {} samples, {} left", samples, s_.data.valid.selected_rows(),
                         format_seconds((now - began_) * (all / double(samples) - 1))));
 }
 
@@ -193,8 +198,10 @@ RunConfig prediction_config(RunConfig config, const CheckpointModel& model) {
   if (config.data.on_error == OnError::skip)
     log::info("data.on_error = skip: a prediction needs every sample, so one that cannot be read ends it");
   config.data.on_error = OnError::stop;
-  config.data.train.clear();
-  if (config.data.sample != SampleKind::patch) {  // of scenes, y says which pixels are samples
+  const bool part = config.data.splits() && config.data.valid.empty();
+  if (!part) config.data.train.clear();
+  // Of scenes, y says which pixels are samples; a split may need the labels.
+  if (config.data.sample != SampleKind::patch && !part) {
     config.data.y.clear();
     config.data.ignore_label = ignore_label_from_files;
   }
@@ -230,7 +237,7 @@ void report(Session& s, const Predictor& predictor, double seconds, const std::s
     parts += fmt::format("{} {:.0f} %, ", names[i], percent);
     other -= percent;
   }
-  const std::int64_t rows = s.data.valid.rows;
+  const std::int64_t rows = s.data.valid.selected_rows();
   std::printf("%s\n%s\n", what.c_str(),
               fmt::format("{} samples in {}, {} samples/s: {}other {:.0f} %", rows, format_seconds(seconds),
                           format_count(double(rows) / seconds), parts, std::max(0.0, other))
@@ -254,12 +261,13 @@ Exit predict(World& world, const RunConfig& given, const CheckpointChoice& choic
     s.spec.outputs.push_back(output.value);
     arrays.insert(arrays.end(), output.arrays.begin(), output.arrays.end());
   }
+  if (s.data.valid.selection) arrays.push_back(sample_numbers());
   s.spec.weighted_loss = false;  // there is no loss
   Network network(s.compute, s.spec, plan_within_memory(s));
   CheckpointStore store(world, s.compute, model.path.parent_path(), 1);
   const RunState run = choice.which == "newest" ? store.load_newest(network).value()
                                                 : load_model(world, s.compute, whole, network, model);
-  const auto file = make_prediction_file(world, target, s.data.valid.rows, std::move(arrays), run.step);
+  const auto file = make_prediction_file(world, target, s.data.valid.selected_rows(), std::move(arrays), run.step);
   const double began = steady_seconds();
   try {
     Predictor predictor(s, network, outputs, *file);

@@ -8,6 +8,7 @@
 
 #include "millrace/base/error.hpp"
 #include "train/session/metrics.hpp"
+#include "train/step/evaluation_sums.hpp"
 
 namespace millrace {
 namespace {
@@ -82,7 +83,7 @@ class Outputs {
         add_binary(out);
         break;
       case Task::regression:
-        add_regression(out);
+        add_regression(out, first_target_of(graph_, loss));
         break;
       default:
         add_classes(out);
@@ -144,10 +145,20 @@ class Outputs {
       add(out, Content::probabilities, "probabilities", DType::f32, row);
   }
 
-  void add_regression(PredictionOutput& out) {
+  // data.normalize_targets; other targets are learned as they are stored. first_target: of this loss in a row of y.
+  void set_unit(PredictionOutput& out, std::size_t first_target) const {
+    const ValueConversion& values = s_.data.reference().values;
+    if (values.target_mean.empty()) return;
+    const bool each = values.target_mean.size() > 1;
+    const auto first = std::ptrdiff_t(each ? first_target : 0), last = first + (each ? out.result.count() : 1);
+    out.unit.mean.assign(values.target_mean.begin() + first, values.target_mean.begin() + last);
+    out.unit.std.assign(values.target_std.begin() + first, values.target_std.begin() + last);
+  }
+
+  void add_regression(PredictionOutput& out, std::size_t first_target) {
     out.kind = Kind::regression;
     add(out, Content::values, "prediction", DType::f32, target_row(out));
-    if (s_.data.valid.view.sample != SampleKind::pair) return;  // other targets are learned as they are stored
+    if (s_.data.valid.view.sample != SampleKind::pair) return set_unit(out, first_target);
     const ValueConversion& values = s_.data.valid.values;
     out.unit.transform = values.transform;
     out.unit.scale = values.scale;
@@ -247,6 +258,8 @@ std::int64_t PredictionOutput::fill(std::span<const float> results, std::span<ch
   }
   return std::ranges::count_if(results, [](float x) { return !std::isfinite(x); });
 }
+
+PredictionArray sample_numbers() { return {PredictionArray::Content::values, "sample", DType::i64, {}, {}, true}; }
 
 std::vector<PredictionOutput> prediction_outputs(const Session& s, const Graph& graph, const PredictOptions& options) {
   Outputs outputs(s, graph, options);

@@ -47,6 +47,9 @@ struct PredictionOutput {
   std::int64_t fill(std::span<const float> results, std::span<char* const> to) const;
 };
 
+// With data.split: the data set `sample`, the number of each sample in the data that is divided. It comes last.
+PredictionArray sample_numbers();
+
 // graph: of the network in Mode::infer, with its losses. Error(config): the options do not fit the network.
 std::vector<PredictionOutput> prediction_outputs(const Session&, const Graph&, const PredictOptions&);
 

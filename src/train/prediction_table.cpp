@@ -49,7 +49,7 @@ std::string header_of(const PredictionArray& array) {
   return out;
 }
 
-// The values of a row; all numbers of classes are below 2^31.
+// The values of a row; all numbers of classes and of samples are below 2^53.
 template <class T>
 void copy_values(const char* from, std::int64_t count, double* to) {
   for (std::int64_t i = 0; i < count; ++i) {
@@ -86,6 +86,8 @@ void PredictionTable::write(std::size_t a, std::int64_t first, std::int64_t rows
     const char* const from = data + std::size_t(row) * array.bytes();
     if (array.dtype == DType::f32)
       copy_values<float>(from, array.values(), to);
+    else if (array.dtype == DType::i64)
+      copy_values<std::int64_t>(from, array.values(), to);
     else
       copy_values<std::int32_t>(from, array.values(), to);
   }

@@ -128,7 +128,7 @@ void Trainer::Impl::count_unread() {
   if (s.batching.epochs.step_in_epoch(run.step - 1) == 0) run.unread_in_epoch = 0;
   run.unread_samples += last.unread_samples;
   run.unread_in_epoch += last.unread_samples;
-  const std::int64_t rows = s.data.train.rows;
+  const std::int64_t rows = s.data.train.selected_rows();
   if (double(run.unread_in_epoch) > s.config.data.skip_limit * double(rows)) {
     finish("unread", Exit::data);
     fail(Exit::data,

@@ -1,8 +1,8 @@
 #!/bin/bash
 # Samples that are not single rows of an array (patches of a scene, tokens of a text, pairs of a series):
-# the configurations in inputs/ train on them and reach the stated quality.
+# the configurations in inputs/ train on them and reach the stated quality. Parts of one data set (splits).
 # The real data is expected beside the source tree or in MILLRACE_TEST_DATA. Without it a case is skipped.
-# Usage: samples_test.sh MILLRACE MPIEXEC hyperspectral|text|forecast
+# Usage: samples_test.sh MILLRACE MPIEXEC hyperspectral|text|forecast|splits
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 source "$root/tests/support/python.sh"
@@ -91,6 +91,71 @@ case_forecast() {
   expect_line 'data\.augment: .*data\.sample = pair'
   expect_exit 2 train_input 1 other --data.reader uring
   expect_line 'uring .*data\.sample = pair'
+}
+
+# One file is divided by groups; an evaluation, a prediction and another number of ranks see the same parts.
+case_splits() {
+  find_python h5py numpy
+  "$python" - <<'PY'
+import h5py, numpy as np
+rng = np.random.default_rng(1)
+for name, begin, end in ("whole", 0, 900), ("part-a", 0, 200), ("part-b", 200, 900):
+    rng = np.random.default_rng(1)
+    x = rng.normal(0, 1, (900, 6)).astype("f4")
+    group = rng.integers(0, 45, 900)
+    y = np.stack([5000 + 800 * x[:, 0] + 300 * x[:, 1], 0.02 * x[:, 2] + 0.001 * rng.normal(0, 1, 900)], 1)
+    with h5py.File(name + ".h5", "w") as f:
+        f["x"], f["y"], f["patient"] = x[begin:end], y[begin:end].astype("f4"), group[begin:end]
+PY
+  cat >net.cfg <<'CFG'
+[data]
+train = whole.h5
+split = 0.7,0.1,0.2
+split_by = group
+group = patient
+normalize_targets = on
+[model]
+hidden = 16
+[train]
+epochs = 40
+global_batch = 32
+[optim]
+lr = 0.05
+[run]
+threads = 1
+CFG
+  expect_exit 0 train 2 run
+  expect_line '^data\.split: [0-9]+ samples for training, [0-9]+ for validation, [0-9]+ for the test, of 45 groups$' err
+  expect_exit 0 run_on 1 eval run --split test
+  cp run/evaluation.json whole.json
+  expect_line '^output +MAE +RMSE +R2$' out
+  expect_exit 0 run_on 2 eval run --split test --data.train part-a.h5 part-b.h5
+  expect_exit 0 run_on 2 predict run --split test --output test.h5
+  "$python" - <<'PY' || complain "the results of the test part disagree"
+import h5py, json, numpy as np
+whole, parts = json.load(open("whole.json")), json.load(open("run/evaluation.json"))
+with h5py.File("test.h5") as f, h5py.File("whole.h5") as data:
+    sample, said = f["sample"][:], f["prediction"][:].astype("f8")
+    y, group = data["y"][:].astype("f8"), data["patient"][:]
+    assert len(set(sample)) == len(sample) == whole["rows"] == parts["rows"], (len(sample), whole["rows"])
+    inside = set(group[sample])
+    assert all((g in inside) == (i in set(sample)) for i, g in enumerate(group)), "a group is divided"
+assert all(o["r2"] > 0.9 for o in whole["outputs"]), whole["outputs"]  # without scaling, both stay near 0 or below
+for o in 0, 1:
+    d, t = said[:, o] - y[sample, o], y[sample, o]
+    for name, value in ("mae", abs(d).mean()), ("rmse", (d**2).mean() ** 0.5), ("r2", 1 - (d**2).sum() / ((t - t.mean()) ** 2).sum()):
+        for result in whole, parts:
+            assert abs(result["outputs"][o][name] - value) < 1e-4 * abs(value), (o, name, result["outputs"][o], value)
+PY
+  expect_exit 0 "$millrace" report run
+  expect_texts run/report.html Evaluation Outputs "the part test"
+  expect_exit 0 "$millrace" inspect whole.h5 --split 0.7,0.1,0.2 --split-by group --group patient
+  expect_line '^data\.split: [0-9]+ samples for training' out
+  refuse() { expect_says 2 "^error: .*$1" run_on 1 "${@:2}"; }
+  refuse 'data\.split: the shares sum to 1\.2' train -c net.cfg --data.split 0.8,0.2,0.2
+  refuse "data\\.fold: '6/5': folds are numbered from 1 to 5" train -c net.cfg --data.fold 6/5
+  refuse 'data\.split: the parts are not those of the training' eval run --split test --data.split_seed 3
+  expect_says 3 "^error: data\\.group: whole\\.h5 has no data set 'person'" run_on 2 train -c net.cfg --data.group person --run.dir none
 }
 
 run_case "$3"

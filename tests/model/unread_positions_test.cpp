@@ -32,8 +32,15 @@ ModelSpec layers(std::vector<std::string> lines) {
   return spec;
 }
 
+struct Rules : FusionRules {
+  explicit Rules(bool partial = false) : partial_attention(partial) {}
+  int max_fusion_level() const override { return 3; }
+  bool has_partial_attention() const override { return partial_attention; }
+  bool partial_attention;
+};
+
 Graph rewritten(const ModelSpec& spec, Mode mode = Mode::train) {
-  return drop_unread_positions(build_model(spec, batch, DType::f32, mode));
+  return drop_unread_positions(build_model(spec, batch, DType::f32, mode), Rules());
 }
 std::map<std::string, std::int64_t> rows_of_linears(const Graph& graph) {
   std::map<std::string, std::int64_t> rows;
@@ -64,6 +71,18 @@ TEST(UnreadPositions, OfAClassTokenOnlyTheLastAttentionAndWhatIsBeforeItSeeAllPo
   }
 }
 
+TEST(UnreadPositions, OnlyTheQueriesOfReadPositionsAskWhereTheBackendSupportsIt) {
+  const Graph graph = drop_unread_positions(build_model(vit(), batch, DType::f32, Mode::train), Rules(true));
+  EXPECT_EQ(slices(graph), 1);  // of the block's source
+  std::vector<std::int64_t> asking;
+  for (const Node& node : graph.nodes)
+    if (const auto* attention = std::get_if<AttentionSpec>(&node.spec)) {
+      asking.push_back(attention->asking());
+      EXPECT_EQ(graph.values[std::size_t(node.dst)].shape, attention->dst());
+    }
+  EXPECT_EQ(asking, (std::vector<std::int64_t>{17, 17, 1}));
+}
+
 TEST(UnreadPositions, LossAndGradientsAreThoseOfTheWholeNetwork) {
   const ModelSpec written =
       layers({"conv 12 4 stride=4", "positions", "layernorm as=top", "linear 24 axis=last", "glu silu", "add top",
@@ -83,7 +102,7 @@ TEST(UnreadPositions, ASliceStaysWhereAPositionDependsOnOthersOrMuchIsRead) {
     lines.insert(lines.begin(), before.begin(), before.end());
     lines.insert(lines.end(), after.begin(), after.end());
     const Graph graph = build_model(layers(lines), batch, DType::f32, Mode::train);
-    const Graph moved = drop_unread_positions(graph);
+    const Graph moved = drop_unread_positions(graph, Rules());
     return graph.nodes.size() == moved.nodes.size() &&
            std::ranges::equal(graph.nodes, moved.nodes, {}, &Node::name, &Node::name);
   };
@@ -103,7 +122,7 @@ TEST(UnreadPositions, AnOutputIsKeptWhole) {
     if (std::holds_alternative<SliceSpec>(node.spec)) sum = node.src[0];
   const Shape all = graph.values[std::size_t(sum)].shape;
   graph.outputs = {sum};
-  graph = drop_unread_positions(std::move(graph));
+  graph = drop_unread_positions(std::move(graph), Rules(true));
   EXPECT_GE(graph.producer(sum), 0);
   EXPECT_EQ(graph.values[std::size_t(sum)].shape, all);
   EXPECT_EQ(rows_of_linears(graph)["blocks.2.mlp.fc2"], 51);

@@ -163,6 +163,29 @@ TEST(AttentionOp, DocumentsMatchReference) {
     }
 }
 
+TEST(AttentionOp, SomePositionsAskAsInTheReference) {
+  if (!backend().has_partial_attention()) GTEST_SKIP() << "this backend has no kernels for it";
+  struct Part {
+    Case attention;
+    std::int64_t first, count;
+    bool documents = false;
+  };
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const Part& part : {Part{{2, 41, 4, 2, 16, false}, 0, 1}, Part{{2, 197, 1, 1, 24, false}, 190, 7},
+                             Part{{1, 300, 2, 1, 8, true}, 70, 140}, Part{{1, 300, 2, 2, 8, true}, 260, 9, true}}) {
+      AttentionSpec s = spec_of(part.attention, dtype);
+      s.first_query = part.first;
+      s.queries = part.count;
+      s.documents = part.documents;
+      s.dropout = part.attention.positions == 41 ? 0.2f : 0;
+      expect_reference(s, {s.documents ? starts_of(s) : Values(), {}});
+    }
+  AttentionSpec beyond = spec_of(cases[1]);
+  beyond.first_query = 4;
+  beyond.queries = 2;
+  expect_error(Exit::config, "2 positions from 4 on cannot ask", [&] { backend().make(beyond); });
+}
+
 TEST(AttentionOp, DocumentsInARowEqualEachAlone) {
   const std::int64_t lengths[] = {70, 1, 130, 99}, width = 4 * 16;
   AttentionSpec packed = spec_of({1, 300, 2, 1, 16, true});

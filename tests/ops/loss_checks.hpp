@@ -36,9 +36,11 @@ inline void expect_state(const StepState& state, const reference::Loss& loss, in
   EXPECT_EQ(state.losses[number == 0 ? 1 : 0].weight, 0) << "of another loss";
 }
 
-// The metrics of an evaluation, counts or sums, added to what is there.
-inline Values metrics_of(OpHarness& h, bool counts, std::int64_t count) {
-  DeviceVector<std::uint64_t> metrics{std::vector<std::uint64_t>(std::size_t(count))};
+// The metrics of an evaluation, counts or sums, added to what is there: zeros, and `last` at the end.
+inline Values metrics_of(OpHarness& h, bool counts, std::int64_t count, const Values& last = {}) {
+  std::vector<std::uint64_t> before(std::size_t(count) - last.size());
+  for (const double value : last) before.push_back(std::bit_cast<std::uint64_t>(value));
+  DeviceVector<std::uint64_t> metrics{before};
   metrics.to_device();
   h.args.metrics = metrics.data();
   h.forward();

@@ -29,14 +29,16 @@ void expect_reference(PointwiseLossSpec s) {
   h.want_diff_src(0, s.src, s.dtype);
   h.forward();
   h.backward();
-  const auto loss = reference::pointwise_loss(s, x, target, 16 * double(s.term.factor));
+  Values origins;
+  for (std::int64_t o = 0; !s.binary() && o < s.outputs(); ++o) origins.push_back(double(o % 5) / 4 - 1);
+  const auto loss = reference::pointwise_loss(s, x, target, 16 * double(s.term.factor), origins);
   expect_state(h.state, loss, s.term.number);
   expect_close(get(h.args.diff_src[0]), loss.diff, tolerance.of(s.dtype), what);
   s.mode = Mode::infer;
   OpHarness evaluation(s);
   evaluation.set_src(0, s.src, s.dtype, x);
   evaluation.set_src(1, s.src, s.targets, target);
-  const Values metrics = metrics_of(evaluation, s.binary(), s.metric_count());
+  const Values metrics = metrics_of(evaluation, s.binary(), s.metric_count(), origins);
   if (s.binary())
     expect_counts(metrics, loss.metrics, s.confusion_count(), what);
   else
@@ -47,7 +49,8 @@ void expect_reference(PointwiseLossSpec s) {
 TEST(PointwiseLossOp, MatchesReference) {
   for (const Kind kind : kinds)
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
-      for (const Shape& shape : {Shape{7, 43}, Shape{1, 1}, Shape{5, 64}, Shape{3, 5001}, Shape{2, 8192}})
+      for (const Shape& shape :
+           {Shape{7, 43}, Shape{1, 1}, Shape{5, 64}, Shape{300, 2}, Shape{3, 5001}, Shape{2, 8192}})
         expect_reference(pointwise(kind, shape, dtype));
 }
 

@@ -46,12 +46,13 @@ inline Attention attention(const AttentionSpec& s, const std::vector<double>& sr
   Attention out{std::vector<double>(std::size_t(s.dst().count())), std::vector<double>(src.size())};
   for (std::size_t n = 0; n < std::size_t(s.src[0]); ++n)
     for (std::size_t h = 0; h < heads; ++h)
-      for (std::size_t q = 0; q < positions; ++q) {
+      for (std::size_t asking = 0; asking < std::size_t(s.asking()); ++asking) {
+        const std::size_t q = std::size_t(s.first_query) + asking;
         const std::size_t keys = s.causal ? q + 1 : positions, key_head = heads + h / (heads / key_heads);
         const auto at = [&](std::size_t position, std::size_t head) {
           return (n * positions + position) * width + head * size;
         };
-        const std::size_t query = at(q, h), to = (n * positions + q) * heads * size + h * size;
+        const std::size_t query = at(q, h), to = (n * std::size_t(s.asking()) + asking) * heads * size + h * size;
         const double scale = 1 / std::sqrt(double(size));
         const std::size_t first = s.documents ? std::size_t(extras.starts[n * positions + q]) : 0;
         const auto factor = [&](std::size_t k) {

@@ -123,11 +123,13 @@ inline ValueLoss value_loss(const PointwiseLossSpec& s, double x, double target)
   return {-target * std::log(p) - (1 - target) * std::log(1 - p), p - target};
 }
 
+// origins: of the targets in the metrics; empty: they are 0.
 inline Loss pointwise_loss(const PointwiseLossSpec& s, const std::vector<double>& x, const std::vector<double>& target,
-                           double factor) {
+                           double factor, const std::vector<double>& origins = {}) {
   const auto features = std::size_t(s.src.row_count());
   Loss loss;
   loss.metrics.resize(std::size_t(s.metric_count()));
+  for (std::size_t o = 0; o < origins.size(); ++o) loss.metrics[std::size_t(s.origins_at()) + o] = origins[o];
   for (std::size_t i = 0; i < x.size(); ++i) {
     const bool ignored = s.targets == DType::i32 && target[i] < 0;
     const ValueLoss value = ignored ? ValueLoss{} : value_loss(s, x[i], target[i]);
@@ -141,9 +143,11 @@ inline Loss pointwise_loss(const PointwiseLossSpec& s, const std::vector<double>
       if (s.histogram_count() > 0)
         count_score(loss.metrics, std::size_t(s.confusion_count()), i % features, truth, x[i]);
     }
-    const double sums[] = {std::abs(x[i] - target[i]), (x[i] - target[i]) * (x[i] - target[i]), target[i],
-                           target[i] * target[i]};
-    for (std::size_t k = 0; !s.binary() && k < 4; ++k) loss.metrics[k] += sums[k];
+    if (s.binary()) continue;
+    const std::size_t output = s.outputs() == 1 ? 0 : i % features;
+    const double t = target[i] - loss.metrics[std::size_t(s.origins_at()) + output];
+    const double sums[] = {std::abs(x[i] - target[i]), (x[i] - target[i]) * (x[i] - target[i]), t, t * t};
+    for (std::size_t k = 0; k < 4; ++k) loss.metrics[4 * output + k] += sums[k];
   }
   if (!s.binary()) loss.counted = std::uint64_t(s.src[0]);
   loss.weight = double(loss.counted);

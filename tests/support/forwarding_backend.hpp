@@ -25,6 +25,7 @@ struct ForwardingBackend : Backend {
     inner.convert(dst, to, src, from, n);
   }
   bool merges_norm(const BatchNormSpec& spec) const override { return inner.merges_norm(spec); }
+  bool has_partial_attention() const override { return inner.has_partial_attention(); }
   std::string why_not_fused(const Spec& spec) override { return inner.why_not_fused(spec); }
   int max_fusion_level() const override { return 3; }
   int default_fusion_level() const override { return 1; }

@@ -45,6 +45,7 @@ TEST(Evaluation, CountsEachClassOnAnyNumberOfRanks) {
       ++occurring;
     }
     EXPECT_DOUBLE_EQ(run.summary().at("valid_macro_f1"), f1 / occurring);
+    EXPECT_DOUBLE_EQ(run.summary().at("valid_macro_average").at("f1"), f1 / occurring);
     EXPECT_DOUBLE_EQ(run.last_validation().at("macro_f1"), f1 / occurring);
     testing::internal::CaptureStdout();
     run_thread_world(ranks, [&](World& world) { evaluate(world, run.config, {run.config.run.dir, "newest"}); });
@@ -55,7 +56,22 @@ TEST(Evaluation, CountsEachClassOnAnyNumberOfRanks) {
                                      double(first.at("recall")), double(first.at("f1")))),
               shown.npos)
         << shown;
+    const json written = json::parse(read_file(run.path / "run" / "evaluation.json"));
+    for (const char* name : {"classes", "confusion", "macro_f1", "auc", "accuracy", "weighted_average"})
+      EXPECT_EQ(written.at(name), run.summary().at(std::string("valid_") + name)) << name;
+    EXPECT_EQ(written.at("step"), 1);
   }
+}
+
+// The averages of scikit-learn's classification_report for labels 0 0 0 1 1 2 and predictions 0 0 1 1 1 0.
+TEST(Evaluation, AveragesAreThoseOfTheClasses) {
+  const double counts[] = {2, 1, 0, 0, 2, 0, 1, 0, 0};
+  const auto classes = class_counts(counts, Task::classes);
+  const ClassAverages macro = macro_average(classes), weighted = weighted_average(classes);
+  EXPECT_DOUBLE_EQ(macro.precision, (2.0 / 3 + 2.0 / 3 + 0) / 3);
+  EXPECT_DOUBLE_EQ(macro.recall, (2.0 / 3 + 1 + 0) / 3);
+  EXPECT_DOUBLE_EQ(weighted.precision, (3 * 2.0 / 3 + 2 * 2.0 / 3) / 6);
+  EXPECT_DOUBLE_EQ(weighted.f1, (3 * 2.0 / 3 + 2 * 0.8) / 6);
 }
 
 TEST(Evaluation, MeasuresTheErrorsOfARegressionOnAnyNumberOfRanks) {

@@ -10,6 +10,7 @@
 #include "millrace/data/index/local_cache_options.hpp"
 #include "millrace/data/index/sample_view.hpp"
 #include "millrace/data/index/shards.hpp"
+#include "millrace/data/index/split_options.hpp"
 #include "millrace/data/read/source.hpp"
 #include "millrace/model/recompute_level.hpp"
 
@@ -55,6 +56,11 @@ struct DataFiles {
   std::int64_t ignore_label = ignore_label_from_files;  // labels of this value do not count
 };
 
+// data.*: parts of data.train in place of data.valid.
+struct SplitKeys : SplitOptions {
+  SplitPart eval_split = SplitPart::valid;  // the part that evaluations and predictions of a checkpoint take
+};
+
 // data.*: how stored values become values that the network takes.
 struct ValueOptions {
   double scale = 0;                   // factor on stored values; 0: from the files
@@ -63,6 +69,7 @@ struct ValueOptions {
   std::vector<std::string> channels;  // "0-3", "7": stored channels that the network takes; empty: all
   std::vector<double> mean, std;      // one for each of these channels; empty: from the files, or measured
   bool normalize = true;              // (x * scale + offset - mean) / std for each channel
+  bool normalize_targets = false;     // the same of each target of a regression
 };
 
 // data.*: how samples are cut out of arrays and images.
@@ -102,7 +109,7 @@ struct AugmentOptions {
   double hue = 0;                       // largest rotation of the hue, in turns
 };
 
-struct DataConfig : DataFiles, ValueOptions, SampleOptions, ReadOptions, ShuffleOptions, AugmentOptions {};
+struct DataConfig : DataFiles, SplitKeys, ValueOptions, SampleOptions, ReadOptions, ShuffleOptions, AugmentOptions {};
 
 inline constexpr const char* balanced_class_weights = "balanced";  // by the labels of the training data
 

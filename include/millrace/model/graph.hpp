@@ -236,8 +236,8 @@ Graph with_cache(Graph part, const Graph& whole);
 Graph chunk_logits(Graph);
 // From level 1: where only some positions of a result are read, such as that of a class token, the operations before
 // the slice compute these alone: linear layers, layer norms, additions and others that compute each position from the
-// same position, back to the last attention. At most half of the positions may be read.
-Graph drop_unread_positions(Graph);
+// same position, and the queries of an attention if the backend supports it. At most half of the positions may be read.
+Graph drop_unread_positions(Graph, const FusionRules&);
 // From level 1: merges batch norm + (add) + relu into one node, and linear + activation into one. Level 0: no change.
 Graph fuse(Graph, int level);
 // Level 1: merges more into the batch norms that fuse() left, where the backend has kernels for it: the norm of the

@@ -84,6 +84,8 @@ class FusionRules {
   // Fusion level 1, for a batch norm that takes in the norm of its residual or a max pool: whether Backend::make()
   // supports it.
   virtual bool merges_norm(const BatchNormSpec&) const { return false; }
+  // Fusion level 1: whether Backend::make() supports attention in which only some positions ask.
+  virtual bool has_partial_attention() const { return false; }
   // For a Spec that accumulates its gradient (fusion level 1), that produces or consumes shared values (level 2), or
   // that normalises its source (level 3): "" if Backend::make() supports it and it is not slower, otherwise the reason
   // why not. Collective like Backend::make().

@@ -90,9 +90,13 @@ struct CrossEntropySpec {
 //   binary_cross_entropy  of the probability sigmoid(prediction) and a target in [0, 1]. It is NaN for another target,
 //                         but negative integers are ignored
 // All but the last count rows. binary_cross_entropy counts predictions that have a target: the sums are over them, and
-// top1 counts those that are on the same side of a probability of 0.5 as their target. metrics: (4) float64, the sums
-// of |d|, d^2, target and target^2 over rows and features. For binary_cross_entropy (F, 2, 2) uint64: the value at
-// [feature][target >= 0.5][probability >= 0.5] counts predictions. Behind them are the histograms of ScoreBins.
+// top1 counts those that are on the same side of a probability of 0.5 as their target.
+//
+// metrics: (outputs, 4) float64, the sums over rows of |d|, d^2, t and t^2, where t is the target minus the origin of
+// the output. Behind them are the origins, (outputs) float64, which the caller sets: with values near the targets, t^2
+// loses no digits. With more than max_outputs features, outputs is 1, and the sums are over all features. For
+// binary_cross_entropy (F, 2, 2) uint64: the value at [feature][target >= 0.5][probability >= 0.5] counts predictions.
+// Behind them are the histograms of ScoreBins.
 struct PointwiseLossSpec {
   enum class Kind { mse, mae, smooth_l1, binary_cross_entropy };
   Kind kind = Kind::mse;
@@ -107,7 +111,10 @@ struct PointwiseLossSpec {
   bool binary() const { return kind == Kind::binary_cross_entropy; }
   std::int64_t confusion_count() const { return binary() && src.row_count() <= 1 << 18 ? 4 * src.row_count() : 0; }
   std::int64_t histogram_count() const { return binary() ? ScoreBins::histogram_count(src.row_count()) : 0; }
-  std::int64_t metric_count() const { return binary() ? confusion_count() + histogram_count() : 4; }
+  static constexpr std::int64_t max_outputs = 256;
+  std::int64_t outputs() const { return src.row_count() <= max_outputs ? src.row_count() : 1; }
+  std::int64_t origins_at() const { return 4 * outputs(); }
+  std::int64_t metric_count() const { return binary() ? confusion_count() + histogram_count() : 5 * outputs(); }
   void check() const;  // Error(config)
   static constexpr bool keeps_src = true, keeps_dst = false;
 };

@@ -20,11 +20,12 @@ struct Run {
   Curves curves;
   std::vector<Validation> validations;
   std::optional<RunSummary> summary;  // nullopt: the run has not ended yet, or was killed
-  std::vector<LayerTiming> layers;    // empty: not measured
-  std::vector<RankTrace> trace;       // empty: not sampled
-  std::string trace_note;             // why an existing trace is not shown
-  bool running = false;               // a process of this host has the folder in use
-  bool outdated = false;              // the summary belongs to an earlier launch
+  std::vector<EvaluationRecord> evaluations;
+  std::vector<LayerTiming> layers;  // empty: not measured
+  std::vector<RankTrace> trace;     // empty: not sampled
+  std::string trace_note;           // why an existing trace is not shown
+  bool running = false;             // a process of this host has the folder in use
+  bool outdated = false;            // the summary belongs to an earlier launch
 };
 
 // Reads all files of a run. Error(data) when one is damaged, or run.json, config.cfg or metrics.jsonl is missing.

@@ -63,6 +63,23 @@ struct RunSummary {
   Account account;                      // empty when read leniently
 };
 
+// The result of an evaluation: of the last one of the training, or of `millrace eval`.
+struct EvaluationRecord {
+  struct Class {
+    std::string name;  // its number if it has none
+    double labels = 0, predictions = 0, precision = 0, recall = 0, f1 = 0, iou = 0;
+  };
+  struct Output {
+    std::string name;  // its number, with the name of its loss if there are several
+    std::optional<double> mae, rmse, r2;
+  };
+  std::string title;                                                  // "validation at the end", "millrace eval, ..."
+  std::vector<std::pair<std::string, std::optional<double>>> values;  // loss and metrics, by their names in the file
+  std::vector<Class> classes;
+  std::vector<std::vector<double>> confusion;  // [label][prediction]; of labels that are 0 or 1: four counts each
+  std::vector<Output> outputs;
+};
+
 // One operation of layers.json, in milliseconds per micro-batch.
 struct LayerTiming {
   std::string name, implementation;
@@ -82,6 +99,7 @@ class RunFolder {
   std::filesystem::path metrics_file() const { return path_ / "metrics.jsonl"; }
   std::filesystem::path validations_file() const { return path_ / "validation.jsonl"; }
   std::filesystem::path layers_file() const { return path_ / "layers.json"; }
+  std::filesystem::path evaluation_file() const { return path_ / "evaluation.json"; }
   std::filesystem::path trace_file() const { return path_ / "trace.json"; }
   std::filesystem::path latest_checkpoint_file() const { return path_ / "checkpoints" / "latest"; }
 
@@ -92,6 +110,7 @@ class RunFolder {
   std::optional<RunSummary> summary() const;
   std::string config() const;
   std::vector<LayerTiming> layers() const;
+  std::vector<EvaluationRecord> evaluations() const;  // of summary.json and evaluation.json
   std::vector<RankTrace> trace() const;
   std::uintmax_t trace_bytes() const;  // size of trace.json; 0: there is none
 

@@ -26,10 +26,11 @@ struct CheckpointChoice {
 // The configuration of the run that wrote the checkpoint, as the text of config.cfg, with the path of the checkpoint.
 // Error(data): there is none, or it is damaged. Collective.
 ConfigFile config_of_checkpoint(World&, const CheckpointChoice&);
-// Evaluates a checkpoint on data.valid and prints loss, top-1 and top-5 accuracy. If the newest checkpoint is damaged,
-// takes an older one. Error(data): there is none. Error(config): the configuration describes another network than the
-// checkpoint. Collective.
-Exit evaluate(World&, const RunConfig&, const CheckpointChoice&);
+// Evaluates a checkpoint on data.valid, or on a part of data.split, and prints loss and metrics. They are written to
+// `output`, or if it is empty, of a checkpoint of a run to evaluation.json in its folder. If the newest checkpoint is
+// damaged, takes an older one. Error(data): there is none, or the result cannot be written. Error(config): the
+// configuration describes another network than the checkpoint. Collective.
+Exit evaluate(World&, const RunConfig&, const CheckpointChoice&, const std::string& output = "");
 // Writes the weights of a checkpoint to a .safetensors file with PyTorch's names. Error(data): there is no such
 // checkpoint, or the file cannot be written or was written by another program. Collective.
 Exit export_weights(World&, const RunConfig&, const CheckpointChoice&, const std::string& output);

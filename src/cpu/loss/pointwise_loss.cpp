@@ -67,7 +67,8 @@ class PointwiseLoss : public RowLossOp {
   }
   MemoryRequirements memory_requirements() const override {
     MemoryRequirements needs = RowLossOp::memory_requirements();
-    if (spec_.mode == Mode::infer) needs.workspace += std::size_t(spec_.src[0]) * sizeof(LossSums);
+    if (spec_.mode == Mode::infer && spec_.outputs() == 1)
+      needs.workspace += std::size_t(spec_.src[0]) * sizeof(LossSums);
     return needs;
   }
 
@@ -76,15 +77,17 @@ class PointwiseLoss : public RowLossOp {
     auto* losses = static_cast<RowLoss*>(args.workspace);
     auto* sums = reinterpret_cast<LossSums*>(losses + rows);
     const bool metrics = spec_.mode == Mode::infer && args.metrics && spec_.metric_count() > 0;
+    const bool row_sums = metrics && !spec_.binary() && spec_.outputs() == 1;
     parallel_ranges(rows, std::max<std::int64_t>(1, 4 * tile_count / std::max<std::int64_t>(1, features_)),
                     [&](std::int64_t begin, std::int64_t end) {
                       for (std::int64_t row = begin; row < end; ++row) {
-                        if (metrics) sums[row] = {};
-                        losses[row] = forward_row(args, row, metrics ? sums + row : nullptr);
+                        if (row_sums) sums[row] = {};
+                        losses[row] = forward_row(args, row, metrics, row_sums ? sums + row : nullptr);
                       }
                     });
     add_row_losses(args.state->losses[spec_.term.number], losses, rows);
     if (!metrics || spec_.binary()) return;
+    if (!row_sums) return add_outputs(args);
     auto* totals = static_cast<double*>(args.metrics);
     for (std::int64_t row = 0; row < rows; ++row)
       for (int k = 0; k < 4; ++k) totals[k] += sums[row].v[k];
@@ -98,7 +101,31 @@ class PointwiseLoss : public RowLossOp {
     return tile;
   }
 
-  RowLoss forward_row(const OpArgs& args, std::int64_t row, LossSums* sums) const {
+  // The sums of each output, over the rows in their order.
+  void add_outputs(const OpArgs& args) const {
+    auto* const totals = static_cast<double*>(args.metrics);
+    const double* const origins = totals + spec_.origins_at();
+    parallel_ranges(features_, 16, [&](std::int64_t begin, std::int64_t end) {
+      Tile tile, targets;
+      for (std::int64_t row = 0; row < spec_.src[0]; ++row)
+        for (std::int64_t first = begin; first < end; first += tile_count) {
+          const std::int64_t at = row * features_ + first, n = std::min(tile_count, end - first);
+          const float* x = read_floats(args.src[0], at, n, tile);
+          const float* target = read_targets(args.src[1], at, n, targets);
+          for (std::int64_t i = 0; i < n; ++i) {
+            double* const to = totals + 4 * (first + i);
+            const double d = double(x[i]) - double(target[i]), t = double(target[i]) - origins[first + i];
+            to[0] += std::fabs(d);
+            to[1] += d * d;
+            to[2] += t;
+            to[3] += t * t;
+          }
+        }
+    });
+  }
+
+  // metrics: counts of binary_cross_entropy are wanted; sums: those of this row, or null.
+  RowLoss forward_row(const OpArgs& args, std::int64_t row, bool metrics, LossSums* sums) const {
     Tile slope, tile, targets;
     const Tensor& diff = args.diff_src[0];
     const bool want_diff = spec_.mode == Mode::train && diff;
@@ -109,11 +136,11 @@ class PointwiseLoss : public RowLossOp {
       const float* x = read_floats(args.src[0], at, n, tile);
       const float* target = read_targets(args.src[1], at, n, targets);
       if (spec_.binary())
-        binaries(result, slope, x, target, n, i, sums ? static_cast<std::uint64_t*>(args.metrics) : nullptr);
+        binaries(result, slope, x, target, n, i, metrics ? static_cast<std::uint64_t*>(args.metrics) : nullptr);
       else
         result.loss +=
             spec_.kind == Kind::mse ? squares(slope, x, target, n) : absolutes(slope, x, target, spec_.beta, n);
-      if (sums && !spec_.binary()) add(*sums, x, target, n);
+      if (sums) add(*sums, x, target, static_cast<const double*>(args.metrics)[spec_.origins_at()], n);
       if (!want_diff) continue;
       float* to = float_target(diff, at, tile);
       scale(to, slope, factor, n);
@@ -143,14 +170,17 @@ class PointwiseLoss : public RowLossOp {
       if (histogram && place >= 0) __atomic_fetch_add(counts + spec_.confusion_count() + place, 1, __ATOMIC_RELAXED);
     }
   }
-  static void add(LossSums& sums, const float* x, const float* target, std::int64_t n) {
+  static void add(LossSums& sums, const float* x, const float* target, double origin, std::int64_t n) {
     sums.v[0] += sum_of(n, [&](std::int64_t i) { return std::fabs(double(x[i]) - double(target[i])); });
     sums.v[1] += sum_of(n, [&](std::int64_t i) {
       const double d = double(x[i]) - double(target[i]);
       return d * d;
     });
-    sums.v[2] += sum_of(n, [&](std::int64_t i) { return double(target[i]); });
-    sums.v[3] += sum_of(n, [&](std::int64_t i) { return double(target[i]) * double(target[i]); });
+    sums.v[2] += sum_of(n, [&](std::int64_t i) { return double(target[i]) - origin; });
+    sums.v[3] += sum_of(n, [&](std::int64_t i) {
+      const double t = double(target[i]) - origin;
+      return t * t;
+    });
   }
 
   PointwiseLossSpec spec_;

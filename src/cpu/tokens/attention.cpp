@@ -5,6 +5,7 @@
 // all queries, and over the query heads that share it. Blocks in which all keys are of earlier documents are skipped.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -25,7 +26,7 @@ constexpr std::int64_t block_queries = 64, block_keys = attention::drawn_keys;
 class Attention : public Op {
  public:
   explicit Attention(const AttentionSpec& spec) : spec_(spec), threads_(thread_count()) {
-    queries_ = std::min(block_queries, spec_.positions());
+    queries_ = std::min(block_queries, spec_.asking());
     keys_ = std::min(block_keys, spec_.positions());
     set_thread_count(1);  // oneDNN makes primitives for this number of threads
     for (int t = 0; t < threads_; ++t) products_.push_back(attention::make_head_products(spec_, queries_, keys_));
@@ -37,7 +38,7 @@ class Attention : public Op {
     MemoryRequirements needs;
     needs.workspace = thread_bytes_ * std::size_t(threads_);
     if (spec_.mode == Mode::train)
-      needs.saved = std::size_t(spec_.src[0] * spec_.heads * spec_.positions()) * sizeof(float);
+      needs.saved = std::size_t(spec_.src[0] * spec_.heads * spec_.asking()) * sizeof(float);
     return needs;
   }
   std::string implementation() const override { return "blocks of " + products_[0]->name(); }
@@ -48,7 +49,7 @@ class Attention : public Op {
       for (std::int64_t task = begin; task < end; ++task) {
         const std::int64_t row = task / spec_.heads, head = task % spec_.heads;
         begin_keys(args, m, row, head / group_);
-        for (std::int64_t q = 0; q < spec_.positions(); q += queries_) forward_queries(args, m, row, head, q);
+        for (std::int64_t q = 0; q < spec_.asking(); q += queries_) forward_queries(args, m, row, head, q);
       }
     });
   }
@@ -62,8 +63,10 @@ class Attention : public Op {
         begin_keys(args, m, row, key_head);
         std::fill_n(m.diff_key, spec_.positions() * size_, 0.0f);
         std::fill_n(m.diff_value, spec_.positions() * size_, 0.0f);
-        for (std::int64_t head = key_head * group_; head < (key_head + 1) * group_; ++head)
-          for (std::int64_t q = 0; q < spec_.positions(); q += queries_) backward_queries(args, m, row, head, q);
+        for (std::int64_t head = key_head * group_; head < (key_head + 1) * group_; ++head) {
+          clear_others(args.diff_src[0], row, head);
+          for (std::int64_t q = 0; q < spec_.asking(); q += queries_) backward_queries(args, m, row, head, q);
+        }
         write_rows(args.diff_src[0], row, 0, spec_.positions(), spec_.heads + key_head, m.diff_key);
         write_rows(args.diff_src[0], row, 0, spec_.positions(), spec_.heads + spec_.key_heads + key_head, m.diff_value);
       }
@@ -126,10 +129,10 @@ class Attention : public Op {
 
   // head: of the queries, then the keys, then the values
   void* in_src(const Tensor& t, std::int64_t row, std::int64_t position, std::int64_t head) const {
-    return element(t, ((row * spec_.positions() + position) * t.shape[-1]) + head * size_);
+    return element(t, (row * t.shape[1] + position) * t.shape[-1] + head * size_);
   }
   float* log_sums(const OpArgs& args, std::int64_t row, std::int64_t head) const {
-    return static_cast<float*>(args.saved) + (row * spec_.heads + head) * spec_.positions();
+    return static_cast<float*>(args.saved) + (row * spec_.heads + head) * spec_.asking();
   }
   void begin_keys(const OpArgs& args, const Memory& m, std::int64_t row, std::int64_t key_head) const {
     m.products->begin_keys(in_src(args.src[0], row, 0, spec_.heads + key_head),
@@ -142,16 +145,15 @@ class Attention : public Op {
     return m.narrow;
   }
 
-  // Calls body(block) for the blocks that queries [first, first + count) attend to.
+  // Calls body(block) for the blocks that the positions [first, first + count) attend to.
   template <class Body>
   void each_block(const OpArgs& args, std::int64_t row, std::int64_t first, std::int64_t count,
                   const Body& body) const {
     const std::int32_t* const starts =
         spec_.documents ? args.src[2].as<std::int32_t>() + row * spec_.positions() : nullptr;
     const std::int64_t end = spec_.causal ? first + count : spec_.positions();
-    for (std::int64_t k = starts ? starts[first] / keys_ * keys_ : 0; k < end; k += keys_) {
+    for (std::int64_t k = starts ? starts[first] / keys_ * keys_ : 0; k < end; k += keys_)
       body(ScoreBlock{first, count, k, std::min(keys_, spec_.positions() - k), spec_.causal, starts});
-    }
   }
 
   // The factors of the dropout for a block; null: there is none.
@@ -163,13 +165,14 @@ class Attention : public Op {
     return m.factors;
   }
 
+  // first: among those that ask.
   void forward_queries(const OpArgs& args, const Memory& m, std::int64_t row, std::int64_t head, std::int64_t first) {
-    const std::int64_t count = std::min(queries_, spec_.positions() - first);
+    const std::int64_t count = std::min(queries_, spec_.asking() - first), position = spec_.first_query + first;
     std::fill_n(m.maximum, count, -std::numeric_limits<float>::infinity());
     std::fill_n(m.sum, count, 0.0f);
     std::fill_n(m.sums, count * size_, 0.0f);
-    m.products->begin_queries(count, in_src(args.src[0], row, first, head), nullptr);
-    each_block(args, row, first, count, [&](const ScoreBlock& b) {
+    m.products->begin_queries(count, in_src(args.src[0], row, position, head), nullptr);
+    each_block(args, row, position, count, [&](const ScoreBlock& b) {
       m.products->scores(b, m.scores);
       attention::softmax_block(b, scale_, m.scores, m.maximum, m.sum, m.sums, size_);
       if (const float* kept = factors(args, m, b, row, head))
@@ -183,15 +186,15 @@ class Attention : public Op {
   }
 
   void backward_queries(const OpArgs& args, const Memory& m, std::int64_t row, std::int64_t head, std::int64_t first) {
-    const std::int64_t count = std::min(queries_, spec_.positions() - first);
+    const std::int64_t count = std::min(queries_, spec_.asking() - first), position = spec_.first_query + first;
     for (std::int64_t q = 0; q < count; ++q) {  // the sum of probability * its gradient equals dst * diff_dst
-      const std::int64_t from = (row * spec_.positions() + first + q) * args.dst.shape[-1] + head * size_;
+      const std::int64_t from = (row * spec_.asking() + first + q) * args.dst.shape[-1] + head * size_;
       m.delta[q] = attention::dot(read_floats(args.dst, from, size_, m.tile),
                                   read_floats(args.diff_dst, from, size_, m.tile + size_), size_);
     }
     std::fill_n(m.sums, count * size_, 0.0f);
-    m.products->begin_queries(count, in_src(args.src[0], row, first, head), in_src(args.diff_dst, row, first, head));
-    each_block(args, row, first, count, [&](const ScoreBlock& b) {
+    m.products->begin_queries(count, in_src(args.src[0], row, position, head), in_src(args.diff_dst, row, first, head));
+    each_block(args, row, position, count, [&](const ScoreBlock& b) {
       m.products->scores(b, m.scores);
       attention::probabilities_block(b, scale_, m.scores, log_sums(args, row, head) + first);
       const float* const kept = factors(args, m, b, row, head);
@@ -204,7 +207,14 @@ class Attention : public Op {
       m.products->diff_query(b, diff_scores, m.sums);
       m.products->diff_key(b, diff_scores, m.diff_key + b.first_key * size_);
     });
-    write_rows(args.diff_src[0], row, first, count, head, m.sums);
+    write_rows(args.diff_src[0], row, position, count, head, m.sums);
+  }
+
+  // The gradients of queries that do not ask.
+  void clear_others(const Tensor& to, std::int64_t row, std::int64_t head) const {
+    const std::int64_t first = spec_.first_query, end = first + spec_.asking();
+    for (std::int64_t p = 0; p < spec_.positions(); ++p)
+      if (p < first || p >= end) std::memset(in_src(to, row, p, head), 0, std::size_t(size_) * size_of(to.dtype));
   }
 
   void write_rows(const Tensor& to, std::int64_t row, std::int64_t first, std::int64_t count, std::int64_t head,

@@ -175,7 +175,7 @@ class OnednnProducts : public HeadProducts {
  public:
   OnednnProducts(const AttentionSpec& s, std::int64_t queries, std::int64_t keys)
       : queries_(queries), keys_(keys), position_bytes_(std::size_t(s.src[-1]) * size_of(s.dtype)) {
-    const std::int64_t last_queries = s.positions() % queries, last_keys = s.positions() % keys;
+    const std::int64_t last_queries = s.asking() % queries, last_keys = s.positions() % keys;
     for (const bool few_queries : {false, true})
       for (const bool few_keys : {false, true}) {
         if ((few_queries && last_queries == 0) || (few_keys && last_keys == 0)) continue;

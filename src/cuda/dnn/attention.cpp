@@ -204,6 +204,7 @@ void warn_about_backward(const AttentionSpec& s, Cudnn& library) {
 
 std::unique_ptr<Op> make_attention(const AttentionSpec& spec, const LaunchContext& context, Cudnn& library) {
   spec.check();
+  if (spec.queries > 0) fail(Exit::internal, "internal error: attention of some positions has no kernel on GPUs");
   if (!supported_by_cudnn(spec)) return make_attention(spec, context);
   if (cudnnGetVersion() < oldest_version) {
     library.warn_once(

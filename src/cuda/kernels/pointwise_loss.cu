@@ -50,6 +50,7 @@ struct LossPart {
   T* diff;  // null: no gradient is needed
   RowLoss* losses;
   MetricSums* sums;                // null: not requested
+  const double* origin;            // of the targets in `sums`
   std::uint64_t *counts, *scores;  // of binary_cross_entropy: histograms of ScoreBins; null: not requested
   const StepState* state;
   std::int64_t features, parts;  // in a row
@@ -72,7 +73,7 @@ struct LossPart {
       load(x, src + i);
       load_targets(y, target + i);
       if (sums)
-        for (int k = 0; k < n; ++k) own.add(x[k], y[k]);
+        for (int k = 0; k < n; ++k) own.add(x[k], y[k], *origin);
       for (int k = 0; k < n; ++k) {
         if (!binary) {
           sum += value_loss(kind, beta, x[k], y[k]);
@@ -115,6 +116,32 @@ struct LossPart {
   }
 };
 
+// A block adds up the rows of an output.
+template <class T>
+struct OutputSums {
+  double* to;
+  const double* origins;
+  const T* src;
+  const float* target;
+  std::int64_t rows, features;
+
+  template <class Block>
+  MR_DEVICE_INLINE void operator()(Block& block) const {
+    const std::int64_t output = block.index();
+    MetricSums own;
+    for (std::int64_t row = block.thread(); row < rows; row += block.threads()) {
+      float x[1], y[1];
+      load(x, src + row * features + output);
+      load(y, target + row * features + output);
+      own.add(x[0], y[0], origins[output]);
+    }
+    for (int k = 0; k < 4; ++k) {
+      const double sum = block.sum(own.v[k]);
+      if (block.thread() == 0) to[4 * output + k] += sum;
+    }
+  }
+};
+
 class PointwiseLoss : public Op {
  public:
   PointwiseLoss(const PointwiseLossSpec& spec, const LaunchContext& context)
@@ -128,7 +155,7 @@ class PointwiseLoss : public Op {
     if (spec_.kind == Kind::mae) spec_.beta = std::numeric_limits<float>::min();
   }
   MemoryRequirements memory_requirements() const override {
-    const std::size_t sums = spec_.mode == Mode::infer ? sizeof(MetricSums) : 0;
+    const std::size_t sums = spec_.mode == Mode::infer && spec_.outputs() == 1 ? sizeof(MetricSums) : 0;
     return {std::size_t(blocks_) * (sizeof(RowLoss) + sums), 0, 0};
   }
   std::string implementation() const override { return "kernel"; }
@@ -144,14 +171,24 @@ class PointwiseLoss : public Op {
         parts<T, float, 1>(args);
     });
     add_row_losses(context_, args.state->losses + spec_.term.number, static_cast<RowLoss*>(args.workspace), blocks_);
-    if (metrics(args) && !spec_.binary())
+    if (row_sums(args))
       launch(context_, 1, 256, 0, AddMetricSums{static_cast<double*>(args.metrics), sums(args), blocks_});
+    else if (metrics(args) && !spec_.binary())
+      dispatch_dtype(spec_.dtype, [&](auto zero) { add_outputs<decltype(zero)>(args); });
   }
   void backward(const OpArgs&) override {}
 
  private:
   bool metrics(const OpArgs& args) const {
     return spec_.mode == Mode::infer && args.metrics && spec_.metric_count() > 0;
+  }
+  bool row_sums(const OpArgs& args) const { return metrics(args) && !spec_.binary() && spec_.outputs() == 1; }
+  template <class T>
+  void add_outputs(const OpArgs& args) const {
+    auto* const totals = static_cast<double*>(args.metrics);
+    launch(context_, features_, 256, 0,
+           OutputSums<T>{totals, totals + spec_.origins_at(), args.src[0].as<T>(), args.src[1].as<float>(),
+                         spec_.src[0], features_});
   }
   MetricSums* sums(const OpArgs& args) const {
     return reinterpret_cast<MetricSums*>(static_cast<RowLoss*>(args.workspace) + blocks_);
@@ -163,7 +200,8 @@ class PointwiseLoss : public Op {
     const std::int64_t longest = features_ < part_count ? features_ : part_count;
     launch(context_, blocks_, even_threads(longest / n, 256), 0,
            LossPart<T, Y, n>{args.src[0].as<T>(), args.src[1].as<Y>(), diff, static_cast<RowLoss*>(args.workspace),
-                             metrics(args) && !spec_.binary() ? sums(args) : nullptr,
+                             row_sums(args) ? sums(args) : nullptr,
+                             row_sums(args) ? static_cast<const double*>(args.metrics) + spec_.origins_at() : nullptr,
                              spec_.confusion_count() > 0 ? counts : nullptr,
                              counts && spec_.histogram_count() > 0 ? counts + spec_.confusion_count() : nullptr,
                              args.state, features_, parts_, spec_.divisor(), spec_.beta, spec_.kind});

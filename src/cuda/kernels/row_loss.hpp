@@ -48,12 +48,12 @@ struct AddRowLosses {
 // What a part of a row adds to the metrics of a regression: see PointwiseLossSpec.
 struct MetricSums {
   double v[4] = {};
-  MR_DEVICE_INLINE void add(float x, float y) {
-    const double d = double(x) - double(y);
+  MR_DEVICE_INLINE void add(float x, float y, double origin) {
+    const double d = double(x) - double(y), t = double(y) - origin;
     v[0] += fabs(d);
     v[1] += d * d;
-    v[2] += double(y);
-    v[3] += double(y) * double(y);
+    v[2] += t;
+    v[3] += t * t;
   }
 };
 

@@ -32,6 +32,20 @@ Chunks chunks_of(const ShardIndex& index) {
   return out;
 }
 
+// The selected rows of each block of a file, which take the place of files: their blocks are then those of the file.
+std::vector<std::int64_t> selected_blocks(const ShardIndex& index, std::int64_t block) {
+  std::vector<std::int64_t> out;
+  for (std::size_t s = 0; s < index.shards.size(); ++s) {
+    const ShardRange file = index.shards.range(s);
+    for (std::int64_t first = file.first; first < file.end(); first += block) {
+      const RowSelection& selected = *index.selection;
+      const std::int64_t rows = selected.count_below(std::min(first + block, file.end())) - selected.count_below(first);
+      if (rows > 0) out.push_back(rows);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string BlockShuffle::str() const {
@@ -48,7 +62,7 @@ BlockShuffle block_shuffle(const ShardIndex& index, std::int64_t block, std::int
          block, chunks.rows);
   BlockShuffle out;
   for (const Shard& s : index.shards) out.layout.file_rows.push_back(s.rows);
-  if (index.shards.empty()) out.layout.file_rows.push_back(index.rows);  // synthetic
+  if (index.shards.empty()) out.layout.file_rows.push_back(index.selected_rows());  // synthetic
   const auto sample_bytes = std::int64_t(std::max<std::size_t>(1, index.sample_bytes()));
   const std::int64_t usual =
       chunks.rows > 0 ? chunks.rows : std::max<std::int64_t>(1, unchunked_block_bytes / sample_bytes);
@@ -57,6 +71,7 @@ BlockShuffle block_shuffle(const ShardIndex& index, std::int64_t block, std::int
   out.layout.block = std::min(block > 0 ? block : usual, ((longest - 1) / unit + 1) * unit);
   out.block_bytes = chunks.rows > 0 ? chunks.band_bytes * std::uint64_t(out.layout.block / chunks.rows)
                                     : std::uint64_t(out.layout.block * sample_bytes);
+  if (index.selection && !index.shards.empty()) out.layout.file_rows = selected_blocks(index, out.layout.block);
   std::int64_t blocks = 0;
   for (const std::int64_t rows : out.layout.file_rows) blocks += (rows - 1) / out.layout.block + 1;
   const auto fits = std::int64_t(cache_bytes / 2 / out.block_bytes);

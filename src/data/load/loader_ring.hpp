@@ -113,6 +113,7 @@ struct Loader::Impl : SlotLayout {
   Unit claim();
   Unit claim_rows(HostSlot&);
   void begin(ReadQueue&, const Unit&);
+  void normalise_targets(const Unit&) const;  // that was read, as ValueConversion::target_mean says
   // Submits the unit, if it has a slot. Then, unless the worker can submit more, finishes the oldest unit and updates
   // its slot. Reading happens with the mutex unlocked, updating with it locked. The step is woken with the mutex
   // unlocked; otherwise it would wake up only to wait for the mutex.

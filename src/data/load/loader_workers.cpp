@@ -88,6 +88,18 @@ void Loader::Impl::begin(ReadQueue& reads, const Unit& u) {
   reads.begin({ids, rows}, s.host + first * x_bytes, s.host + y_offset + first * y_bytes);
 }
 
+void Loader::Impl::normalise_targets(const Unit& u) const {
+  const std::vector<double>&mean = index.values.target_mean, &std = index.values.target_std;
+  if (mean.empty()) return;
+  const std::size_t columns = y_bytes / sizeof(float);
+  auto* y = reinterpret_cast<float*>(u.slot->host + y_offset + std::size_t(u.begin) * y_bytes);
+  for (std::int64_t row = u.begin; row < u.end; ++row, y += columns)
+    for (std::size_t c = 0; c < columns; ++c) {
+      const std::size_t k = mean.size() == 1 ? 0 : c;
+      if (std[k] > 0) y[c] = float((double(y[c]) - mean[k]) / std[k]);
+    }
+}
+
 void Loader::Impl::advance(Worker& w, const Unit& unit, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   const double began = steady_seconds();
@@ -95,7 +107,10 @@ void Loader::Impl::advance(Worker& w, const Unit& unit, std::unique_lock<std::mu
   const bool finishing = !unit.slot || !w.can_submit();
   std::exception_ptr failure;
   try {
-    if (finishing) w.reads.finish();
+    if (finishing) {
+      w.reads.finish();
+      normalise_targets(w.units[w.finished % w.units.size()]);
+    }
   } catch (...) {
     failure = std::current_exception();
   }

@@ -18,6 +18,11 @@ Sampler::Sampler(std::int64_t global_batch, std::int64_t micro_batch, std::share
   blocks_ = std::move(blocks);
 }
 
+void Sampler::select(std::shared_ptr<const RowSelection> selection) {
+  MR_CHECK(!selection || selection->count() == rows_);
+  selection_ = std::move(selection);
+}
+
 std::int64_t Sampler::steps_per_epoch() const { return (rows_ + global_batch_ - 1) / global_batch_; }
 
 std::int64_t Sampler::rows_of_step(std::int64_t step) const {
@@ -44,10 +49,14 @@ void Sampler::share(std::int64_t epoch, std::int64_t step, const MicrobatchRange
 }
 
 void Sampler::ids(const MicroBatch& item, std::int64_t* out) const {
-  if (blocks_) return blocks_->ids(item.epoch, item.first, item.rows, out);
-  const Permutation order(seed_, std::uint64_t(item.epoch), std::uint64_t(rows_));
-  for (std::int64_t i = 0; i < item.rows; ++i)
-    out[i] = shuffle_ ? std::int64_t(order(std::uint64_t(item.first + i))) : item.first + i;
+  if (blocks_) {
+    blocks_->ids(item.epoch, item.first, item.rows, out);
+  } else {
+    const Permutation order(seed_, std::uint64_t(item.epoch), std::uint64_t(rows_));
+    for (std::int64_t i = 0; i < item.rows; ++i)
+      out[i] = shuffle_ ? std::int64_t(order(std::uint64_t(item.first + i))) : item.first + i;
+  }
+  for (std::int64_t i = 0; selection_ && i < item.rows; ++i) out[i] = selection_->id(out[i]);
 }
 
 std::vector<std::int64_t> Sampler::row_counts() const {

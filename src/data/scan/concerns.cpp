@@ -110,11 +110,11 @@ void add_target_concerns(std::vector<std::string>& out, const ShardIndex& d, con
                     "(numpy: y.astype('int32')), or set model.loss = binary_cross_entropy. other losses learn them as "
                     "a regression",
                     d.y.name, some));
-  else if (std::max(std::abs(t.smallest), std::abs(t.largest)) > large)
+  else if (std::max(std::abs(t.smallest), std::abs(t.largest)) > large && d.values.target_mean.empty())
     out.push_back(
-        fmt::format("'{}': the targets reach from {:g} to {:g}{}, and are not normalized. subtract {:.3g} and divide "
-                    "by {:.3g} before you store them, or the loss may grow beyond bounds",
-                    d.y.name, t.smallest, t.largest, some, t.mean(), t.deviation()));
+        fmt::format("'{}': the targets reach from {:g} to {:g}{}, and are not normalized. set "
+                    "data.normalize_targets = on, or the loss may grow beyond bounds",
+                    d.y.name, t.smallest, t.largest, some));
 }
 
 }  // namespace

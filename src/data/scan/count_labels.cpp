@@ -29,6 +29,8 @@ void count_in_file(const ShardIndex& index, const Shard& shard, std::vector<std:
     file.read_rows(index.y.name, row, rows, index.y.dtype, stored.data());
     std::vector<std::int32_t> labels(std::size_t(rows * width));
     labels_to_int32(stored.data(), index.y.dtype, rows * width, index.y.ignore_label, labels.data());
+    for (std::int64_t r = 0; index.selection && r < rows; ++r)
+      if (!index.selection->contains(shard.first + row + r)) std::fill_n(labels.data() + r * width, width, -1);
     add_labels(labels, shard.path, counts);
   }
 }
@@ -37,7 +39,8 @@ void count_generated(World& world, const ShardIndex& index, std::vector<std::int
   const auto source = make_source(world, index, Reader::automatic);
   std::vector<char> x(index.sample_bytes());
   std::vector<std::int32_t> y(std::size_t(index.y.target.count()));
-  for (std::int64_t id = world.rank(); id < index.rows; id += world.size()) {
+  for (std::int64_t at = world.rank(); at < index.selected_rows(); at += world.size()) {
+    const std::int64_t id = index.selected(at);
     source->read({&id, 1}, x.data(), y.data());
     add_labels(y, index.synthetic_spec, counts);
   }

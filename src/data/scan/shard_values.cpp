@@ -155,7 +155,7 @@ void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows, 
   const std::size_t channels = std::size_t(index.sample[-1]);
   constexpr std::uint64_t max_bytes = std::uint64_t(4) << 30;
   const auto rows_by_bytes = std::int64_t(max_bytes / std::max<std::size_t>(1, index.sample_bytes()));
-  const std::int64_t rows = std::min({index.rows, max_rows, index.encoded() ? max_decoded_rows : max_rows,
+  const std::int64_t rows = std::min({index.selected_rows(), max_rows, index.encoded() ? max_decoded_rows : max_rows,
                                       std::max<std::int64_t>(100, rows_by_bytes)}),
                      values = index.sample.count();
   // Behind the sums: the number of samples, and the first one that is not finite.
@@ -172,7 +172,7 @@ void measure_statistics(World& world, ShardIndex& index, std::int64_t max_rows, 
       std::vector<char> x(index.sample_bytes());
       std::vector<float> y(std::size_t(index.y.target.count()));
       for (std::int64_t r = 0; r < rows; ++r) {
-        const std::int64_t id = r * index.rows / rows;
+        const std::int64_t id = index.selected(r * index.selected_rows() / rows);
         queue->begin({&id, 1}, x.data(), y.data());
         queue->finish();
         if (queue->skipped() > 0) continue;

@@ -170,6 +170,11 @@ static std::string describe(const ModelRecord& m) {
   for (std::size_t c = 0; c < std::min<std::size_t>(8, m.classes.names.size()); ++c)
     out += (c ? ", " : ": ") + m.classes.names[c];
   out += m.classes.names.size() > 8 ? ", ...\n" : "\n";
+  for (std::size_t i = 0; i < std::min<std::size_t>(8, m.values.target_mean.size()); ++i)
+    out += fmt::format("{}{:g} and {:g}",
+                       i ? ", " : "  targets normalised by mean and standard deviation: ", m.values.target_mean[i],
+                       m.values.target_std[i]);
+  if (!m.values.target_mean.empty()) out += m.values.target_mean.size() > 8 ? ", ...\n" : "\n";
   for (const std::string& line : m.function) out += "  " + line + "\n";
   return out;
 }

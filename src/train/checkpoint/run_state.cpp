@@ -28,7 +28,9 @@ json to_json(const ValueConversion& v) {
           {"transform", name_of(v.transform)},
           {"mean", v.mean},
           {"std", v.std},
-          {"normalize_targets", v.normalize_targets}};
+          {"normalize_targets", v.normalize_targets},
+          {"target_mean", v.target_mean},
+          {"target_std", v.target_std}};
 }
 
 ValueConversion values_from(const json& j) {
@@ -41,6 +43,8 @@ ValueConversion values_from(const json& j) {
   v.mean = j.at("mean").get<std::vector<double>>();
   v.std = j.at("std").get<std::vector<double>>();
   v.normalize_targets = j.at("normalize_targets");
+  v.target_mean = j.value("target_mean", std::vector<double>());  // absent: an older millrace
+  v.target_std = j.value("target_std", std::vector<double>());
   return v;
 }
 
@@ -146,6 +150,7 @@ std::string to_json(const ModelRecord& r) {
                         {"class_names", r.classes.names},
                         {"label_counts", r.classes.label_counts},
                         {"values", to_json(r.values)},
+                        {"split_crc32c", r.split_crc32c},
                         {"tokenizer", r.tokenizer}});
 }
 
@@ -171,7 +176,8 @@ ModelRecord model_record_from_json(const std::string& text) {
   r.classes = {j.at("classes"), j.at("class_names").get<std::vector<std::string>>()};
   if (j.contains("label_counts")) j.at("label_counts").get_to(r.classes.label_counts);  // absent: an older millrace
   r.values = values_from(j.at("values"));
-  r.tokenizer = j.value("tokenizer", "");  // absent: written before there were tokenizers
+  r.split_crc32c = j.value("split_crc32c", std::uint32_t(0));  // absent: an older millrace
+  r.tokenizer = j.value("tokenizer", "");                      // absent: written before there were tokenizers
   return r;
 }
 

@@ -27,6 +27,7 @@
 #include "millrace/train/logging/rewrite_verdict.hpp"
 #include "millrace/watchdog/watchdog.hpp"
 #include "train/logging/earlier_starts.hpp"
+#include "train/logging/evaluation_file.hpp"
 
 extern char** environ;
 
@@ -69,9 +70,8 @@ json resolved(const Session& s) {
 }
 
 json data_json(const ShardIndex& data) {
-  return {{"files", data.shards.size()},   {"rows", data.rows},
-          {"sample", data.sample.str()},   {"dtype", name_of(data.x.dtype)},
-          {"classes", data.classes.count}, {"manifest_crc32", data.manifest_crc}};
+  return {{"files", data.shards.size()},    {"rows", data.selected_rows()},  {"sample", data.sample.str()},
+          {"dtype", name_of(data.x.dtype)}, {"classes", data.classes.count}, {"manifest_crc32", data.manifest_crc}};
 }
 
 // Why a run must not use the folder: another program wrote a file whose name a run uses. "" if it may.
@@ -147,6 +147,7 @@ RunFolderLock::~RunFolderLock() {
 
 void remove_old_run(const std::filesystem::path& dir) {
   std::error_code ignored;
+  if (is_evaluation_file(dir / evaluation_file_name)) std::filesystem::remove(dir / evaluation_file_name, ignored);
   for (const char* file : {"summary.json", "trace.json", "shares.jsonl", "layers.json"})
     std::filesystem::remove(dir / file, ignored);
   for (const auto& entry : std::filesystem::directory_iterator(dir / "tensorboard", ignored))
@@ -159,7 +160,7 @@ std::string describe_run(const Session& s, const Network& network) {
   const std::string& why = s.compute.fallback_reason;
   return fmt::format("training {} ({} parameters) on {} samples, {}{}{} threads per rank, {}, {}{}, {}",
                      value_text(s.config, "model.name"), format_count(double(network.graph().parameter_count())),
-                     s.data.train.rows, s.world.size(), s.world.size() == 1 ? " rank, " : " ranks, ",
+                     s.data.train.selected_rows(), s.world.size(), s.world.size() == 1 ? " rank, " : " ranks, ",
                      s.placement.compute_threads, name_of(s.spec.compute), s.compute.device->name(),
                      why.empty() ? "" : " (" + why + ")", s.compute.collective->describe());
 }
@@ -231,27 +232,6 @@ bool is_final_summary(const std::filesystem::path& summary, std::int64_t steps) 
          there.value("steps", std::int64_t(-1)) == steps;
 }
 
-static void put_metrics(json& out, const Evaluation& e) {
-  for (const auto& [metric, value] : e.metrics) out[std::string("valid_") + traits_of(metric).name] = value;
-  for (const auto& [name, value] : e.values_of_losses()) out["valid_" + name] = value;
-  if (e.classes.empty()) return;
-  json& classes = out["valid_classes"];
-  for (const ClassCounts& c : e.classes)
-    classes.push_back({{"labels", c.labels},
-                       {"predictions", c.predictions},
-                       {"precision", c.precision()},
-                       {"recall", c.recall()},
-                       {"f1", c.f1()},
-                       {"iou", c.iou()}});
-  if (e.confusion.empty()) return;
-  const std::size_t width = e.confusion.size() / e.classes.size();
-  json& rows = out["valid_confusion"];
-  for (std::size_t i = 0; i < e.confusion.size(); ++i) {
-    if (i % width == 0) rows.push_back(json::array());
-    rows.back().push_back(std::int64_t(e.confusion[i]));
-  }
-}
-
 void write_summary(const std::filesystem::path& dir, const Summary& s, const Account& account,
                    const BottleneckMetrics& evidence) {
   if (s.session_steps == 0 && s.status == "finished" && is_final_summary(dir / "summary.json", s.run.step)) return;
@@ -270,11 +250,8 @@ void write_summary(const std::filesystem::path& dir, const Summary& s, const Acc
            {"cuda_graph", s.cuda_graph.empty() ? json() : json(s.cuda_graph)},
            {"account", json::parse(account.json())}};
   put_verdict(out, evidence, {});
-  const bool labels = s.validation && s.validation->labels;
-  out["valid_loss"] = s.validation ? json(s.validation->loss) : json();
-  out["valid_accuracy"] = labels ? json(s.validation->top1) : json();
-  out["valid_top5"] = labels ? json(s.validation->top5) : json();
-  if (s.validation) put_metrics(out, *s.validation);
+  for (const char* name : {"valid_loss", "valid_accuracy", "valid_top5"}) out[name] = json();
+  if (s.validation) put_evaluation(out, "valid_", *s.validation);
   write_file_atomically(dir / "summary.json", json_text(out, 2) + "\n");
 }
 

@@ -24,7 +24,7 @@ std::int64_t default_micro_batch(const World& world, const TrainOptions& c, std:
 void set_batch_sizes(World& world, const RunConfig& config, const DataSets& data, Batching& out) {
   const TrainOptions& c = config.train;
   if (c.global_batch < 1) fail(Exit::config, "train.global_batch: {} is below 1", c.global_batch);
-  out.global_batch = data.has_train ? std::min(c.global_batch, data.train.rows) : c.global_batch;
+  out.global_batch = data.has_train ? std::min(c.global_batch, data.train.selected_rows()) : c.global_batch;
   const bool strict = config.run.reproducible == Reproducible::strict;
   if (c.micro_batch > 0)
     out.micro_batch = std::min(c.micro_batch, out.global_batch);
@@ -51,10 +51,12 @@ void set_train_order(const RunConfig& config, const ShardIndex& train, Batching&
     if (!out.blocks->problem.empty()) log::warn(out.blocks->problem);
     out.train_order = std::make_unique<Sampler>(
         out.global_batch, out.micro_batch, std::make_shared<const BlockOrder>(out.blocks->layout, config.run.seed));
+    out.train_order->select(train.selection);
     return;
   }
-  out.train_order = std::make_unique<Sampler>(train.rows, out.global_batch, out.micro_batch, config.run.seed,
+  out.train_order = std::make_unique<Sampler>(train.selected_rows(), out.global_batch, out.micro_batch, config.run.seed,
                                               c.shuffle == Shuffle::global);
+  out.train_order->select(train.selection);
 }
 
 }  // namespace
@@ -64,7 +66,7 @@ Batching make_batching(World& world, const RunConfig& config, bool training, con
   set_batch_sizes(world, config, data, out);
   if (training) {
     set_train_order(config, data.train, out);
-    out.epochs = {data.train.rows, out.global_batch, {}};
+    out.epochs = {data.train.selected_rows(), out.global_batch, {}};
     const std::int64_t micro_batches = out.train_order->micro_batches(0);
     out.load_balancer = std::make_unique<LoadBalancer>(world, config.train.balance, micro_batches);
     if (config.train.balance == "auto" && world.size() > 1 && micro_batches <= world.size())
@@ -73,9 +75,11 @@ Batching make_batching(World& world, const RunConfig& config, bool training, con
                       "move between ranks. lower train.micro_batch",
                       out.micro_batch));
   }
-  if (data.has_valid)
-    out.valid_order =
-        std::make_unique<Sampler>(data.valid.rows, out.micro_batch * world.size(), out.micro_batch, 0, false);
+  if (data.has_valid) {
+    out.valid_order = std::make_unique<Sampler>(data.valid.selected_rows(), out.micro_batch * world.size(),
+                                                out.micro_batch, 0, false);
+    out.valid_order->select(data.valid.selection);
+  }
   return out;
 }
 

@@ -7,10 +7,10 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/message_of.hpp"
-#include "millrace/data/index/class_names.hpp"
 #include "millrace/data/index/inputs.hpp"
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/data/scan/index_shards.hpp"
+#include "millrace/data/scan/split_rows.hpp"
 #include "millrace/data/scan/stored_tokenizer.hpp"
 #include "millrace/watchdog/watchdog.hpp"
 #include "train/session/input_options.hpp"
@@ -38,9 +38,6 @@ DataOptions data_options(const DataConfig& c, const std::vector<std::string>& pa
   out.ignore_label = c.ignore_label;
   return out;
 }
-
-// False: the data was indexed without data.y, for predictions.
-bool has_targets(const ShardIndex& data) { return data.y.target.count() > 0; }
 
 // Without labels, only the shape may say where the channels are. If it says otherwise than what was known of the
 // training data, they are where they were there. trained: null if it is not known.
@@ -79,82 +76,6 @@ ShardIndex index_inputs(World& world, const RunConfig& config, const std::vector
   return combine_inputs(std::move(inputs));
 }
 
-// The data that data.valid must match, as messages call it.
-const char* name_of_reference(const DataSets& sets) {
-  return sets.trained ? "the training data of the checkpoint" : "data.train";
-}
-
-void require_same_values(const DataSets& sets, const ShardIndex& train, const ShardIndex& valid) {
-  if (same_parts(train.x.parts, valid.x.parts) && train.values.scale == valid.values.scale &&
-      train.values.offset == valid.values.offset && train.values.channel_scale == valid.values.channel_scale &&
-      train.values.channel_offset == valid.values.channel_offset)
-    return;
-  fail(Exit::data,
-       "data.valid and {} store their values with different scale and offset ({:g} and {:g} in data.valid, {:g} and "
-       "{:g} in the other; every concatenated data set counts). write both in the same way, or set data.scale and "
-       "data.offset",
-       name_of_reference(sets), valid.values.scale, valid.values.offset, train.values.scale, train.values.offset);
-}
-
-// Whether the same columns are labels. The stored types may differ. The records of older checkpoints have no parts.
-bool same_kinds(const std::vector<ConcatenatedPart>& a, const std::vector<ConcatenatedPart>& b) {
-  const auto alike = [](const ConcatenatedPart& one, const ConcatenatedPart& other) {
-    return one.name == other.name && one.count == other.count && one.labels == other.labels;
-  };
-  const bool older_record = a.empty() && std::ranges::none_of(b, &ConcatenatedPart::labels);
-  return older_record || std::ranges::equal(a, b, alike);
-}
-
-void require_same_samples(const DataSets& sets, const ShardIndex& train, const ShardIndex& valid) {
-  if (const std::string other = first_class_mismatch(valid.classes.names, train.classes.names); !other.empty())
-    fail(Exit::data, "in data.valid {} in {}. pack both from folders or tables with the same classes", other,
-         name_of_reference(sets));
-  const bool same_targets =
-      train.y.labels == valid.y.labels && train.y.target == valid.y.target && same_kinds(train.y.parts, valid.y.parts);
-  if (train.sample == valid.sample && train.x.dtype == valid.x.dtype &&
-      train.x.channels_first == valid.x.channels_first && (same_targets || !has_targets(valid)))
-    return;
-  const auto describe = [](const ShardIndex& index) {
-    return fmt::format("{} {} samples, channels {}", index.sample.str(), name_of(index.x.dtype),
-                       index.x.channels_first ? "first" : "last");
-  };
-  fail(Exit::data,
-       "data.valid holds {}, but {} holds {}. both must have the same shape, type, layout and kind of targets",
-       describe(valid), name_of_reference(sets), describe(train));
-}
-
-void require_matching(const DataSets& sets) {
-  const ShardIndex &train = sets.reference(), &valid = sets.valid;
-  if (train.inputs.size() != valid.inputs.size())
-    fail(Exit::config, "data.x names {} inputs, but {} has {}. restore data.x", valid.inputs.size(),
-         name_of_reference(sets), train.inputs.size());
-  for (std::size_t i = 0; i < valid.inputs.size(); ++i) {
-    if (train.inputs[i].x.name != valid.inputs[i].x.name)
-      fail(Exit::config, "data.x: input {} is '{}', but '{}' in {}. restore data.x", i + 1, valid.inputs[i].x.name,
-           train.inputs[i].x.name, name_of_reference(sets));
-    require_same_samples(sets, train.inputs[i], valid.inputs[i]);
-    require_same_values(sets, train.inputs[i], valid.inputs[i]);
-  }
-  require_same_samples(sets, train, valid);
-  require_same_values(sets, train, valid);
-}
-
-void require_known_labels(const DataSets& sets) {
-  const ShardIndex& reference = sets.reference();
-  if (sets.has_valid && sets.valid.y.labels && sets.valid.classes.count > reference.classes.count)
-    fail(Exit::data,
-         "data.valid contains label {}, but {} has only {} classes, counted from 0. use data with the same classes",
-         sets.valid.classes.count - 1, name_of_reference(sets), reference.classes.count);
-  if (!sets.has_valid) return;
-  for (std::size_t p = 0; p < std::min(reference.y.parts.size(), sets.valid.y.parts.size()); ++p)
-    if (const ConcatenatedPart& of_valid = sets.valid.y.parts[p], &known = reference.y.parts[p];
-        of_valid.classes > known.classes)
-      fail(Exit::data,
-           "data.valid contains label {} of '{}', but {} has only {} classes of it, counted from 0. use data "
-           "with the same classes",
-           of_valid.classes - 1, of_valid.name, name_of_reference(sets), known.classes);
-}
-
 // Sets mean and standard deviation of the input, and whether targets are normalized with them.
 void measure_normalization(World& world, const DataConfig& c, const DataSets& sets, ShardIndex& reference) {
   if (needs_statistics(c, reference)) {
@@ -167,12 +88,40 @@ void measure_normalization(World& world, const DataConfig& c, const DataSets& se
   }
 }
 
+// data.normalize_targets: a regression has targets to normalise.
+void require_normalizable_targets(const RunConfig& config, const ShardIndex& data) {
+  if (!config.data.normalize_targets) return;
+  const auto refuse = [](const char* why) { fail(Exit::config, "data.normalize_targets: {}. set it to off", why); };
+  if (config.data.sample == SampleKind::pair)
+    refuse("with data.sample = pair, data.normalize normalises the targets like the samples");
+  const bool only_labels =
+      data.y.parts.empty() ? data.y.labels : std::ranges::all_of(data.y.parts, &ConcatenatedPart::labels);
+  if (only_labels) refuse("data.y holds class labels, not targets of a regression");
+  if (config.model.loss == Loss::binary_cross_entropy)
+    refuse("binary_cross_entropy compares with targets from 0 to 1 as they are");
+  for (const std::string& line : config.model.layers)
+    if (line.find("binary_cross_entropy") != line.npos && !data.y.has_label_parts())
+      refuse("binary_cross_entropy compares with targets from 0 to 1 as they are");
+}
+
 void set_normalization(World& world, const DataConfig& c, DataSets& sets) {
   ShardIndex& reference = sets.reference();
   if (reference.inputs.empty()) measure_normalization(world, c, sets, reference);
   for (ShardIndex& input : reference.inputs) measure_normalization(world, c, sets, input);
   sets.train.values.normalize_targets = c.normalize;
   sets.valid.values.normalize_targets = c.normalize;
+  if (c.normalize_targets && reference.values.target_mean.empty()) {
+    if (sets.trained)
+      fail(Exit::config, "data.normalize_targets: the network of the checkpoint was trained without. set it to off");
+    constexpr std::int64_t max_columns = PointwiseLossSpec::max_outputs;
+    measure_target_statistics(world, reference, max_columns);
+  }
+  if (!c.normalize_targets && !reference.values.target_mean.empty())
+    fail(Exit::config, "data.normalize_targets: the network of the checkpoint was trained with it. set it to on");
+  for (ShardIndex* set : {&sets.train, &sets.valid}) {
+    set->values.target_mean = reference.values.target_mean;
+    set->values.target_std = reference.values.target_std;
+  }
   if (sets.has_valid && sets.valid.view.sample == SampleKind::pair) {  // targets are normalized like the input
     sets.valid.values.mean = reference.values.mean;
     sets.valid.values.std = reference.values.std;
@@ -188,7 +137,7 @@ void read_tokenizers(World& world, const ModelRecord* model, DataSets& sets) {
     const std::string other = stored_tokenizer(sets.valid);
     if (!other.empty() && other != sets.tokenizer)
       fail(Exit::data, "data.valid and {} have different tokenizers. pack both with the same one",
-           name_of_reference(sets));
+           sets.reference_name());
   });
   world.agree(Exit::data, problem);
 }
@@ -200,6 +149,10 @@ void use_model(const ModelRecord& model, DataSets& sets) {
     sets.train.values.mean = model.values.mean;
     sets.train.values.std = model.values.std;
   }
+  if (!sets.trained) {
+    sets.train.values.target_mean = model.values.target_mean;
+    sets.train.values.target_std = model.values.target_std;
+  }
   for (std::size_t i = 0; sets.has_train && i < std::min(model.inputs.size(), sets.train.inputs.size()); ++i) {
     ShardIndex& input = sets.train.inputs[i];
     const ValueConversion& known = model.inputs[i].values;
@@ -207,6 +160,52 @@ void use_model(const ModelRecord& model, DataSets& sets) {
     input.values.mean = known.mean;
     input.values.std = known.std;
   }
+}
+
+// The samples of all inputs of a data set are those of a part. Statistics in the files are of all samples, so they are
+// measured again of the part to train on.
+void use_part(ShardIndex& data, const std::shared_ptr<const RowSelection>& part, bool forget_statistics) {
+  data.selection = part;
+  if (forget_statistics && !data.values.mean.empty()) {
+    data.values.mean.clear();
+    data.values.std.clear();
+    data.values.statistics_rejected_reason = "of all samples, not of those for the training";
+  }
+  for (ShardIndex& input : data.inputs) use_part(input, part, forget_statistics);
+}
+
+// An evaluation of other files is free to have no split.
+void require_same_split(const DataSets& sets, const ModelRecord& model, bool training) {
+  if (model.split_crc32c == sets.split_crc32c) return;
+  if (model.split_crc32c == 0)
+    fail(Exit::config,
+         "data.split: the network of the checkpoint was trained without it, so it knows samples of all parts. name the "
+         "files in data.valid, or set another run.dir for a new run");
+  if (sets.split_crc32c == 0 && !training) return;
+  fail(Exit::config,
+       "data.split: the parts are not those of the training, so the network knows samples that it would be measured "
+       "with. restore data.train and its files, data.split, data.split_by, data.group, data.fold and data.split_seed, "
+       "or "
+       "set another run.dir for a new run");
+}
+
+// Divides data.train, which gives the validation data too.
+void split_data(World& world, const RunConfig& config, bool training, DataSets& sets) {
+  ShardIndex& whole = sets.has_train ? sets.train : sets.valid;
+  const RowSplit split = split_rows(world, whole, config.data);
+  sets.split_crc32c = split.crc32c;
+  const SplitPart evaluated = training ? SplitPart::valid : config.data.eval_split;
+  const auto& part = split.part(evaluated);
+  if (part->count() == 0 && !training)
+    fail(Exit::config, "data.eval_split: data.split has no samples in the part {}. choose another one (--split)",
+         name_of(evaluated));
+  if (sets.has_train) {
+    sets.has_valid = part->count() > 0 && (config.train.evaluate || !training);
+    if (sets.has_valid) sets.valid = sets.train;
+    use_part(sets.train, split.train, true);
+  }
+  if (sets.has_valid) use_part(sets.valid, part, !sets.has_train && !sets.trained);
+  log::info(split.text);
 }
 
 // The part of the budget for local copies that the training files leave free.
@@ -224,8 +223,18 @@ LocalCacheOptions remaining_budget(LocalCacheOptions cache, const ShardIndex& tr
 void require_data(const RunConfig& config, bool training) {
   if (config.data.train.empty() && training)
     fail(Exit::config, "data.train is not set. set it to the HDF5 files to train on");
-  if (config.data.valid.empty() && !training)
+  const DataConfig& data = config.data;
+  if (data.valid.empty() && !training && !(data.splits() && !data.train.empty()))
     fail(Exit::config, "data.valid is not set. set it to the HDF5 files to evaluate on");
+  if (data.split_by != SplitBy::rows && !data.splits())
+    fail(Exit::config, "data.split_by has no effect without data.split or data.fold. set one of them, or remove it");
+  if (!training && data.eval_split != SplitPart::valid && (!data.splits() || !data.valid.empty()))
+    fail(Exit::config, "data.eval_split: there is no part {}, because {}. remove data.eval_split (--split)",
+         name_of(data.eval_split),
+         data.splits() ? "data.valid names the files" : "the run has neither data.split nor data.fold");
+  if (data.splits() && !data.valid.empty() && training)
+    fail(Exit::config,
+         "data.valid: data.split and data.fold take the validation data from data.train. remove data.valid, or both");
 }
 
 DataSets index_data_sets(World& world, const RunConfig& config, bool training, const ModelRecord* model) {
@@ -233,10 +242,15 @@ DataSets index_data_sets(World& world, const RunConfig& config, bool training, c
   DataSets sets;
   sets.has_train = !c.train.empty() && (training || !model);
   sets.has_valid = !c.valid.empty() && (config.train.evaluate || !training);
+  const bool splits = c.splits() && c.valid.empty();
   const watchdog::PartScope part(watchdog::Part::index);
   if (model && !sets.has_train) sets.trained = training_index(*model);
   if (sets.has_train) sets.train = index_inputs(world, config, c.train, false, nullptr);
-  if (sets.has_valid) sets.valid = index_inputs(world, config, c.valid, true, sets.trained ? &*sets.trained : nullptr);
+  if (splits && !sets.has_train) sets.has_valid = true;
+  if (sets.has_valid)
+    sets.valid = index_inputs(world, config, splits ? c.train : c.valid, true, sets.trained ? &*sets.trained : nullptr);
+  if (splits) split_data(world, config, training, sets);
+  if (model) require_same_split(sets, *model, training);
   if (model) use_model(*model, sets);
   if (c.sample == SampleKind::tokens) read_tokenizers(world, model, sets);
   if (sets.has_valid && &sets.reference() != &sets.valid) require_matching(sets);
@@ -245,6 +259,7 @@ DataSets index_data_sets(World& world, const RunConfig& config, bool training, c
     fail(Exit::config,
          "data.on_error: skip needs class labels (it gives a skipped sample the label -1), but data.y holds targets. "
          "set it to stop");
+  require_normalizable_targets(config, reference);
   set_normalization(world, c, sets);
   if ((c.resize > 0 || c.crop > 0) && !sets.train.encoded() && !sets.valid.encoded())
     fail(Exit::config,
@@ -274,7 +289,8 @@ void open_sources(World& world, const RunConfig& config, bool training, DataSets
         make_source(world, sets.train, c.reader, c, {c.chunk_cache, c.shuffle == Shuffle::off}, c.cache);
   if (sets.has_valid)
     sets.valid_source =
-        make_source(world, sets.valid, c.reader, c, {c.chunk_cache, true}, remaining_budget(c.cache, sets.train));
+        make_source(world, sets.valid, c.reader, c, {c.chunk_cache, true},
+                    sets.valid.selection && training ? LocalCacheOptions() : remaining_budget(c.cache, sets.train));
 }
 
 }  // namespace millrace

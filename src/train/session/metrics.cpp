@@ -158,10 +158,82 @@ double area_under_roc(std::span<const double> histograms) {
   return classes > 0 ? sum / classes : std::numeric_limits<double>::quiet_NaN();
 }
 
-std::vector<MetricValue> regression_metrics(std::span<const double> sums, double values) {
-  const double variation = sums[3] - sums[2] * sums[2] / values;
-  const double r2 = variation > 0 ? 1 - sums[1] / variation : std::numeric_limits<double>::quiet_NaN();
-  return {{BestMetric::mae, sums[0] / values}, {BestMetric::rmse, std::sqrt(sums[1] / values)}, {BestMetric::r2, r2}};
+namespace {
+
+// Of the targets of an output, in their unit.
+struct OutputMoments {
+  double mean = 0;
+  double variation = 0;  // sum of squared distances to the mean
+  double scale = 1;      // from the unit of the loss to that of the targets
+};
+
+OutputMoments moments_of(const RegressionSums& r, std::size_t output) {
+  OutputMoments out;
+  const double *const of = &r.sums[4 * output], distance = of[2] / r.values;  // of the mean from the origin
+  out.mean = r.origins[output] + distance;
+  out.variation = std::max(0.0, of[3] - distance * of[2]);
+  if (r.std.empty()) return out;
+  const std::size_t which = output % r.std.size();
+  out.scale = r.std[which];
+  out.mean = out.mean * out.scale + r.mean[which];
+  out.variation *= out.scale * out.scale;
+  return out;
+}
+
+RegressionErrors errors(double absolute, double squares, double variation, double values) {
+  return {absolute / values, std::sqrt(squares / values),
+          variation > 0 ? 1 - squares / variation : std::numeric_limits<double>::quiet_NaN()};
+}
+
+}  // namespace
+
+std::vector<RegressionErrors> errors_of_outputs(const RegressionSums& r) {
+  std::vector<RegressionErrors> out;
+  for (std::size_t o = 0; o < r.origins.size(); ++o) {
+    const OutputMoments m = moments_of(r, o);
+    out.push_back(errors(r.sums[4 * o] * m.scale, r.sums[4 * o + 1] * m.scale * m.scale, m.variation, r.values));
+  }
+  return out;
+}
+
+RegressionErrors errors_of_all(const RegressionSums& r) {
+  double absolute = 0, squares = 0, mean = 0, variation = 0;
+  const auto outputs = double(r.origins.size());
+  for (std::size_t o = 0; o < r.origins.size(); ++o) {
+    const OutputMoments m = moments_of(r, o);
+    absolute += r.sums[4 * o] * m.scale;
+    squares += r.sums[4 * o + 1] * m.scale * m.scale;
+    const double distance = m.mean - mean;  // from the mean of the outputs before, as in Chan's update
+    variation += m.variation + r.values * distance * distance * double(o) / double(o + 1);
+    mean += distance / double(o + 1);
+  }
+  return errors(absolute, squares, variation, r.values * outputs);
+}
+
+namespace {
+
+template <class Weight>
+ClassAverages average(const std::vector<ClassCounts>& classes, const Weight& weight) {
+  ClassAverages out;
+  double sum = 0;
+  for (const ClassCounts& c : classes) {
+    const double w = weight(c);
+    out.precision += w * c.precision();
+    out.recall += w * c.recall();
+    out.f1 += w * c.f1();
+    sum += w;
+  }
+  return {out.precision / sum, out.recall / sum, out.f1 / sum};
+}
+
+}  // namespace
+
+ClassAverages macro_average(const std::vector<ClassCounts>& classes) {
+  return average(classes, [](const ClassCounts& c) { return double(c.occurs()); });
+}
+
+ClassAverages weighted_average(const std::vector<ClassCounts>& classes) {
+  return average(classes, [](const ClassCounts& c) { return double(c.labels); });
 }
 
 std::string class_table(const std::vector<ClassCounts>& classes, Task task, const std::vector<std::string>& names) {
@@ -173,6 +245,19 @@ std::string class_table(const std::vector<ClassCounts>& classes, Task task, cons
         fmt::format("{:>5} {:>12} {:>12} {:>10.4f} {:>10.4f} {:>10.4f}{}\n", i, c.labels, c.predictions, c.precision(),
                     c.recall(), task == Task::pixels ? c.iou() : c.f1(), i < names.size() ? "  " + names[i] : "");
   }
+  if (task == Task::pixels) return out;
+  const auto add = [&](const char* name, const ClassAverages& a) {
+    out += fmt::format("{:<31} {:>10.4f} {:>10.4f} {:>10.4f}\n", name, a.precision, a.recall, a.f1);
+  };
+  add("mean of the classes", macro_average(classes));
+  add("mean weighted by labels", weighted_average(classes));
+  return out;
+}
+
+std::string output_table(const std::vector<RegressionErrors>& outputs) {
+  std::string out = fmt::format("{:>6} {:>12} {:>12} {:>10}\n", "output", "MAE", "RMSE", "R2");
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    out += fmt::format("{:>6} {:>12.6g} {:>12.6g} {:>10.4f}\n", i, outputs[i].mae, outputs[i].rmse, outputs[i].r2);
   return out;
 }
 

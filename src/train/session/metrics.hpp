@@ -59,10 +59,33 @@ std::vector<MetricValue> class_metrics(const std::vector<ClassCounts>&, Task);
 // The mean area under the ROC curve of the classes that are the label of some rows, but not of all. From the histograms
 // of ScoreBins, (classes, 2, bins). NaN: there is no such class.
 double area_under_roc(std::span<const double> histograms);
-// mae, rmse and r2 from the sums of PointwiseLossSpec over `values` targets. r2 is NaN if all targets are equal.
-std::vector<MetricValue> regression_metrics(std::span<const double> sums, double values);
 
-// A line for each class. `names`: by class; empty: they have none.
+// The errors of a regression, in the unit of the stored targets. r2 is NaN if all targets are equal.
+struct RegressionErrors {
+  double mae = 0, rmse = 0, r2 = 0;
+};
+// What an evaluation adds up of a regression on all ranks.
+struct RegressionSums {
+  std::span<const double> sums, origins;  // as PointwiseLossSpec has them
+  double values = 0;                      // targets of each output
+  // The normalisation of each output (data.normalize_targets), or one for all of them; empty: none.
+  std::span<const double> mean = {}, std = {};
+};
+// Of each output.
+std::vector<RegressionErrors> errors_of_outputs(const RegressionSums&);
+// Of all values together: r2 = 1 - (sum of d^2) / (sum of squared distances to the mean of all targets).
+RegressionErrors errors_of_all(const RegressionSums&);
+
+// The means of precision, recall and F1 over the classes that occur: macro, and weighted by their labels.
+struct ClassAverages {
+  double precision = 0, recall = 0, f1 = 0;
+};
+ClassAverages macro_average(const std::vector<ClassCounts>&);
+ClassAverages weighted_average(const std::vector<ClassCounts>&);
+
+// A line for each class, and two for the averages. `names`: by class; empty: they have none.
 std::string class_table(const std::vector<ClassCounts>&, Task, const std::vector<std::string>& names);
+// A line for each output of a regression.
+std::string output_table(const std::vector<RegressionErrors>&);
 
 }  // namespace millrace

@@ -37,8 +37,13 @@ void Network::copy_loss_weight() {
   compute_.device->copy_small(Stream::compute, loss_weight.data, from, sizeof(double));
 }
 
-void Network::clear_metrics() {
-  if (needs_.metrics > 0) compute_.device->fill_zero(Stream::compute, metrics_.data(), needs_.metrics);
+void Network::clear_metrics(const std::map<std::size_t, std::vector<double>>& origins) {
+  if (needs_.metrics == 0) return;
+  compute_.device->fill_zero(Stream::compute, metrics_.data(), needs_.metrics);
+  for (const auto& [place, values] : origins)
+    compute_.device->copy_to_device(Stream::compute, metrics_.as<double>() + place, values.data(),
+                                    values.size() * sizeof(double));
+  if (!origins.empty()) compute_.device->synchronize();
 }
 
 std::vector<std::uint64_t> Network::read_metrics() {

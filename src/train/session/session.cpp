@@ -122,7 +122,7 @@ NetworkPlan Session::plan(std::int64_t rows) const {
     options.max_rows = rows;
     options.device_slots = device_slots;
     loaders += Loader::device_bytes(*compute.device, index, options);
-    return Sampler(index.rows, global_batch, rows, 0, false).row_counts();
+    return Sampler(index.selected_rows(), global_batch, rows, 0, false).row_counts();
   };
   if (batching.train_order)
     trial.train_rows = row_counts(data.train, batching.global_batch, capture_partition(rows).device_slots());
@@ -160,25 +160,28 @@ ModelRecord Session::model_record() const {
           .target = reference.y.target,
           .classes = reference.classes,
           .values = reference.values,
+          .split_crc32c = data.split_crc32c,
           .tokenizer = data.tokenizer};
 }
 
 std::map<std::string, std::string> Session::provenance() const {
   std::string order = config.data.shuffle == Shuffle::off ? "as stored" : "global";
   if (batching.blocks) order = batching.blocks->str();
-  return {{"reproducible", value_text(config, "run.reproducible")},
-          {"ranks", std::to_string(world.size())},
-          {"threads", std::to_string(placement.compute_threads)},
-          {"device", compute.device->describe()},
-          {"precision", name_of(spec.compute)},
-          {"fusion", std::to_string(config.model.fusion)},
-          {"global_batch", std::to_string(batching.global_batch)},
-          {"micro_batch", std::to_string(batching.micro_batch)},
-          {"seed", std::to_string(config.run.seed)},
-          {"order", order},
-          {"sample", data.train.view.str()},
-          {"compress", value_text(config, "comm.grad_dtype")},
-          {"data", std::to_string(data.train.manifest_crc)}};
+  std::map<std::string, std::string> out{{"reproducible", value_text(config, "run.reproducible")},
+                                         {"ranks", std::to_string(world.size())},
+                                         {"threads", std::to_string(placement.compute_threads)},
+                                         {"device", compute.device->describe()},
+                                         {"precision", name_of(spec.compute)},
+                                         {"fusion", std::to_string(config.model.fusion)},
+                                         {"global_batch", std::to_string(batching.global_batch)},
+                                         {"micro_batch", std::to_string(batching.micro_batch)},
+                                         {"seed", std::to_string(config.run.seed)},
+                                         {"order", order},
+                                         {"sample", data.train.view.str()},
+                                         {"compress", value_text(config, "comm.grad_dtype")},
+                                         {"data", std::to_string(data.train.manifest_crc)}};
+  if (data.split_crc32c != 0) out["split"] = std::to_string(data.split_crc32c);
+  return out;
 }
 
 }  // namespace millrace

@@ -95,8 +95,7 @@ TEST(ShardsSurvey, EachLikelyMistakeInTargetsIsNamed) {
   EXPECT_EQ(concern_of_targets({0, 0.25f, 1}), "");
   EXPECT_NE(concern_of_targets({0, 1, 0, 1, 0, 0}, 3).find("one-hot labels"), std::string::npos);
   EXPECT_NE(concern_of_targets({3e5f, 2.5e5f, 1e5f})
-                .find("reach from 100000 to 300000, and are not normalized. subtract "
-                      "2.17e+05 and divide by 8.5e+04"),
+                .find("reach from 100000 to 300000, and are not normalized. set data.normalize_targets = on"),
             std::string::npos)
       << concern_of_targets({3e5f, 2.5e5f, 1e5f});
   EXPECT_EQ(concern_of_targets({0.5f, 0.5f}), "'y': all targets are 0.5, so there is nothing to learn");

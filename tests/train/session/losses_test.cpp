@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "millrace/train/session/data_sets.hpp"
@@ -16,7 +17,8 @@ using test::tensors_of;
 
 // 53 samples of three numbers with labels (a negative one does not count), two targets and a yes or no.
 struct ThreeLosses : test::LinearRun {
-  ThreeLosses() : LinearRun(DType::f32, test::targets(2), Loss::automatic) {
+  explicit ThreeLosses(const std::vector<float>& energy = test::targets(2))
+      : LinearRun(DType::f32, energy, Loss::automatic) {
     const auto kinds = test::labels_of(3);
     std::vector<std::int32_t> hits;
     for (int i = 0; i < rows; ++i) hits.push_back(i % 3 == 0);
@@ -121,6 +123,37 @@ TEST(LossesOfARun, AnEvaluationIsThatOfEachLoss) {
   EXPECT_NEAR(valid.at("loss.energy"), energy / n, 1e-5);
   EXPECT_NEAR(valid.at("mae.energy"), distance / n, 1e-5);
   EXPECT_NEAR(valid.at("loss.hit"), hit / n, 1e-5);
+}
+
+// data.normalize_targets leaves labels as they are.
+TEST(LossesOfARun, TargetsAreNormalisedBesideLabels) {
+  std::vector<float> energy = test::targets(2), normalised;
+  for (std::size_t i = 0; i < energy.size(); ++i) energy[i] = i % 2 == 0 ? 700 * energy[i] - 9000 : energy[i] / 50;
+  std::array<double, 2> mean{}, deviation{};
+  const double rows = double(energy.size()) / 2;
+  for (std::size_t i = 0; i < energy.size(); ++i) mean[i % 2] += double(energy[i]) / rows;
+  for (std::size_t i = 0; i < energy.size(); ++i)
+    deviation[i % 2] += std::pow(double(energy[i]) - mean[i % 2], 2) / rows;
+  for (double& d : deviation) d = std::sqrt(d);
+  for (std::size_t i = 0; i < energy.size(); ++i)
+    normalised.push_back(float((double(energy[i]) - mean[i % 2]) / deviation[i % 2]));
+  ThreeLosses by_hand(normalised);
+  by_hand.train(1);
+  for (const int ranks : {1, 2}) {
+    ThreeLosses run(energy);
+    run.config.data.normalize_targets = true;
+    run.train(ranks);
+    const auto expected = by_hand.summary(), actual = run.summary();
+    for (const char* name : {"loss.kind", "loss.energy", "loss.hit", "accuracy.kind", "accuracy.hit"})
+      EXPECT_NEAR(actual.at(std::string("valid_") + name), double(expected.at(std::string("valid_") + name)), 1e-5)
+          << name;
+    for (std::size_t o = 0; o < 2; ++o) {
+      const auto &hand = expected.at("valid_outputs.energy").at(o), &own = actual.at("valid_outputs.energy").at(o);
+      EXPECT_NEAR(own.at("mae"), double(hand.at("mae")) * deviation[o], 1e-5 * deviation[o]);
+      EXPECT_NEAR(own.at("rmse"), double(hand.at("rmse")) * deviation[o], 1e-5 * deviation[o]);
+      EXPECT_NEAR(own.at("r2"), double(hand.at("r2")), 1e-5);
+    }
+  }
 }
 
 TEST(LossesOfARun, RanksMicroBatchesAndShardedOptimizersChangeNothing) {

@@ -10,6 +10,7 @@
 
 #include "millrace/base/transform.hpp"
 #include "millrace/data/index/data_options.hpp"
+#include "millrace/data/index/row_selection.hpp"
 #include "millrace/data/index/shard.hpp"
 #include "millrace/data/index/shard_list.hpp"
 #include "millrace/device/tensor.hpp"
@@ -75,6 +76,9 @@ struct ValueConversion {
   // Why the files' mean and std are not used. Empty: they are used, or the files hold none.
   std::string statistics_rejected_reason;
   bool normalize_targets = true;  // SampleKind::pair: mean and std apply to targets as well
+  // data.normalize_targets: the loader gives (target - target_mean) / target_std. One for each value of a row of y, or
+  // one for all of them; a column of labels has the std 0 and stays as it is. Empty: targets are not normalised.
+  std::vector<double> target_mean, target_std;
 };
 
 // Which component of a concatenated data set an index describes (see component_index).
@@ -85,8 +89,9 @@ struct IndexComponent {
 
 struct ShardIndex {
   ShardList shards;
-  std::int64_t rows = 0;  // samples of all shards
-  Shape sample;           // logical, channels last: (H, W, C), (F), ...
+  std::int64_t rows = 0;                          // samples of all shards
+  std::shared_ptr<const RowSelection> selection;  // the samples that are used (data.split); null: all of them
+  Shape sample;                                   // logical, channels last: (H, W, C), (F), ...
   SampleStorage x;
   TargetStorage y;
   Classes classes;
@@ -100,6 +105,10 @@ struct ShardIndex {
   std::vector<ShardIndex> inputs;
   std::shared_ptr<LocalCopies> copies;  // copies of shards near this node; null: none
   std::uint32_t manifest_crc = 0;       // of file names, sizes and layout; run.json and checkpoints hold it
+
+  std::int64_t selected_rows() const { return selection ? selection->count() : rows; }
+  // The id of the sample at a position of the selection, in the order of the files.
+  std::int64_t selected(std::int64_t position) const { return selection ? selection->id(position) : position; }
 
   bool synthetic() const { return !synthetic_spec.empty(); }
   bool samples_are_views() const { return view.sample != SampleKind::rows; }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "millrace/base/permutation.hpp"
+#include "millrace/data/index/row_selection.hpp"
 
 namespace millrace {
 
@@ -38,6 +39,8 @@ class Sampler {
   Sampler(std::int64_t rows, std::int64_t global_batch, std::int64_t micro_batch, std::uint64_t seed, bool shuffle);
   // Samples in the order of `blocks` (block-wise shuffling).
   Sampler(std::int64_t global_batch, std::int64_t micro_batch, std::shared_ptr<const BlockOrder> blocks);
+  // The samples are those of a selection: a position stands for one of them. It has rows() of them.
+  void select(std::shared_ptr<const RowSelection>);
   std::int64_t rows() const { return rows_; }
   std::int64_t steps_per_epoch() const;
   std::int64_t rows_of_step(std::int64_t step) const;
@@ -53,7 +56,8 @@ class Sampler {
   std::vector<std::int64_t> row_counts() const;
 
  private:
-  std::shared_ptr<const BlockOrder> blocks_;  // null: single samples are shuffled, or none
+  std::shared_ptr<const RowSelection> selection_;  // null: all samples
+  std::shared_ptr<const BlockOrder> blocks_;       // null: single samples are shuffled, or none
   std::int64_t rows_, global_batch_, micro_batch_;
   std::uint64_t seed_;
   bool shuffle_;

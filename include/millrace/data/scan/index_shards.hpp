@@ -17,8 +17,14 @@ ShardIndex index_shards(World&, const DataOptions&);
 // transformed values are not finite.
 void measure_statistics(World&, ShardIndex&, std::int64_t max_rows = 10000, const FaultOptions& = {});
 
-// How often each class is among the labels of all samples: Classes::label_counts. Each rank reads a part of the files.
-// Not for tokens. Collective. Error(data): a file cannot be read, or holds a label that is no class.
+// Sets ValueConversion::target_mean and target_std, of each value of a row of y, or one for all if they are more than
+// max_columns. Rank 0 reads the targets of all selected samples, or, of more than 2^28 values, evenly spread blocks.
+// The result does not depend on the number of ranks. A column of equal targets has the std 1. Collective. Error(data):
+// a file cannot be read, or a target is not finite.
+void measure_target_statistics(World&, ShardIndex&, std::int64_t max_columns);
+
+// How often each class is among the labels of the selected samples: Classes::label_counts. Each rank reads a part of
+// the files. Not for tokens. Collective. Error(data): a file cannot be read, or holds a label that is no class.
 std::vector<std::int64_t> count_labels(World&, const ShardIndex&);
 
 }  // namespace millrace

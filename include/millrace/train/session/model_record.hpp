@@ -32,7 +32,8 @@ struct ModelRecord {
   Shape target;
   Classes classes;
   ValueConversion values;
-  std::string tokenizer;  // of the training data, as text (text/tokenizer.hpp); "": it has none
+  std::uint32_t split_crc32c = 0;  // RowSplit::crc32c of data.split; 0: there was none
+  std::string tokenizer;           // of the training data, as text (text/tokenizer.hpp); "": it has none
 };
 
 // An index without files that describes the training data of a model.

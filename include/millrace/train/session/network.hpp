@@ -115,8 +115,9 @@ class Network {
 
   // What the losses add up for the metrics of an evaluation (ops/loss.hpp), one behind the other, 8 bytes each; empty:
   // there is nothing.
-  // clear_metrics() enqueues zeros, read_metrics() waits for the device.
-  void clear_metrics();
+  // clear_metrics() sets them to zero, except for the origins of a regression's targets, by place. Both wait for the
+  // device.
+  void clear_metrics(const std::map<std::size_t, std::vector<double>>& origins);
   std::vector<std::uint64_t> read_metrics();
   void* device_metrics() { return metrics_.data(); }
 

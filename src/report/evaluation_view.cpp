@@ -1,0 +1,89 @@
+// The tables of evaluations: metrics, classes, confusion matrix and outputs.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "report/html.hpp"
+#include "report/sections.hpp"
+
+namespace millrace::report {
+namespace {
+
+constexpr std::size_t max_table_rows = 50, max_matrix = 20;
+
+std::string table(const std::string& caption, const std::string& head, const std::string& rows) {
+  return fmt::format(
+      "<figure><figcaption>{}</figcaption><div class=\"scroll\"><table><thead><tr>{}</tr></thead><tbody>{}</tbody>"
+      "</table></div></figure>\n",
+      caption, head, rows);
+}
+
+std::string optional_number(const std::optional<double>& value) { return value ? number(*value, 4) : "–"; }
+
+// A note below a table that does not show all.
+std::string note(std::size_t all, const char* what) {
+  return all <= max_table_rows ? "" : fmt::format(", the first {} of {} {}", max_table_rows, all, what);
+}
+
+std::string metrics_of(const EvaluationRecord& e) {
+  std::string rows;
+  for (const auto& [name, value] : e.values)
+    if (value)
+      rows += fmt::format("<tr><th>{}</th><td>{}</td></tr>", escaped(name),
+                          name == "rows" ? integer_text(*value) : number(*value, 4));
+  return table(escaped(e.title), "<th>metric</th><th>value</th>", rows);
+}
+
+std::string classes_of(const EvaluationRecord& e) {
+  std::string rows;
+  for (std::size_t i = 0; i < std::min(max_table_rows, e.classes.size()); ++i) {
+    const EvaluationRecord::Class& c = e.classes[i];
+    rows += fmt::format("<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>", escaped(c.name),
+                        integer_text(c.labels), integer_text(c.predictions), fixed(c.precision, 4), fixed(c.recall, 4),
+                        fixed(c.f1, 4));
+  }
+  return table("Classes" + note(e.classes.size(), "classes"),
+               "<th>class</th><th>labels</th><th>predictions</th><th>precision</th><th>recall</th><th>F1</th>", rows);
+}
+
+// A darker cell holds a larger share of its label.
+std::string matrix_of(const EvaluationRecord& e) {
+  if (e.confusion.empty() || e.confusion.size() > max_matrix || e.confusion.size() != e.confusion[0].size()) return "";
+  std::string head = "<th>label \\ prediction</th>", rows;
+  for (const EvaluationRecord::Class& c : e.classes) head += fmt::format("<th>{}</th>", escaped(c.name));
+  for (std::size_t i = 0; i < e.confusion.size(); ++i) {
+    double sum = 0;
+    for (const double count : e.confusion[i]) sum += count;
+    rows += fmt::format("<tr><th>{}</th>", i < e.classes.size() ? escaped(e.classes[i].name) : std::to_string(i));
+    for (const double count : e.confusion[i])
+      rows += fmt::format("<td style=\"background:color-mix(in srgb,var(--accent) {}%,transparent)\">{}</td>",
+                          fixed(sum > 0 ? 60 * count / sum : 0, 0), integer_text(count));
+    rows += "</tr>";
+  }
+  return table("Confusion matrix", head, rows);
+}
+
+std::string outputs_of(const EvaluationRecord& e) {
+  std::string rows;
+  for (std::size_t i = 0; i < std::min(max_table_rows, e.outputs.size()); ++i) {
+    const EvaluationRecord::Output& o = e.outputs[i];
+    rows += fmt::format("<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td></tr>", escaped(o.name),
+                        optional_number(o.mae), optional_number(o.rmse), optional_number(o.r2));
+  }
+  return table("Outputs" + note(e.outputs.size(), "outputs"), "<th>output</th><th>MAE</th><th>RMSE</th><th>R2</th>",
+               rows);
+}
+
+}  // namespace
+
+std::string evaluations_of(const Run& run) {
+  std::string out;
+  for (const EvaluationRecord& e : run.evaluations) {
+    out += metrics_of(e);
+    if (!e.classes.empty()) out += classes_of(e) + matrix_of(e);
+    if (!e.outputs.empty()) out += outputs_of(e);
+  }
+  return out;
+}
+
+}  // namespace millrace::report
