@@ -83,6 +83,7 @@ std::string text_of(const AffineSpec& s) {
   return fmt::format("scale={} offset={}{}", text_of(s.scale), text_of(s.offset),
                      s.inner == 1 ? "" : fmt::format(" inner={}", s.inner));
 }
+std::string text_of(const PowerSpec& s) { return fmt::format("{:.9g}", s.exponent); }
 std::string text_of(const IndexedBiasSpec& s) { return fmt::format("{} index={}", s.entries, text_of(s.index)); }
 std::string text_of(const SoftmaxSpec&) { return ""; }
 std::string text_of(const BatchedMatmulSpec& s) {

@@ -120,6 +120,11 @@ int GraphBuilder::affine(const std::string& name, int src, Table<float> scale, T
   return node(name, spec, {src}, spec.dst());
 }
 
+int GraphBuilder::power(const std::string& name, int src, float exponent) {
+  const PowerSpec spec{shape(src), exponent, graph_.dtype, graph_.mode};
+  return node(name, spec, {src}, spec.dst());
+}
+
 int GraphBuilder::indexed_bias(const std::string& name, int src, std::int64_t entries, Table<std::int32_t> index) {
   const IndexedBiasSpec spec{shape(src), entries, std::move(index), graph_.dtype, graph_.mode};
   spec.check();

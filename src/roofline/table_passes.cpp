@@ -15,6 +15,13 @@ void backward_passes(const AffineSpec& s, OpPasses& out) {
   if (out.wants_gradient(0)) forward_passes(s, out);
 }
 
+void forward_passes(const PowerSpec& s, OpPasses& out) {
+  out.add(PassKind::activation, 2 * tensor_bytes(s.src, s.dtype));
+}
+void backward_passes(const PowerSpec& s, OpPasses& out) {
+  if (out.wants_gradient(0)) out.add(PassKind::activation, 3 * tensor_bytes(s.src, s.dtype));
+}
+
 void forward_passes(const IndexedBiasSpec& s, OpPasses& out) {
   out.add(PassKind::add, 2 * tensor_bytes(s.src, s.dtype));
 }

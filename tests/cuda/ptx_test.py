@@ -41,7 +41,7 @@ WIDE = {
     "pool/upsample": {r"UpsampleForward.*Li8E": (1, 1), r"UpsampleBackward.*Li8E": (1, 1)},
     "rows/gather": {r"GatherBlocks.*Li8E": (1, 1), r"SumCopies.*Li8E": (1, 1)},
     "rows/constants": {r"VectorizedLoopILi8ENS.*MultiplyAdd": (1, 1), r"MultiplyAddEntries.*Li8E": (1, 1), r"AddEntries.*Li8E": (1, 1),
-                       "SumPositions": (0, 0)},
+                       "SumPositions": (0, 0), r"VectorizedLoopILi8ENS.*5PowerI": (1, 1), r"VectorizedLoopILi8ENS.*PowerGradient": (2, 1)},
     "rows/group_norm": {r"RowSums.*MomentTerms.*Li8E": (5, 4), r"RowSums.*GradientTerms.*Li8E": (4, 4), r"9Normalise.*Li8E": (1, 1),
                         r"8Gradient.*Li8E": (2, 1)},
     "rows/mix": {"MixRows.*Li8E": (2, 1)},

@@ -137,6 +137,25 @@ TEST(IndexedBiasOp, AddsEntriesAndSumsTheirGradients) {
   });
 }
 
+TEST(PowerOp, ForwardAndGradientMatch) {
+  for (const DType dtype : dtypes)
+    for (const float exponent : {0.5f, -0.5f, -1.0f, 2.5f})
+      for (const Shape& src : {Shape{3, 7}, Shape{2, 5, 16}, Shape{20, 3001}}) {
+        const PowerSpec s{src, exponent, dtype, Mode::train};
+        OpHarness h(s);
+        Values raw = random_values(src.count(), 1);
+        for (double& v : raw) v = 0.5 + v * v;
+        if (exponent == 0.5f) raw[3] = 0;
+        const Values x = h.set_src(0, src, dtype, raw), dy = h.set_diff_dst(src, dtype, random_values(src.count(), 2));
+        h.want_dst(src, dtype);
+        h.want_diff_src(0, src, dtype);
+        h.forward();
+        h.backward();
+        expect_close(get(h.args.dst), reference::power(s, x), rounded.of(dtype), src.str());
+        expect_close(get(h.args.diff_src[0]), reference::power_gradient(s, x, dy), rounded.of(dtype), "gradient");
+      }
+}
+
 TEST(SoftmaxOp, ForwardAndGradientMatch) {
   for (const DType dtype : dtypes)
     for (const Shape& src : {Shape{3, 7}, Shape{2, 5, 16}, Shape{2, 3, 49}, Shape{1, 1}, Shape{2, 9000}}) {
@@ -182,6 +201,15 @@ TEST(BatchedMatmulOp, ForwardAndGradientsMatch) {
         expect_close(get(h.args.diff_src[0]), expected.a, tolerance, what + " gradient of a");
         expect_close(get(h.args.diff_src[1]), expected.b, tolerance, what + " gradient of b");
       }
+}
+
+TEST(PowerReference, GradientMatchesFiniteDifferences) {
+  const PowerSpec s{{2, 5}, -1.5f, DType::f32, Mode::train};
+  Values x = random_values(10, 1);
+  for (double& v : x) v = 1 + v * v;
+  const Values dy = random_values(10, 2);
+  expect_gradient([&](const Values& v) { return reference::power(s, v); }, x, dy, reference::power_gradient(s, x, dy),
+                  "src");
 }
 
 TEST(SoftmaxReference, GradientMatchesFiniteDifferences) {

@@ -166,6 +166,25 @@ class Deit(nn.Module):
         return self.head((x * weights).mean(1) + x[:, 0] - x[:, 1])
 
 
+class Response(nn.Module):
+    """Global response norm, as timm writes it; sums, roots and quotients of values."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.fc1, self.fc2, self.head = nn.Conv2d(3, 8, 3, 2, 1), nn.Linear(8, 16), nn.Linear(16, 8), nn.Linear(8, 5)
+        self.weight, self.bias = (nn.Parameter(0.5 * torch.randn(16)) for _ in range(2))
+
+    def forward(self, x):
+        x = self.stem(x).permute(0, 2, 3, 1)
+        y = F.gelu(self.fc1(x))
+        norm = y.norm(p=2, dim=(1, 2), keepdim=True)
+        norm = norm / (norm.mean(dim=-1, keepdim=True) + 1e-6)
+        y = y + torch.addcmul(self.bias.view(1, 1, 1, -1), self.weight.view(1, 1, 1, -1), y * norm)
+        x = x + self.fc2(y)
+        x = x / torch.sqrt((x * x).sum(-1, keepdim=True) + 0.1) + (1 + x ** 2) ** -0.75
+        return self.head(x.mean((1, 2)))
+
+
 class Channels(nn.Module):
     """Dropout of whole channels, of which only the evaluation is compared."""
 
@@ -184,6 +203,7 @@ CASES = [
     (Swin, 4, [12, 8, 3], 5, 0.02),
     (Written, 4, [10], 30, 0.1),
     (Deit, 5, [8, 12, 3], 5, 0.02),
+    (Response, 5, [8, 12, 3], 5, 0.05),
     (Channels, 4, [8, 6, 3], 5, 0.05),
 ]
 

@@ -39,6 +39,18 @@ inline Numbers indexed_bias(const IndexedBiasSpec& s, const Numbers& src, const 
   return dst;
 }
 
+inline Numbers power(const PowerSpec& s, const Numbers& src) {
+  Numbers dst = src;
+  for (double& v : dst) v = std::pow(v, double(s.exponent));
+  return dst;
+}
+inline Numbers power_gradient(const PowerSpec& s, const Numbers& src, const Numbers& diff_dst) {
+  Numbers out = diff_dst;
+  const double e = double(s.exponent);
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] *= src[i] == 0 && e < 1 ? 0 : e * std::pow(src[i], e - 1);
+  return out;
+}
+
 inline Numbers softmax(const SoftmaxSpec& s, const Numbers& src) {
   Numbers dst = src;
   for (auto row = dst.begin(); row < dst.end(); row += s.channels()) {

@@ -168,6 +168,7 @@ class GraphBuilder {
   // Blocks of `size` elements in another order: see GatherSpec.
   int gather(const std::string& name, int src, const Shape& to, std::int64_t size, Table<std::int32_t> index);
   int affine(const std::string& name, int src, Table<float> scale, Table<float> offset, std::int64_t inner = 1);
+  int power(const std::string& name, int src, float exponent);
   int indexed_bias(const std::string& name, int src, std::int64_t entries, Table<std::int32_t> index);
   int softmax(const std::string& name, int src);
   struct MatmulOptions {

@@ -30,12 +30,12 @@
 
 namespace millrace {
 
-using Spec =
-    std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, ActivationSpec, AddSpec, DropoutSpec, InputSpec,
-                 CrossEntropySpec, PointwiseLossSpec, EmbeddingSpec, LayerNormSpec, AttentionSpec,
-                 PositionEmbeddingSpec, GatedSpec, ScaleSpec, RotarySpec, ConcatSpec, SliceSpec, UpsampleSpec,
-                 TransposedConvSpec, GroupNormSpec, ScaleBySpec, ReshapeSpec, MoveLabelsSpec, MixSpec, DocumentsSpec,
-                 LinearCrossEntropySpec, GatherSpec, AffineSpec, IndexedBiasSpec, SoftmaxSpec, BatchedMatmulSpec>;
+using Spec = std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, ActivationSpec, AddSpec, DropoutSpec,
+                          InputSpec, CrossEntropySpec, PointwiseLossSpec, EmbeddingSpec, LayerNormSpec, AttentionSpec,
+                          PositionEmbeddingSpec, GatedSpec, ScaleSpec, RotarySpec, ConcatSpec, SliceSpec, UpsampleSpec,
+                          TransposedConvSpec, GroupNormSpec, ScaleBySpec, ReshapeSpec, MoveLabelsSpec, MixSpec,
+                          DocumentsSpec, LinearCrossEntropySpec, GatherSpec, AffineSpec, PowerSpec, IndexedBiasSpec,
+                          SoftmaxSpec, BatchedMatmulSpec>;
 const char* name_of(const Spec&);  // "conv", "linear", ...
 // The backward pass reads src, or dst. A loss has no backward pass.
 bool keeps_src(const Spec&);

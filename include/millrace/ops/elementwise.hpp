@@ -94,6 +94,17 @@ struct AffineSpec {
   static constexpr bool keeps_src = false, keeps_dst = false;
 };
 
+// dst = src[0]^exponent. Where an exponent below 1 would make the gradient infinite, at 0, it is 0.
+struct PowerSpec {
+  Shape src;
+  float exponent = 1;
+  DType dtype = DType::f32;
+  Mode mode = Mode::train;
+
+  Shape dst() const { return src; }
+  static constexpr bool keeps_src = true, keeps_dst = false;
+};
+
 // dst[g, p] = src[0][g, p] + weight[0][index[p]]: learned values at constant places, such as the bias of the relative
 // positions in an attention. Nothing is added where the index is -1.
 //

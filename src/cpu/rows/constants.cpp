@@ -1,4 +1,6 @@
 // Sums and products with constants, and learned values at constant places.
+#include <cmath>
+
 #include "cpu/common/ops.hpp"
 #include "cpu/common/tile.hpp"
 
@@ -61,6 +63,50 @@ class Affine : public Op {
   }
 
   AffineSpec spec_;
+};
+
+void power(float* y, const float* x, float exponent, std::int64_t n) {
+  if (exponent == 0.5f)
+    for (std::int64_t i = 0; i < n; ++i) y[i] = std::sqrt(x[i]);
+  else if (exponent == -1)
+    for (std::int64_t i = 0; i < n; ++i) y[i] = 1 / x[i];
+  else
+    for (std::int64_t i = 0; i < n; ++i) y[i] = std::pow(x[i], exponent);
+}
+void power_gradient(float* dx, const float* x, const float* dy, float exponent, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i)
+    dx[i] = x[i] == 0 && exponent < 1 ? 0 : dy[i] * exponent * std::pow(x[i], exponent - 1);
+}
+
+class Power : public Op {
+ public:
+  explicit Power(const PowerSpec& spec) : spec_(spec) {
+    dispatch_dtype(spec.dtype, [](auto) {});
+  }
+  MemoryRequirements memory_requirements() const override { return {}; }
+  std::string implementation() const override { return "openmp"; }
+
+  void forward(const OpArgs& args) override {
+    parallel_tiles(args.dst.count(), [&](std::int64_t begin, std::int64_t n) {
+      Tile x, y;
+      float* const out = float_target(args.dst, begin, y);
+      power(out, read_floats(args.src[0], begin, n, x), spec_.exponent, n);
+      write_floats(args.dst, begin, n, out);
+    });
+  }
+  void backward(const OpArgs& args) override {
+    if (!args.diff_src[0]) return;
+    parallel_tiles(args.diff_dst.count(), [&](std::int64_t begin, std::int64_t n) {
+      Tile x, dy, dx;
+      float* const out = float_target(args.diff_src[0], begin, dx);
+      power_gradient(out, read_floats(args.src[0], begin, n, x), read_floats(args.diff_dst, begin, n, dy),
+                     spec_.exponent, n);
+      write_floats(args.diff_src[0], begin, n, out);
+    });
+  }
+
+ private:
+  PowerSpec spec_;
 };
 
 class IndexedBias : public Op {
@@ -140,6 +186,7 @@ class IndexedBias : public Op {
 }  // namespace
 
 std::unique_ptr<Op> make_affine(const AffineSpec& spec) { return std::make_unique<Affine>(spec); }
+std::unique_ptr<Op> make_power(const PowerSpec& spec) { return std::make_unique<Power>(spec); }
 std::unique_ptr<Op> make_indexed_bias(const IndexedBiasSpec& spec) { return std::make_unique<IndexedBias>(spec); }
 
 }  // namespace millrace::cpu

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "cpu/common/ops.hpp"
+#include "cpu/common/tile.hpp"
 #include "cpu/onednn/onednn_op.hpp"
 
 namespace millrace::cpu {

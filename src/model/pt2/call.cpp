@@ -28,7 +28,7 @@ Value Call::computed(const char* argument) const { return context_.plain(*this, 
 
 Value Call::parameter(const char* argument) const {
   Value out = value(argument);
-  if (out.kind != Value::Kind::parameter || !out.axes.selected.empty())
+  if (out.kind != Value::Kind::parameter || !out.axes.selected.empty() || out.picked)
     refuse(fmt::format("has a '{}' that is no parameter of a module. make it an nn.Parameter", argument));
   return out;
 }

@@ -62,7 +62,7 @@ std::optional<Constant> Context::as_constant(const Value& v) {
 }
 
 Value Context::plain(const Call& call, Value v) {
-  if (v.kind == Value::Kind::class_token) return with_token(*this, call, v);
+  if (v.kind == Value::Kind::class_token) v = with_token(*this, call, v);
   if (v.kind != Value::Kind::graph)
     call.refuse(v.kind == Value::Kind::parameter
                     ? "computes with a parameter alone, which is not possible yet"

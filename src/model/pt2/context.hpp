@@ -169,6 +169,9 @@ Value expanded(Context&, const Call&, Value, const Sizes& to);
 // Gives two values of the graph equal extents and one stored order, and adds them. In sums.cpp.
 void fit_together(Context&, const Call&, Value&, Value&);
 Value sum_of_values(Context&, const Call&, Value, Value);
+Value sum_with(Context&, const Call&, const Value&, const char* other, double factor);  // + factor * that argument
+// The mean over the axes of the argument `dim`. In pools.cpp.
+Value mean_over(Context&, const Call&, Value);
 // x W: of a parameter with the inputs first. In layers.cpp.
 Values times_parameter(Context&, const Call&, const Value& x, const Value& weight);
 // Products, softmax and dropout of values. In products.cpp.

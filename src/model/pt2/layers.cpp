@@ -144,6 +144,7 @@ Values dense(Context& c, const Call& call, Value x, Value weight, int inputs, co
 }  // namespace
 
 Values times_parameter(Context& c, const Call& call, const Value& x, const Value& weight) {
+  if (weight.picked || !weight.axes.selected.empty()) call.refuse("multiplies by a part of a parameter");
   return dense(c, call, c.plain(call, x), weight, 0, "no bias");
 }
 

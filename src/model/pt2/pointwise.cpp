@@ -103,9 +103,16 @@ Values multiply(Context& c, const Call& call) {
   return {product_of_values(c, call, a, c.plain(call, b))};
 }
 
+Value raised(Context& c, const Call& call, Value x, double exponent) {
+  x = c.plain(call, x);
+  return graph_value(c.builder.power(c.layer_name(call), x.graph, float(exponent)), x.axes);
+}
+
 Values divide(Context& c, const Call& call) {
   Value x = call.value("self");
   if (!call.text("rounding_mode", "").empty()) call.refuse("rounds its result, which is not supported");
+  if (!call.is_number("other") && !c.as_constant(call.value("other")))
+    return {product_of_values(c, call, c.plain(call, x), raised(c, call, call.value("other"), -1))};
   Constant by = call.is_number("other") ? Constant::filled({}, call.real("other", 1)) : call.constant("other").copy();
   if (x.kind == Value::Kind::row_mask && by.count() == 1) {
     x.factor /= by.values()[0];
@@ -116,17 +123,43 @@ Values divide(Context& c, const Call& call) {
   return {affine(c, call, x, by, Constant::filled({}, 0))};
 }
 
+Values square_root(Context& c, const Call& call) { return {raised(c, call, call.value("self"), 0.5)}; }
+Values inverse_root(Context& c, const Call& call) { return {raised(c, call, call.value("self"), -0.5)}; }
+Values reciprocal(Context& c, const Call& call) { return {raised(c, call, call.value("self"), -1)}; }
+
 Values power(Context& c, const Call& call) {
   const Value x = call.computed("self");
   const double exponent = call.is_number("exponent") ? call.real("exponent", 0) : 0;
   if (exponent == 1) return {x};
-  if (exponent != 2 && exponent != 3) call.refuse("raises to another power than 2 and 3, which is not supported");
+  if (!call.is_number("exponent")) call.refuse("raises to a power that is no number, which is not supported");
+  if (exponent != 2 && exponent != 3) return {raised(c, call, x, exponent)};
   const Value square = product_of_values(c, call, x, x);
   return {exponent == 2 ? square : product_of_values(c, call, square, x)};
 }
 Values square(Context& c, const Call& call) {
   const Value x = call.computed("self");
   return {product_of_values(c, call, x, x)};
+}
+
+// sqrt(sum of x^2) over axes.
+Values vector_norm(Context& c, const Call& call) {
+  const Value x = call.computed("self");
+  if (call.real(call.has("p") ? "p" : "ord", 2) != 2 || !call.has("dim"))
+    call.refuse("is another norm than the square root of a sum of squares over named axes, which is not supported");
+  std::int64_t count = 1;
+  for (const std::int64_t dim : call.integers("dim")) count *= x.axes.size(axis_number(dim, x.axes.rank()));
+  const Value mean = mean_over(c, call, product_of_values(c, call, x, x));
+  return {raised(c, call, affine(c, call, mean, double(count), 0), 0.5)};
+}
+
+// input + value * tensor1 * tensor2
+Values add_product(Context& c, const Call& call) {
+  Value a = call.value("tensor1"), b = call.value("tensor2");
+  if (a.kind != Value::Kind::graph) std::swap(a, b);
+  const Value product = b.kind == Value::Kind::parameter
+                            ? scaled(c, call, c.plain(call, a), b)
+                            : product_of_values(c, call, c.plain(call, a), c.plain(call, b));
+  return {sum_with(c, call, affine(c, call, product, call.real("value", 1), 0), "self", 1)};
 }
 
 // dropout(input) and dropout_(self)
@@ -189,6 +222,11 @@ void add_pointwise(Operations& all) {
   all["div"] = divide;
   all["pow"] = power;
   all["square"] = square;
+  all["sqrt"] = square_root;
+  all["rsqrt"] = inverse_root;
+  all["reciprocal"] = reciprocal;
+  all["linalg_vector_norm"] = all["norm"] = vector_norm;
+  all["addcmul"] = add_product;
   all["dropout"] = dropout;
   all["feature_dropout"] = feature_dropout;
   all["empty"] = all["new_empty"] = blank;

@@ -83,8 +83,9 @@ int begin_of_block(const Atoms& atoms, const Atoms& stored) {
   return std::size_t(end - first) == atoms.size() && first != stored.begin() ? int(first - stored.begin()) : -1;
 }
 
-Values mean(Context& c, const Call& call) {
-  Value x = call.computed("self");
+}  // namespace
+
+Value mean_over(Context& c, const Call& call, Value x) {
   const bool keep = call.flag("keepdim", false);
   Atoms reduced;
   std::vector<int> axes;
@@ -119,7 +120,18 @@ Values mean(Context& c, const Call& call) {
       x.axes.logical[std::size_t(axis)].clear();
     else
       x.axes.erase_axis(axis);
-  return {x};
+  return x;
+}
+
+namespace {
+
+Values mean(Context& c, const Call& call) { return {mean_over(c, call, call.computed("self"))}; }
+
+Values sum(Context& c, const Call& call) {
+  const Value x = call.computed("self");
+  std::int64_t count = 1;
+  for (const std::int64_t dim : call.integers("dim")) count *= x.axes.size(axis_number(dim, x.axes.rank()));
+  return {affine(c, call, mean_over(c, call, x), double(count), 0)};
 }
 
 std::int64_t factor_of(const Call& call, const Axes& x) {
@@ -169,6 +181,7 @@ void add_pools(Operations& all) {
   for (const char* name : {"upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"})
     all[name] = interpolated;
   all["mean"] = mean;
+  all["sum"] = sum;
 }
 
 }  // namespace millrace::pt2

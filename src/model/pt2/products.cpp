@@ -29,6 +29,7 @@ Factor factor_of(Context& c, const Call& call, const Value& v) {
 
 Values matmul(Context& c, const Call& call, const char* left, const char* right) {
   const Value a = call.value(left), b = call.value(right);
+  if (a.kind == Value::Kind::parameter) call.refuse("multiplies a parameter from the left, which is not supported");
   if (b.kind == Value::Kind::parameter && b.axes.rank() == 2) return times_parameter(c, call, a, b);
   return {matrix_product(c, call, a, b)};
 }

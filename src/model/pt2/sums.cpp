@@ -49,6 +49,7 @@ namespace {
 // Whether the parameter has one value for each element of a sample.
 bool has_each_element(const Value& x, const Value& parameter) {
   if (parameter.picked || !parameter.axes.selected.empty() || parameter.axes.rank() > x.axes.rank()) return false;
+  if (x.kind == Value::Kind::class_token && x.axes.stored.size() != 3) return false;
   Sizes sizes = x.axes.sizes();
   sizes[0] = 1;
   return with_rank(parameter.axes, x.axes.rank()).sizes() == sizes && x.axes.begins_with_rows() && sizes.size() > 1;
@@ -80,6 +81,8 @@ Value with_positions(Context& c, const Call& call, Value x, Value positions) {
   return graph_value(out, x.axes);
 }
 
+}  // namespace
+
 // value + factor * other, of what is a number, a constant, a parameter or a value.
 Value sum_with(Context& c, const Call& call, const Value& a, const char* other, double factor) {
   if (call.is_number(other)) return affine(c, call, a, 1, factor * call.real(other, 0));
@@ -96,6 +99,8 @@ Value sum_with(Context& c, const Call& call, const Value& a, const char* other, 
   if (const auto constant = c.as_constant(a)) return affine(c, call, b, Constant::filled({}, factor), *constant);
   return sum_of_values(c, call, c.plain(call, a), affine(c, call, b, factor, 0));
 }
+
+namespace {
 
 Values add(Context& c, const Call& call) {
   Value a = call.value("self");

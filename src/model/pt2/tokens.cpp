@@ -34,24 +34,31 @@ Value with_class_token(Context& c, const Call& call, const Value& token, Value x
 
 }  // namespace
 
-// A position of zeros in front of the others, to which the token is added.
+// A position of zeros in front of the others, to which the token is added. The axes may be a view of (N, positions,
+// width), which is the stored order.
 Value with_token(Context& c, const Call& call, const Value& v) {
   const std::vector<std::int64_t> key{-1, v.graph, v.tensor};
-  if (const auto known = c.copies.find(key); known != c.copies.end()) return known->second;
-  const std::int64_t positions = v.axes.size(1), width = v.axes.size(2);
-  Value x = graph_value(v.graph, Axes::contiguous({rows_symbol, positions - 1, width}));
+  Value out = v;
+  out.kind = Value::Kind::graph;
+  if (const auto known = c.copies.find(key); known != c.copies.end()) {
+    out.graph = known->second.graph;
+    return out;
+  }
+  const std::int64_t width = c.program.tensors[std::size_t(v.tensor)].count();
+  const std::int64_t positions = v.axes.count(Atoms(v.axes.stored.begin() + 1, v.axes.stored.end())) / width;
   std::vector<std::int32_t> order;
   for (std::int64_t at = -1; at + 1 < positions; ++at) order.push_back(std::int32_t(at));
-  x = c.take(call, x, 1, std::move(order));
-  std::vector<std::int32_t> index(std::size_t(positions * width), -1);
+  out.graph = c.take(call, graph_value(v.graph, Axes::contiguous({rows_symbol, positions - 1, width})), 1, order).graph;
+  std::vector<std::int32_t> index(std::size_t(checked_count({positions, width})), -1);
   for (std::int64_t i = 0; i < width; ++i) index[std::size_t(i)] = std::int32_t(i);
-  x.graph = c.builder.indexed_bias(c.layer_name(call, v.tensor), x.graph, width, Table<std::int32_t>(std::move(index)));
+  out.graph =
+      c.builder.indexed_bias(c.layer_name(call, v.tensor), out.graph, width, Table<std::int32_t>(std::move(index)));
   Value token;
   token.tensor = v.tensor;
   token.axes = Axes::contiguous({width});
   c.attach(call, {Context::as_stored(token)});
-  c.copies[key] = x;
-  return x;
+  c.copies[key] = out;
+  return out;
 }
 
 namespace {

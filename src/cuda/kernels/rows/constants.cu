@@ -117,6 +117,70 @@ class Affine : public Op {
   Buffer scale_, offset_;  // empty: one number
 };
 
+template <class T>
+struct Power {
+  T* dst;
+  const T* src;
+  float exponent;
+  template <int n>
+  MR_DEVICE_INLINE void at(std::int64_t i) const {
+    float x[n];
+    load(x, src + i);
+    for (int k = 0; k < n; ++k)
+      x[k] = exponent == 0.5f ? sqrtf(x[k]) : exponent == -1 ? 1 / x[k] : powf(x[k], exponent);
+    store(dst + i, x);
+  }
+};
+template <class T>
+struct PowerGradient {
+  T* diff_src;
+  const T *src, *diff_dst;
+  float exponent;
+  template <int n>
+  MR_DEVICE_INLINE void at(std::int64_t i) const {
+    float x[n], dy[n];
+    load(x, src + i);
+    load(dy, diff_dst + i);
+    for (int k = 0; k < n; ++k) x[k] = x[k] == 0 && exponent < 1 ? 0 : dy[k] * exponent * powf(x[k], exponent - 1);
+    store(diff_src + i, x);
+  }
+};
+
+class PowerOp : public Op {
+ public:
+  PowerOp(const PowerSpec& spec, const LaunchContext& context) : context_(context), spec_(spec) {
+    dispatch_dtype(spec.dtype, [](auto) {});
+  }
+  MemoryRequirements memory_requirements() const override { return {}; }
+  std::string implementation() const override { return "kernel"; }
+
+  void forward(const OpArgs& args) override {
+    dispatch_dtype(spec_.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      constexpr int n = pack_size<T>;
+      T* const dst = args.dst.as<T>();
+      const T* const src = args.src[0].as<T>();
+      vectorized_for_each<n>(context_, spec_.src.count(), aligned(dst, n) && aligned(src, n),
+                             Power<T>{dst, src, spec_.exponent});
+    });
+  }
+  void backward(const OpArgs& args) override {
+    if (!args.diff_src[0]) return;
+    dispatch_dtype(spec_.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      constexpr int n = pack_size<T>;
+      T* const dx = args.diff_src[0].as<T>();
+      const T *const x = args.src[0].as<T>(), *const dy = args.diff_dst.as<T>();
+      vectorized_for_each<n>(context_, spec_.src.count(), aligned(dx, n) && aligned(x, n) && aligned(dy, n),
+                             PowerGradient<T>{dx, x, dy, spec_.exponent});
+    });
+  }
+
+ private:
+  LaunchContext context_;
+  PowerSpec spec_;
+};
+
 // Index i is a pack of a slice of whole groups.
 template <class T, int n>
 struct AddEntries {
@@ -218,6 +282,9 @@ class IndexedBias : public Op {
 
 std::unique_ptr<Op> make_affine(const AffineSpec& spec, const LaunchContext& context, Device& device) {
   return std::make_unique<Affine>(spec, context, device);
+}
+std::unique_ptr<Op> make_power(const PowerSpec& spec, const LaunchContext& context) {
+  return std::make_unique<PowerOp>(spec, context);
 }
 std::unique_ptr<Op> make_indexed_bias(const IndexedBiasSpec& spec, const LaunchContext& context, Device& device) {
   return std::make_unique<IndexedBias>(spec, context, device);
