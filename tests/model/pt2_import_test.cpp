@@ -195,6 +195,24 @@ TEST(Pt2Import, ConstantsAreComputedBeforeTheTraining) {
             Names{"gather"});
 }
 
+// A mask that is a buffer, a factor of another type, and constants that Python made.
+TEST(Pt2Import, BuffersAndConstantsOfTheArchiveAreRead) {
+  ModelSpec spec;
+  spec.name = "pt2";
+  spec.outputs = 10;
+  spec.exported = std::make_shared<const ExportedProgram>(fixture("v2.15_dyn.pt2"));
+  const Graph graph = build_model(spec, {4, {8, 8, 1}, DType::u8, {}, true}, DType::f32, Mode::train);
+  std::vector<AffineSpec> found;
+  for (const Node& node : graph.nodes)
+    if (const auto* affine = std::get_if<AffineSpec>(&node.spec)) found.push_back(*affine);
+  ASSERT_EQ(found.size(), 4u);
+  EXPECT_EQ(found[0].scale.values(), (std::vector<float>{0, 1, 1, 1, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(found[0].offset[0], -1);
+  EXPECT_EQ(found[1].scale.values(), std::vector<float>{2});
+  EXPECT_EQ(found[2].offset[9], 9);
+  EXPECT_EQ(found[3].offset[9], 10);
+}
+
 TEST(Pt2Import, HostileConstantsAreRefused) {
   const auto with = [](const ExportedNode& made) {
     return program_of({made, node("add.Tensor", "y", {{"self", tensor("x")}, {"other", tensor("c")}})});

@@ -11,7 +11,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from pt2_models import ROOT, record
+from pt2_models import ROOT, export, record
 
 
 class Shuffle(nn.Module):
@@ -182,7 +182,7 @@ class Response(nn.Module):
         y = y + torch.addcmul(self.bias.view(1, 1, 1, -1), self.weight.view(1, 1, 1, -1), y * norm)
         x = x + self.fc2(y)
         x = x / torch.sqrt((x * x).sum(-1, keepdim=True) + 0.1) + (1 + x ** 2) ** -0.75
-        return self.head(x.mean((1, 2)))
+        return self.head(F.normalize(x.mean((1, 2)).clamp(max=0.9), dim=1))
 
 
 class Channels(nn.Module):
@@ -194,6 +194,17 @@ class Channels(nn.Module):
 
     def forward(self, x):
         return self.fc(self.drop(F.relu(self.a(x))).mean((2, 3)))
+
+
+class Refused(nn.Module):
+    """Has an operation that millrace does not know."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(12 * 14 * 3, 5)
+
+    def forward(self, x):
+        return self.fc(torch.erf(x.flatten(1)))
 
 
 # As CASES of pt2_models.py.
@@ -216,6 +227,8 @@ def main():
         if case[0] is Channels:
             out = {key: value for key, value in out.items() if key in ("name", "rows", "sample", "outputs", "rate", "evaluated")}
         cases.append(json.dumps(out))
+    torch.manual_seed(1)
+    export(Refused(), torch.rand(2, 3, 12, 14), ROOT / "fixtures" / "pt2" / "refused.pt2")
     path = ROOT / "parity" / "recorded" / "pt2_more.json"
     path.write_text(f'{{"pytorch": "{torch.__version__}", "cases": [\n  ' + ",\n  ".join(cases) + "\n]}\n")
 

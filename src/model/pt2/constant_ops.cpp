@@ -162,8 +162,9 @@ double greater(double a, double b) { return a > b; }
 double at_least(double a, double b) { return a >= b; }
 double both(double a, double b) { return a != 0 && b != 0; }
 double either(double a, double b) { return a != 0 || b != 0; }
-double bits_of_both(double a, double b) { return double(std::int64_t(a) & std::int64_t(b)); }
-double bits_of_either(double a, double b) { return double(std::int64_t(a) | std::int64_t(b)); }
+std::int64_t whole(double a) { return std::abs(a) < 0x1p53 ? std::int64_t(a) : 0; }
+double bits_of_both(double a, double b) { return double(whole(a) & whole(b)); }
+double bits_of_either(double a, double b) { return double(whole(a) | whole(b)); }
 double negated(double a) { return -a; }
 double absolute(double a) { return std::abs(a); }
 double inverse_root(double a) { return 1 / std::sqrt(a); }

@@ -149,7 +149,7 @@ Constant index_constant(const Call& call, const Constant& x) {
     const std::vector<double> index = indices[axis]->expanded(of_indices).values();
     const double size = double(x.sizes[axis]);
     for (std::size_t i = 0; i < starts.size(); ++i) {
-      if (index[i] < -size || index[i] >= size) call.refuse(fmt::format("has the index {} of {}", index[i], size));
+      if (!(index[i] >= -size && index[i] < size)) call.refuse(fmt::format("has the index {} of {}", index[i], size));
       starts[i] += std::int64_t(index[i] < 0 ? index[i] + size : index[i]) * x.strides[axis];
     }
   }
@@ -167,7 +167,7 @@ Constant index_constant(const Call& call, const Constant& x) {
   Sizes sizes = before.sizes;
   sizes.insert(sizes.end(), of_indices.begin(), of_indices.end());
   sizes.insert(sizes.end(), after.sizes.begin(), after.sizes.end());
-  checked_count(sizes);
+  if (checked_count(sizes) == 0) return Constant::filled(sizes, 0, x.type);
   std::vector<double> out;
   before.offset = 0;
   const double* const first = x.data->data();
@@ -185,17 +185,17 @@ Constant places_of(const Axes& axes) {
   const auto step_of = [&](int atom) {
     return axes.count(Atoms(std::ranges::find(axes.stored, atom) + 1, axes.stored.end()));
   };
-  Constant flat;
-  flat.type = Constant::Type::integer;
-  for (const auto& [atom, index] : axes.selected) flat.offset += index * step_of(atom);
+  std::int64_t first = 0;
+  for (const auto& [atom, index] : axes.selected) first += index * step_of(atom);
+  std::vector<double> places{double(first)};
   for (const Atoms& axis : axes.logical)
     for (const int atom : axis) {
-      flat.sizes.push_back(axes.extents[std::size_t(atom)]);
-      flat.strides.push_back(step_of(atom));
+      const std::int64_t extent = axes.extents[std::size_t(atom)], step = step_of(atom);
+      std::vector<double> next;
+      for (const double outer : places)
+        for (std::int64_t i = 0; i < extent; ++i) next.push_back(outer + double(i * step));
+      places = std::move(next);
     }
-  flat.data = std::make_shared<std::vector<double>>(std::size_t(axes.count(axes.stored)));
-  for (std::size_t i = 0; i < flat.data->size(); ++i) (*flat.data)[i] = double(i);
-  std::vector<double> places = flat.values();
   if (std::int64_t(places.size()) != count) fail(Exit::internal, "internal error: places of {}", axes.text());
   return Constant::of(axes.sizes(), std::move(places), Constant::Type::integer);
 }

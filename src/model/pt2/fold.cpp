@@ -104,7 +104,7 @@ std::optional<Value> fold(Context& c, const Call& call, const std::string& kind,
   if (const auto made = creations().find(kind); made != creations().end()) return constant_value(made->second(c, call));
   if (!is_constant_operation(kind) || !all_constant(c, call)) return std::nullopt;
   if (in_place && call.value("self").kind != Value::Kind::constant) return std::nullopt;  // of a buffer
-  if (!in_place && is_constant_view(kind)) return constant_value(constant_view(call, call.constant("self"), kind));
+  if (is_constant_view(kind)) return constant_value(constant_view(call, call.constant("self"), kind));
   std::optional<Constant> result = in_place ? written(call, kind) : std::nullopt;
   if (!result) result = computations().contains(kind) ? computations().at(kind)(c, call) : Constant();
   if (!result->data) call.refuse("is not possible with a constant");

@@ -166,7 +166,7 @@ Value rows_of_table(const Call& call, const Value& weight, const Constant& index
   const Sizes sizes = weight.axes.sizes();
   bool first = true;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (index.type != Constant::Type::integer || rows[i] < 0 || rows[i] >= double(sizes[0]))
+    if (index.type != Constant::Type::integer || !(rows[i] >= 0 && rows[i] < double(sizes[0])))
       call.refuse(fmt::format("looks up row {} of {}", rows[i], sizes[0]));
     first = first && rows[i] == double(i);
   }

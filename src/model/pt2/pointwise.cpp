@@ -141,6 +141,19 @@ Values square(Context& c, const Call& call) {
   return {product_of_values(c, call, x, x)};
 }
 
+// max(x, low), and then min(x, high).
+Values clamp(Context& c, const Call& call) {
+  Value x = call.computed("self");
+  const auto above = [&](const Value& v, double bound) {
+    const Value rest = affine(c, call, v, 1, -bound);
+    return affine(c, call, graph_value(c.builder.activation(c.layer_name(call), rest.graph, Activation::relu), v.axes),
+                  1, bound);
+  };
+  if (call.has("min")) x = above(x, call.real("min", 0));
+  if (call.has("max")) x = affine(c, call, above(affine(c, call, x, -1, 0), -call.real("max", 0)), -1, 0);
+  return {x};
+}
+
 // sqrt(sum of x^2) over axes.
 Values vector_norm(Context& c, const Call& call) {
   const Value x = call.computed("self");
@@ -227,6 +240,7 @@ void add_pointwise(Operations& all) {
   all["reciprocal"] = reciprocal;
   all["linalg_vector_norm"] = all["norm"] = vector_norm;
   all["addcmul"] = add_product;
+  all["clamp"] = all["clamp_min"] = all["clamp_max"] = clamp;
   all["dropout"] = dropout;
   all["feature_dropout"] = feature_dropout;
   all["empty"] = all["new_empty"] = blank;

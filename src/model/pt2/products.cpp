@@ -90,6 +90,7 @@ Values pad(Context& c, const Call& call) {
     if (before == 0 && behind == 0) continue;
     const std::int64_t size = x.axes.size(axis);
     if (size % rows_symbol == 0) call.refuse("pads the rows, which is not supported");
+    if (before < -size || behind < -size) call.refuse("takes no elements");
     checked_count({size});
     checked_count({std::max<std::int64_t>(before, 0)});
     checked_count({std::max<std::int64_t>(behind, 0)});
@@ -104,7 +105,7 @@ Values pad(Context& c, const Call& call) {
 std::vector<std::int32_t> indices_below(const Call& call, const Constant& index, std::int64_t size) {
   std::vector<std::int32_t> out;
   for (const double i : index.values()) {
-    if (index.type != Constant::Type::integer || i < -double(size) || i >= double(size))
+    if (index.type != Constant::Type::integer || !(i >= -double(size) && i < double(size)))
       call.refuse(fmt::format("has the index {} of {}", i, size));
     out.push_back(std::int32_t(i < 0 ? i + double(size) : i));
   }
@@ -171,6 +172,7 @@ Value matrix_product(Context& c, const Call& call, Value a, Value b) {
   options.m = axes.size(rank - 2);
   options.k = axes.size(rank - 1);
   options.n = b.axes.size(rank - 1);
+  if (double(options.batch) * double(options.m) * double(options.n) > 0x1p40) call.refuse("has more than 2^40 results");
   options.transpose_a = left.transposed;
   options.transpose_b = right.transposed;
   const Shape to{c.rows, of_row * options.m, options.n};

@@ -138,6 +138,11 @@ Values expand(Context& c, const Call& call) {
   return {x};
 }
 
+Values expand_as(Context& c, const Call& call) {
+  const Value x = call.computed("self");
+  return {expanded(c, call, x, call.value("other").axes.sizes())};
+}
+
 Value element(const Call& call, Value x, int axis, std::int64_t index) {
   const std::int64_t size = x.axes.size(axis);
   if (size % rows_symbol == 0) call.refuse("takes some of the rows, which is not supported");
@@ -184,6 +189,7 @@ Values slice(Context& c, const Call& call) {
   const std::int64_t begin = within(call.integer("start", 0)), end = within(call.integer("end", size));
   if (const std::int64_t step = call.integer("step", 1); step != 1) {
     if (step < 1 || end <= begin) call.refuse("takes no elements");
+    checked_count({(end - begin - 1) / step + 1});
     std::vector<std::int32_t> taken;
     for (std::int64_t at = begin; at < end && at < INT32_MAX; at += step) taken.push_back(std::int32_t(at));
     return {c.take(call, x, axis, std::move(taken))};
@@ -253,6 +259,7 @@ void add_shapes(Operations& all) {
   all["swapaxes"] = swap_axes;
   all["t"] = matrix_transpose;
   all["expand"] = expand;
+  all["expand_as"] = expand_as;
   all["select"] = select;
   all["unbind"] = unbind;
   all["slice"] = slice;

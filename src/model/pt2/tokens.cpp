@@ -46,10 +46,11 @@ Value with_token(Context& c, const Call& call, const Value& v) {
   }
   const std::int64_t width = c.program.tensors[std::size_t(v.tensor)].count();
   const std::int64_t positions = v.axes.count(Atoms(v.axes.stored.begin() + 1, v.axes.stored.end())) / width;
+  checked_count({positions, width});
   std::vector<std::int32_t> order;
   for (std::int64_t at = -1; at + 1 < positions; ++at) order.push_back(std::int32_t(at));
   out.graph = c.take(call, graph_value(v.graph, Axes::contiguous({rows_symbol, positions - 1, width})), 1, order).graph;
-  std::vector<std::int32_t> index(std::size_t(checked_count({positions, width})), -1);
+  std::vector<std::int32_t> index(std::size_t(positions * width), -1);
   for (std::int64_t i = 0; i < width; ++i) index[std::size_t(i)] = std::int32_t(i);
   out.graph =
       c.builder.indexed_bias(c.layer_name(call, v.tensor), out.graph, width, Table<std::int32_t>(std::move(index)));
