@@ -88,6 +88,12 @@ struct Make {
   std::unique_ptr<Op> operator()(const ConcatSpec& s) const { return cpu::make_concat(s); }
   std::unique_ptr<Op> operator()(const SliceSpec& s) const { return cpu::make_slice(s); }
   std::unique_ptr<Op> operator()(const UpsampleSpec& s) const { return cpu::make_upsample(s); }
+  std::unique_ptr<Op> operator()(const GatherSpec& s) const { return cpu::make_gather(s); }
+  std::unique_ptr<Op> operator()(const AffineSpec& s) const { return cpu::make_affine(s); }
+  std::unique_ptr<Op> operator()(const PowerSpec& s) const { return cpu::make_power(s); }
+  std::unique_ptr<Op> operator()(const IndexedBiasSpec& s) const { return cpu::make_indexed_bias(s); }
+  std::unique_ptr<Op> operator()(const SoftmaxSpec& s) const { return cpu::make_softmax(s); }
+  std::unique_ptr<Op> operator()(const BatchedMatmulSpec& s) const { return cpu::make_batched_matmul(s); }
   std::unique_ptr<Op> operator()(const MoveLabelsSpec& s) const { return cpu::make_move_labels(s); }
   std::unique_ptr<Op> operator()(const MixSpec& s) const { return cpu::make_mix(s); }
   std::unique_ptr<Op> operator()(const DocumentsSpec& s) const { return cpu::make_documents(s); }

@@ -47,6 +47,12 @@ class Dropout : public Op {
       if (spec_.whole_rows) {
         const Random4 first = philox(key, args.state->rng_step << 32, id);
         std::fill_n(kept.v, n, uniform01(first.v[0]) >= spec_.probability ? 1.0f : 0.0f);
+      } else if (spec_.whole_channels) {
+        for (std::int64_t i = 0; i < n; ++i) {
+          const auto channel = std::uint64_t((begin + i) % spec_.src[-1]);
+          const Random4 r = philox(key, args.state->rng_step << 32 | channel / 4, id);
+          kept.v[i] = uniform01(r.v[channel % 4]) >= spec_.probability ? 1.0f : 0.0f;
+        }
       } else {
         draw(kept, key, args.state->rng_step, id, begin, n, spec_.probability);
       }

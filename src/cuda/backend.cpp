@@ -96,6 +96,9 @@ class CudaBackend : public Backend {
     std::unique_ptr<Op> operator()(const LinearCrossEntropySpec& s) const {
       return make_linear_cross_entropy(s, (*this)(s.chunk_linear()), (*this)(s.chunk_loss()));
     }
+    std::unique_ptr<Op> operator()(const BatchedMatmulSpec& s) const {
+      return make_batched_matmul(s, b.context_, *b.cublas_);
+    }
     std::unique_ptr<Op> operator()(const AttentionSpec& s) const { return make_attention(s, b.context_, b.cudnn_); }
   };
   CudaDevice& device_;

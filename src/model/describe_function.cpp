@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <bit>
+
 #include "millrace/model/graph.hpp"
 
 namespace millrace {
@@ -30,7 +32,8 @@ std::string text_of(const LinearSpec& s) {
 std::string text_of(const BatchNormSpec& s) { return fmt::format("epsilon={:g}", s.epsilon); }
 std::string text_of(const PoolSpec& s) {
   if (s.kind == PoolSpec::Kind::global) return "global average";
-  return fmt::format("{} {}", s.kind == PoolSpec::Kind::max ? "max" : "average", text_of(s.window));
+  return fmt::format("{} {}{}", s.kind == PoolSpec::Kind::max ? "max" : "average", text_of(s.window),
+                     s.ceil_mode ? " ceil_mode" : "");
 }
 std::string text_of(const ActivationSpec& s) { return name_of(s.kind); }
 std::string text_of(const AddSpec&) { return ""; }
@@ -65,6 +68,28 @@ std::string text_of(const MixSpec&) { return ""; }
 std::string text_of(const DocumentsSpec& s) { return fmt::format("separator={}", s.separator); }
 std::string text_of(const CrossEntropySpec&) { return ""; }
 std::string text_of(const PointwiseLossSpec&) { return ""; }
+// Constants are told apart by a hash (FNV-1a).
+template <class T>
+std::string text_of(const Table<T>& table) {
+  if (table.size() == 1) return fmt::format("{:.9g}", double(table[0]));
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const T value : table.values())
+    for (const std::uint32_t bits = std::bit_cast<std::uint32_t>(value); const int shift : {0, 8, 16, 24})
+      hash = (hash ^ (bits >> shift & 0xff)) * 0x100000001b3;
+  return fmt::format("{:016x} ({})", hash, table.size());
+}
+std::string text_of(const GatherSpec& s) { return fmt::format("size={} index={}", s.size, text_of(s.index)); }
+std::string text_of(const AffineSpec& s) {
+  return fmt::format("scale={} offset={}{}", text_of(s.scale), text_of(s.offset),
+                     s.inner == 1 ? "" : fmt::format(" inner={}", s.inner));
+}
+std::string text_of(const PowerSpec& s) { return fmt::format("{:.9g}", s.exponent); }
+std::string text_of(const IndexedBiasSpec& s) { return fmt::format("{} index={}", s.entries, text_of(s.index)); }
+std::string text_of(const SoftmaxSpec&) { return ""; }
+std::string text_of(const BatchedMatmulSpec& s) {
+  return fmt::format("{}x{}x{}{}{}", s.m, s.n, s.k, s.transpose_a ? " transpose_a" : "",
+                     s.transpose_b ? " transpose_b" : "");
+}
 std::string text_of(const LinearCrossEntropySpec&) { return ""; }  // a rewrite makes it
 std::string text_of(const InputSpec& s) {
   std::string out;

@@ -187,8 +187,8 @@ int GraphBuilder::activation(const std::string& name, int src, Activation kind) 
   return node(name, spec, {src}, spec.dst());
 }
 
-int GraphBuilder::pool(const std::string& name, int src, PoolSpec::Kind kind, const Window& window) {
-  PoolSpec spec{shape(src), kind, window, graph_.dtype, graph_.mode};
+int GraphBuilder::pool(const std::string& name, int src, PoolSpec::Kind kind, const Window& window, bool ceil_mode) {
+  PoolSpec spec{shape(src), kind, window, graph_.dtype, graph_.mode, ceil_mode};
   return node(name, spec, {src}, spec.dst());
 }
 
@@ -199,8 +199,9 @@ int GraphBuilder::add(const std::string& name, int a, int b) {
   return node(name, spec, {a, b}, spec.dst());
 }
 
-int GraphBuilder::dropout(const std::string& name, int src, float probability, std::uint64_t seed, bool whole_rows) {
-  DropoutSpec spec{shape(src), probability, seed, dropouts_++, whole_rows, graph_.dtype, graph_.mode};
+int GraphBuilder::dropout(const std::string& name, int src, float probability, std::uint64_t seed, bool whole_rows,
+                          bool whole_channels) {
+  DropoutSpec spec{shape(src), probability, seed, dropouts_++, whole_rows, whole_channels, graph_.dtype, graph_.mode};
   return node(name, spec, {src, Graph::ids}, spec.dst());
 }
 

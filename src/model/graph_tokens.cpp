@@ -1,4 +1,4 @@
-// The layers of GraphBuilder for tokens, and those that copy blocks.
+// The layers of GraphBuilder for tokens, those that copy blocks, and those with constants.
 #include "millrace/base/error.hpp"
 #include "millrace/model/graph.hpp"
 
@@ -104,6 +104,47 @@ int GraphBuilder::slice(const std::string& name, int src, int axis, std::int64_t
 int GraphBuilder::upsample(const std::string& name, int src, UpsampleSpec::Kind kind, std::int64_t factor) {
   const UpsampleSpec spec{shape(src), kind, factor, graph_.dtype, graph_.mode};
   return node(name, spec, {src}, spec.dst());
+}
+
+int GraphBuilder::gather(const std::string& name, int src, const Shape& to, std::int64_t size,
+                         Table<std::int32_t> index) {
+  const GatherSpec spec{shape(src), to, size, std::move(index), graph_.dtype, graph_.mode};
+  spec.check();
+  return node(name, spec, {src}, to);
+}
+
+int GraphBuilder::affine(const std::string& name, int src, Table<float> scale, Table<float> offset,
+                         std::int64_t inner) {
+  const AffineSpec spec{shape(src), std::move(scale), std::move(offset), inner, graph_.dtype, graph_.mode};
+  spec.check();
+  return node(name, spec, {src}, spec.dst());
+}
+
+int GraphBuilder::power(const std::string& name, int src, float exponent) {
+  const PowerSpec spec{shape(src), exponent, graph_.dtype, graph_.mode};
+  return node(name, spec, {src}, spec.dst());
+}
+
+int GraphBuilder::indexed_bias(const std::string& name, int src, std::int64_t entries, Table<std::int32_t> index) {
+  const IndexedBiasSpec spec{shape(src), entries, std::move(index), graph_.dtype, graph_.mode};
+  spec.check();
+  const int weight = parameter(name + ".weight", spec.weight(), Parameter::Init::zero, 1, false);
+  return node(name, spec, {src}, spec.dst(), {weight});
+}
+
+int GraphBuilder::softmax(const std::string& name, int src) {
+  const SoftmaxSpec spec{shape(src), graph_.dtype, graph_.mode};
+  return node(name, spec, {src}, spec.dst());
+}
+
+int GraphBuilder::matmul(const std::string& name, int a, int b, const Shape& to, const MatmulOptions& o) {
+  const BatchedMatmulSpec spec{o.batch, o.m, o.n, o.k, o.transpose_a, o.transpose_b, to, graph_.dtype, graph_.mode};
+  if (shape(a).count() != o.batch * o.m * o.k || shape(b).count() != o.batch * o.k * o.n ||
+      to.count() != o.batch * o.m * o.n)
+    fail(Exit::config, "model: layer '{}' multiplies {} by {}, which are not {} matrices of {}x{} and {}x{}", name,
+         shape(a).str(), shape(b).str(), o.batch, o.m, o.k, o.k, o.n);
+  if (a == b) b = activation(name + ".copy", b, Activation::none);  // a node has one gradient for a value
+  return node(name, spec, {a, b}, to);
 }
 
 }  // namespace millrace

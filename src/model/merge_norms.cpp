@@ -31,7 +31,8 @@ bool merge_residual_norm(Graph& graph, int at, const FusionRules& rules) {
 bool merge_pool(Graph& graph, int at, const FusionRules& rules) {
   const Node& pool = graph.nodes[std::size_t(at)];
   const auto* pooling = std::get_if<PoolSpec>(&pool.spec);
-  if (!pooling || pooling->kind != PoolSpec::Kind::max || graph.single_consumer(pool.src[0]) < 0) return false;
+  if (!pooling || pooling->kind != PoolSpec::Kind::max || pooling->ceil_mode || graph.single_consumer(pool.src[0]) < 0)
+    return false;
   const int before = graph.producer(pool.src[0]);
   const auto* norm = before < 0 ? nullptr : std::get_if<BatchNormSpec>(&graph.nodes[std::size_t(before)].spec);
   if (!norm || norm->residual || norm->synchronised || norm->activation != Activation::relu) return false;

@@ -50,7 +50,16 @@ double ConvSpec::flops() const { return 2.0 * double(dst().count()) * double(wei
 
 Shape PoolSpec::dst() const {
   if (kind == Kind::global) return {src[0], src[-1]};
-  return slide("pool", src, window, src[-1]);
+  Shape out = slide("pool", src, window, src[-1]);
+  if (!ceil_mode) return out;
+  if (kind != Kind::max) fail(Exit::config, "pool: ceil_mode is supported for max pooling only");
+  for (int axis = 0; axis < window.rank; ++axis) {
+    const std::int64_t stride = window.stride[axis], padded = src[1 + axis] + window.pad[axis];
+    const std::int64_t left = padded + window.pad[axis] - window.dilation[axis] * (window.kernel[axis] - 1) - 1;
+    out[1 + axis] = (left + stride - 1) / stride + 1;
+    if ((out[1 + axis] - 1) * stride >= padded) --out[1 + axis];  // each window begins in the image or before it
+  }
+  return out;
 }
 
 }  // namespace millrace

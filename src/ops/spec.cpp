@@ -4,7 +4,6 @@
 #include <type_traits>
 
 #include "millrace/base/error.hpp"
-#include "millrace/ops/attention_dropout.hpp"
 #include "millrace/ops/backend.hpp"
 
 namespace millrace {
@@ -26,46 +25,6 @@ Activation activation_from(std::string_view name) {
   if (name == name_of(Activation::none)) return Activation::none;
   if (const auto* found = find_activation(name)) return found->kind;
   fail(Exit::config, "unknown activation '{}'. use none or one of {}", name, activation_names());
-}
-
-void AttentionSpec::check() const {
-  if (src.rank != 3 || heads < 1 || key_heads < 1 || heads % key_heads != 0 || src[-1] % (heads + 2 * key_heads) != 0)
-    fail(Exit::config,
-         "attention: an input of {} does not hold {} heads of queries and {} each of keys and values. it must be "
-         "rows x positions x width, the heads of queries a multiple of those of keys, and their sum must divide the "
-         "width",
-         src.str(), heads, key_heads);
-  if (!(dropout >= 0 && dropout < 1))
-    fail(Exit::config, "attention: dropout {:g} is not in [0, 1). choose a probability below 1", dropout);
-  if (dropout > 0 && !AttentionDropout::can_count(positions()))
-    fail(Exit::config, "attention: dropout is for at most 131072 positions, not {}. set it to 0", positions());
-  if (documents && !causal) fail(Exit::config, "attention: documents need causal attention. add `causal`");
-  if (window > 0 && (!causal || documents || mode != Mode::infer || positions() > window))
-    fail(Exit::config,
-         "attention: a cache is for causal inference without documents, on at most as many positions as it holds");
-  if (first_query < 0 || queries < 0 || first_query + queries > positions() || (queries > 0 && window > 0) ||
-      (queries == 0 && first_query > 0))
-    fail(Exit::config, "attention: {} positions from {} on cannot ask. an input of {} has {}", queries, first_query,
-         src.str(), positions());
-}
-
-void RotarySpec::check() const {
-  AttentionSpec{src, heads, key_heads, false, dtype, mode}.check();
-  if (head_size() % 2 != 0 || !(theta > 1))
-    fail(Exit::config,
-         "rotary positions: heads of {} values cannot be rotated with theta {:g}. their size must be even, and theta "
-         "above 1",
-         head_size(), theta);
-}
-
-void GroupNormSpec::check() const {
-  if (src.rank < 2 || src.count() == 0 || groups < 1 || src[-1] % groups != 0)
-    fail(Exit::config, "group norm: {} groups do not divide the channels of an input of {}. choose a divisor", groups,
-         src.str());
-}
-
-void ScaleBySpec::check() const {
-  if (src.rank < 2 || src.count() == 0) fail(Exit::config, "scale by: input {} has no channels", src.str());
 }
 
 namespace {
@@ -97,6 +56,12 @@ struct Name {
   const char* operator()(const MoveLabelsSpec&) const { return "move_labels"; }
   const char* operator()(const MixSpec&) const { return "mix"; }
   const char* operator()(const DocumentsSpec&) const { return "documents"; }
+  const char* operator()(const GatherSpec&) const { return "gather"; }
+  const char* operator()(const AffineSpec&) const { return "affine"; }
+  const char* operator()(const PowerSpec&) const { return "power"; }
+  const char* operator()(const IndexedBiasSpec&) const { return "indexed_bias"; }
+  const char* operator()(const SoftmaxSpec&) const { return "softmax"; }
+  const char* operator()(const BatchedMatmulSpec&) const { return "matmul"; }
   const char* operator()(const LayerNormSpec& s) const {
     return s.kind == LayerNormSpec::Kind::rms ? "rms_norm" : "layer_norm";
   }
@@ -159,6 +124,9 @@ struct Forward {
   }
   Cost operator()(const ConcatSpec& s) const { return {0, 2 * size_of_tensor(s.dst(), s.dtype)}; }
   Cost operator()(const SliceSpec& s) const { return {0, 2 * size_of_tensor(s.dst(), s.dtype)}; }
+  Cost operator()(const BatchedMatmulSpec& s) const {
+    return {s.flops(), double(s.batch) * double(s.m * s.k + s.k * s.n + s.m * s.n) * double(size_of(s.dtype))};
+  }
   Cost operator()(const EmbeddingSpec& s) const {
     return {0, size_of_tensor(s.src, s.raw) + 2 * size_of_tensor(s.dst(), s.dtype)};
   }
@@ -210,6 +178,10 @@ struct Backward {
   }
   Cost operator()(const TransposedConvSpec& s) const { return product(s.conv()); }
   Cost operator()(const GroupNormSpec& s) const { return {0, 5 * size_of_tensor(s.src, s.dtype)}; }
+  Cost operator()(const PowerSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
+  Cost operator()(const SoftmaxSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
+  Cost operator()(const IndexedBiasSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
+  Cost operator()(const BatchedMatmulSpec& s) const { return {2 * s.flops(), 2 * Forward{}(s).bytes}; }
   Cost operator()(const ScaleBySpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
   template <class Rest>
   Cost operator()(const Rest& s) const {

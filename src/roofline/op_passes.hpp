@@ -68,6 +68,12 @@ void forward_passes(const UpsampleSpec&, OpPasses&);
 void forward_passes(const TransposedConvSpec&, OpPasses&);
 void forward_passes(const GroupNormSpec&, OpPasses&);
 void forward_passes(const ScaleBySpec&, OpPasses&);
+void forward_passes(const GatherSpec&, OpPasses&);
+void forward_passes(const AffineSpec&, OpPasses&);
+void forward_passes(const PowerSpec&, OpPasses&);
+void forward_passes(const IndexedBiasSpec&, OpPasses&);
+void forward_passes(const SoftmaxSpec&, OpPasses&);
+void forward_passes(const BatchedMatmulSpec&, OpPasses&);
 inline void forward_passes(const ReshapeSpec&, OpPasses&) {}
 void forward_passes(const MoveLabelsSpec&, OpPasses&);
 void forward_passes(const MixSpec&, OpPasses&);
@@ -96,6 +102,12 @@ void backward_passes(const UpsampleSpec&, OpPasses&);
 void backward_passes(const TransposedConvSpec&, OpPasses&);
 void backward_passes(const GroupNormSpec&, OpPasses&);
 void backward_passes(const ScaleBySpec&, OpPasses&);
+void backward_passes(const GatherSpec&, OpPasses&);
+void backward_passes(const AffineSpec&, OpPasses&);
+void backward_passes(const PowerSpec&, OpPasses&);
+void backward_passes(const IndexedBiasSpec&, OpPasses&);
+void backward_passes(const SoftmaxSpec&, OpPasses&);
+void backward_passes(const BatchedMatmulSpec&, OpPasses&);
 void backward_passes(const ReshapeSpec&, OpPasses&);
 inline void backward_passes(const InputSpec&, OpPasses&) {}
 inline void backward_passes(const MoveLabelsSpec&, OpPasses&) {}

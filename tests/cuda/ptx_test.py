@@ -39,6 +39,9 @@ WIDE = {
                   r"8Backward.*Li8E": (1, 1)},
     "blocks": {r"MovePart.*Li8E": (1, 1)},
     "pool/upsample": {r"UpsampleForward.*Li8E": (1, 1), r"UpsampleBackward.*Li8E": (1, 1)},
+    "rows/gather": {r"GatherBlocks.*Li8E": (1, 1), r"SumCopies.*Li8E": (1, 1)},
+    "rows/constants": {r"VectorizedLoopILi8ENS.*MultiplyAdd": (1, 1), r"MultiplyAddEntries.*Li8E": (1, 1), r"AddEntries.*Li8E": (1, 1),
+                       "SumPositions": (0, 0), r"VectorizedLoopILi8ENS.*5PowerI": (1, 1), r"VectorizedLoopILi8ENS.*PowerGradient": (2, 1)},
     "rows/group_norm": {r"RowSums.*MomentTerms.*Li8E": (5, 4), r"RowSums.*GradientTerms.*Li8E": (4, 4), r"9Normalise.*Li8E": (1, 1),
                         r"8Gradient.*Li8E": (2, 1)},
     "rows/mix": {"MixRows.*Li8E": (2, 1)},
@@ -47,6 +50,7 @@ WIDE = {
     "tokens/gated": {r"GatedForward.*Li8E": (2, 1), r"GatedBackward.*Li8E": (3, 2)},
     "tokens/position_embedding": {r"AddPositions.*Li8E": (2, 1), r"DropToken.*Li8E": (1, 1)},
     "tokens/rotary": {r"Rotate.*Li8E": (2, 2)},
+    "tokens/softmax": {r"SoftmaxForward.*Li8E": (3, 1), r"SoftmaxBackward.*Li8E": (4, 1)},
     "tokens/scale": {r"ScaleForward.*Li8E": (2, 1), r"ScaleBackward.*Li8E": (2, 1)},
 }
 # By file, a pattern for the name of a kernel, and what its code must contain: the last block sees what all have written.

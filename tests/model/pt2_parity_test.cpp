@@ -1,5 +1,5 @@
-// Compares networks that PyTorch has exported with what PyTorch computes in float64. tests/parity/pt2_models.py has
-// written the networks (tests/fixtures/pt2) and recorded the values.
+// Compares networks that PyTorch has exported with what PyTorch computes in float64. tests/parity/pt2_models.py and
+// pt2_more.py have written the networks (tests/fixtures/pt2) and recorded the values.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -124,9 +124,17 @@ void expect_gradients(const ProgramFixture& f, const json& expected) {
   }
 }
 
+json all_cases() {
+  json out = recorded("pt2.json")["cases"];
+  if (other_folder()) return out;
+  const json more = recorded("pt2_more.json")["cases"];
+  out.insert(out.end(), more.begin(), more.end());
+  return out;
+}
+
 class Pt2Parity : public ::testing::Test {
  protected:
-  const json cases_ = recorded("pt2.json")["cases"];
+  const json cases_ = all_cases();
   const CpuContext cpu_;
   std::unique_ptr<ProgramFixture> start(const json& c) const {
     const ModelSpec spec = spec_of(c);
@@ -159,7 +167,7 @@ TEST_F(Pt2Parity, LogitsGradientsAndTenLossesAreThoseOfPyTorch) {
     }
     ++compared;
   }
-  EXPECT_EQ(compared, other_folder() ? compared : 8);
+  EXPECT_EQ(compared, other_folder() ? compared : 14);
 }
 
 TEST_F(Pt2Parity, TenLossesWithAdamWAreThoseOfPyTorch) {
@@ -192,7 +200,7 @@ TEST_F(Pt2Parity, TenLossesWithAdamWAreThoseOfPyTorch) {
 
 // With the running statistics of the archive, without dropout and stochastic depth.
 TEST_F(Pt2Parity, EvaluationsAreThoseOfPyTorch) {
-  ASSERT_EQ(cases_.size(), other_folder() ? cases_.size() : 9u);
+  ASSERT_EQ(cases_.size(), other_folder() ? cases_.size() : 16u);
   for (const json& c : cases_) {
     SCOPED_TRACE(c["name"].get<std::string>());
     const ModelSpec spec = spec_of(c);

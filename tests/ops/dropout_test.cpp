@@ -77,6 +77,33 @@ TEST(DropoutOp, WholeRowsAreKeptOrNot) {
     }
 }
 
+TEST(DropoutOp, WholeChannelsAreKeptOrNot) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const Shape& shape : {Shape{3, 5, 7}, Shape{2, 30, 20, 16}, Shape{2, 3, 900}}) {
+      DropoutSpec s = dropout(shape, 0.4f, dtype);
+      s.whole_channels = true;
+      OpHarness h(s);
+      h.state.rng_step = 7;
+      Values ids;
+      for (std::int64_t i = 0; i < shape[0]; ++i) ids.push_back(double(i + 100));
+      Values y = h.set_src(0, shape, dtype, random_values(shape.count(), 1));
+      h.set_src(1, {shape[0]}, DType::i64, ids);
+      Values dx = h.set_diff_dst(shape, dtype, random_values(shape.count(), 2));
+      h.want_dst(shape, dtype);
+      h.want_diff_src(0, shape, dtype);
+      h.forward();
+      const auto factors = reference::dropout_factors(s, ids, h.state);
+      h.backward();
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        y[i] *= factors[i];
+        dx[i] *= factors[i];
+      }
+      EXPECT_EQ(factors[0], factors[std::size_t(shape[-1])]);
+      expect_close(get(h.args.dst), y, Tolerance{2e-7, 4e-3, 5e-4}.of(dtype), shape.str());
+      expect_close(get(h.args.diff_src[0]), dx, Tolerance{2e-7, 4e-3, 5e-4}.of(dtype), shape.str());
+    }
+}
+
 TEST(DropoutOp, MaskDependsOnTheIdOfARowNotOnItsPosition) {
   const Shape shape{2, 300};
   Values rows[2];

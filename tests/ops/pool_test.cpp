@@ -20,11 +20,12 @@ constexpr Extents ones{1, 1, 1};
 constexpr Extents zeros{0, 0, 0};
 
 PoolSpec pool(PoolSpec::Kind kind, Shape src, Extents kernel = ones, Extents stride = ones, Extents pad = zeros,
-              Extents dilation = ones) {
+              Extents dilation = ones, bool ceil_mode = false) {
   PoolSpec s;
   s.kind = kind;
   s.src = src;
   s.window = {src.spatial_rank(), kernel, stride, pad, dilation};
+  s.ceil_mode = ceil_mode;
   return s;
 }
 
@@ -43,6 +44,10 @@ const std::vector<Case>& cases() {
       {"max_dilated", pool(max, {1, 9, 9, 8}, {3, 3}, {1, 1}, {1, 1}, {2, 3})},
       {"max_300_channels", pool(max, {2, 5, 5, 300}, {3, 3}, {2, 2}, {1, 1})},
       {"max_17x17_window", pool(max, {1, 20, 20, 5}, {17, 17}, {1, 1}, {3, 3})},
+      {"max_2x2_ceil", pool(max, {2, 9, 7, 8}, {2, 2}, {2, 2}, zeros, ones, true)},
+      {"max_3x3_stride_2_ceil", pool(max, {2, 8, 11, 19}, {3, 3}, {2, 2}, zeros, ones, true)},
+      {"max_3x3_stride_3_pad_1_ceil", pool(max, {2, 7, 9, 16}, {3, 3}, {3, 3}, {1, 1}, ones, true)},
+      {"max_3d_ceil", pool(max, {1, 5, 6, 7, 3}, {2, 3, 2}, {2, 2, 3}, {1, 0, 1}, ones, true)},
       {"average_2x2", pool(average, {2, 8, 6, 16}, {2, 2}, {2, 2})},
       {"average_3x3_stride_2_pad_1", pool(average, {3, 11, 9, 19}, {3, 3}, {2, 2}, {1, 1})},
       {"average_1d", pool(average, {2, 43, 3}, {5, 1}, {3, 1}, {2, 0})},

@@ -85,11 +85,11 @@ inline std::vector<double> dropout_factors(const DropoutSpec& s, const std::vect
   std::vector<double> factors;
   for (const double id : ids)
     for (std::int64_t e = 0; e < s.src.row_count(); ++e) {
-      const std::uint64_t draw = s.whole_rows ? 0 : std::uint64_t(e / 4);
+      const std::int64_t of = s.whole_rows ? 0 : s.whole_channels ? e % s.src[-1] : e;
+      const auto draw = std::uint64_t(of / 4);
       const Random4 r = philox(rng_key(s.seed, RngPurpose::dropout) + s.layer, state.rng_step << 32 | draw,
                                std::uint64_t(std::int64_t(id)));
-      factors.push_back(uniform01(r.v[s.whole_rows ? 0 : e % 4]) >= s.probability ? 1 / (1 - double(s.probability))
-                                                                                  : 0);
+      factors.push_back(uniform01(r.v[of % 4]) >= s.probability ? 1 / (1 - double(s.probability)) : 0);
     }
   return factors;
 }

@@ -53,8 +53,8 @@ T of_description(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t what) {
 
 struct Layout {
   DType type = DType::f32;
-  std::int64_t rows = 0, columns = 0, stride = 0;
-  std::size_t bytes() const { return std::size_t(stride * columns) * size_of(type); }
+  std::int64_t rows = 0, columns = 0, stride = 0, batch = 1, batch_stride = 0;
+  std::size_t bytes() const { return std::size_t((batch - 1) * batch_stride + stride * columns) * size_of(type); }
 };
 
 DType type_of(std::uint32_t type) {
@@ -73,7 +73,9 @@ Layout layout_of(cublasLtMatrixLayout_t l) {
   return {type_of(get(CUBLASLT_MATRIX_LAYOUT_TYPE, std::uint32_t{})),
           std::int64_t(get(CUBLASLT_MATRIX_LAYOUT_ROWS, std::uint64_t{})),
           std::int64_t(get(CUBLASLT_MATRIX_LAYOUT_COLS, std::uint64_t{})),
-          get(CUBLASLT_MATRIX_LAYOUT_LD, std::int64_t{})};
+          get(CUBLASLT_MATRIX_LAYOUT_LD, std::int64_t{}),
+          get(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, std::int32_t{}),
+          get(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, std::int64_t{})};
 }
 
 Epilogue epilogue_of(cublasLtMatmulDesc_t d) {
@@ -90,6 +92,8 @@ std::optional<MatmulSpec> spec_of(cublasLtMatmulDesc_t d, const Layout& a, const
     if (l->stride < l->rows)
       violation("cublasLtMatmul", fmt::format("a leading dimension of {} for {} rows", l->stride, l->rows));
     if (l->stride != l->rows) violation("cublasLtMatmul", "columns that are not adjacent are not simulated");
+    if (l->batch > 1 && l->batch_stride != l->rows * l->columns)
+      violation("cublasLtMatmul", "matrices of a batch that are not adjacent are not simulated");
   }
   MatmulSpec s;
   s.transpose_a = of_description<std::int32_t>(d, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T;
@@ -100,8 +104,11 @@ std::optional<MatmulSpec> spec_of(cublasLtMatmulDesc_t d, const Layout& a, const
   s.input = a.type;
   s.output = out.type;
   s.epilogue = epilogue_of(d);
-  const bool fits =
-      (s.transpose_b ? b.columns : b.rows) == s.k && out.rows == s.m && out.columns == s.n && b.type == a.type;
+  s.batch = out.batch;
+  if (s.batch > 1 && s.epilogue != Epilogue::none)
+    violation("cublasLtMatmul", "a batch with an epilogue is not simulated");
+  const bool fits = a.batch == b.batch && a.batch == out.batch && (s.transpose_b ? b.columns : b.rows) == s.k &&
+                    out.rows == s.m && out.columns == s.n && b.type == a.type;
   return fits ? std::optional(s) : std::nullopt;
 }
 
@@ -112,6 +119,13 @@ void check_pointer(cudaStream_t stream, const char* what, const void* p, std::si
   if (reinterpret_cast<std::uintptr_t>(p) % alignment != 0)
     violation(call, stream, fmt::format("{} at {} is not aligned to {} bytes", what, p, alignment));
   check_accessible_range(call, stream, p, bytes);
+}
+
+// So must be all matrices of a batch.
+void check_matrix(cudaStream_t stream, const char* what, const void* p, const Layout& of, std::uint64_t alignment) {
+  check_pointer(stream, what, p, of.bytes(), alignment);
+  if (of.batch > 1 && std::size_t(of.batch_stride) * size_of(of.type) % alignment != 0)
+    violation("cublasLtMatmul", stream, fmt::format("a batch of {} is not aligned to {} bytes", what, alignment));
 }
 
 // The epilogue's pointers and types in the description; returns them in `args`.
@@ -269,12 +283,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
   args.c = c;
   if (args.alpha != 1 && spec->epilogue != Epilogue::none)
     violation(call, stream, "alpha with an epilogue is not simulated");
-  if (args.beta != 0) check_pointer(stream, "C", c, of_out.bytes(), alignments >> 32 & 0xffff);
-  check_pointer(stream, "A", a, of_a.bytes(), alignments & 0xffff);
-  check_pointer(stream, "B", b, of_b.bytes(), alignments >> 16 & 0xffff);
-  check_pointer(stream, "D", out, of_out.bytes(), alignments >> 32 & 0xffff);
+  if (args.beta != 0) check_matrix(stream, "C", c, of_out, alignments >> 32 & 0xffff);
+  check_matrix(stream, "A", a, of_a, alignments & 0xffff);
+  check_matrix(stream, "B", b, of_b, alignments >> 16 & 0xffff);
+  check_matrix(stream, "D", out, of_out, alignments >> 32 & 0xffff);
   check_epilogue(stream, d, *spec, args);
-  if (double(spec->m) * double(spec->n) * double(spec->k) > 1e9) {  // benchmarks of a GPU's rate
+  if (double(spec->batch) * double(spec->m) * double(spec->n) * double(spec->k) > 1e9) {  // benchmarks of a GPU's rate
     leave_out(call, stream, "a product of more than 1e9 multiplications");
     return CUBLAS_STATUS_SUCCESS;
   }

@@ -65,7 +65,7 @@ TEST_F(SimulatedCublas, IsCachedByAllPropertiesOfTheMultiplication) {
   EXPECT_EQ(scratch(choices, plain), 700u);
   for (const auto change : {+[](MatmulSpec& s) { s.transpose_a = true; }, +[](MatmulSpec& s) { s.transpose_b = true; },
                             +[](MatmulSpec& s) { s.k = 17; }, +[](MatmulSpec& s) { s.output = DType::f16; },
-                            +[](MatmulSpec& s) { s.input = DType::bf16; }}) {
+                            +[](MatmulSpec& s) { s.input = DType::bf16; }, +[](MatmulSpec& s) { s.batch = 3; }}) {
     MatmulSpec other = plain;
     change(other);
     EXPECT_EQ(scratch(choices, other), 900u) << str(other);
@@ -152,6 +152,23 @@ TEST_F(SimulatedCublas, GetsTheEpilogue) {
            {std::pair(&found.d, &expected.d), {&found.bias, &expected.bias}, {&found.aux, &expected.aux}})
         EXPECT_TRUE(std::equal(one->begin(), one->end(), other->begin())) << str(s);
     }
+}
+
+// Matrices of 5 x 5 floats, of which only the first is aligned to 16 bytes.
+TEST_F(SimulatedCublas, GetsTheMatricesOfABatch) {
+  PlanSelector choices("a device", "", first);
+  const auto cublas = make_cublas(LaunchContext{}, choices);
+  for (const bool turned : {false, true}) {
+    const MatmulSpec s{.m = 5, .n = 5, .k = 7, .transpose_a = turned, .transpose_b = !turned, .batch = 6};
+    MatmulSpec all = s;  // of arrays for the whole batch
+    all.m *= s.batch;
+    all.n *= s.batch;
+    Arrays found(all), expected(all);
+    cublas->find(s)->run(nullptr, found.args(s, 0));
+    EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+    test::HostMatmul(s).run(nullptr, expected.args(s, 0));
+    EXPECT_TRUE(std::equal(found.d.begin(), found.d.end(), expected.d.begin())) << str(s);
+  }
 }
 
 // ---- the rules of the library ----

@@ -138,7 +138,7 @@ class GraphBuilder {
   // shape (N, ..., out_features).
   int linear(const std::string& name, int src, std::int64_t out_features, bool bias = true, bool flatten = true);
   int activation(const std::string& name, int src, Activation);
-  int pool(const std::string& name, int src, PoolSpec::Kind, const Window&);
+  int pool(const std::string& name, int src, PoolSpec::Kind, const Window&, bool ceil_mode = false);
   int add(const std::string& name, int a, int b);
   // Adds a learned vector at each position. class_token: and puts a learned vector before them, as position 0.
   int position_embedding(const std::string& name, int src, bool class_token = false);
@@ -163,7 +163,20 @@ class GraphBuilder {
   int concat(const std::string& name, int a, int b, int axis);
   int slice(const std::string& name, int src, int axis, std::int64_t begin, std::int64_t count);
   int upsample(const std::string& name, int src, UpsampleSpec::Kind, std::int64_t factor);
-  int dropout(const std::string& name, int src, float probability, std::uint64_t seed, bool whole_rows = false);
+  int dropout(const std::string& name, int src, float probability, std::uint64_t seed, bool whole_rows = false,
+              bool whole_channels = false);
+  // Blocks of `size` elements in another order: see GatherSpec.
+  int gather(const std::string& name, int src, const Shape& to, std::int64_t size, Table<std::int32_t> index);
+  int affine(const std::string& name, int src, Table<float> scale, Table<float> offset, std::int64_t inner = 1);
+  int power(const std::string& name, int src, float exponent);
+  int indexed_bias(const std::string& name, int src, std::int64_t entries, Table<std::int32_t> index);
+  int softmax(const std::string& name, int src);
+  struct MatmulOptions {
+    std::int64_t batch = 1, m = 1, n = 1, k = 1;
+    bool transpose_a = false, transpose_b = false;
+  };
+  // to: the extents of the result, (rows, ...) of batch * m * n values.
+  int matmul(const std::string& name, int a, int b, const Shape& to, const MatmulOptions&);
   // The features [begin, begin + count) of targets (N, features), of which each is a float32 or an int32 label.
   int target_part(const std::string& name, std::int64_t begin, std::int64_t count, DType);
   // The losses, which finish() puts behind all other nodes; their src, dtype, mode, targets and number are set here.

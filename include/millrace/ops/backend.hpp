@@ -18,6 +18,7 @@
 #include "millrace/ops/linear.hpp"
 #include "millrace/ops/linear_cross_entropy.hpp"
 #include "millrace/ops/loss.hpp"
+#include "millrace/ops/matmul.hpp"
 #include "millrace/ops/mix.hpp"
 #include "millrace/ops/move_labels.hpp"
 #include "millrace/ops/optimizer.hpp"
@@ -33,7 +34,8 @@ using Spec = std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, Activat
                           InputSpec, CrossEntropySpec, PointwiseLossSpec, EmbeddingSpec, LayerNormSpec, AttentionSpec,
                           PositionEmbeddingSpec, GatedSpec, ScaleSpec, RotarySpec, ConcatSpec, SliceSpec, UpsampleSpec,
                           TransposedConvSpec, GroupNormSpec, ScaleBySpec, ReshapeSpec, MoveLabelsSpec, MixSpec,
-                          DocumentsSpec, LinearCrossEntropySpec>;
+                          DocumentsSpec, LinearCrossEntropySpec, GatherSpec, AffineSpec, PowerSpec, IndexedBiasSpec,
+                          SoftmaxSpec, BatchedMatmulSpec>;
 const char* name_of(const Spec&);  // "conv", "linear", ...
 // The backward pass reads src, or dst. A loss has no backward pass.
 bool keeps_src(const Spec&);

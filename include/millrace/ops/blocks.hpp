@@ -1,5 +1,7 @@
-// Concatenation and slices: copies of blocks along one axis. Reshape: the same elements with other extents.
+// Concatenation and slices: copies of blocks along one axis. Gather: copies of blocks in any order. Reshape: the same
+// elements with other extents.
 #pragma once
+#include "millrace/base/constant_table.hpp"
 #include "millrace/ops/op.hpp"
 
 namespace millrace {
@@ -34,6 +36,27 @@ struct SliceSpec {
     out[axis] = count;
     return out;
   }
+  static constexpr bool keeps_src = false, keeps_dst = false;
+};
+
+// Blocks of src[0] in another order, which is the same for all rows: another order of axes, elements of constant
+// indices, padding with zeros, copies. dst[o, b] = src[0][o, index[b]], or zeros where the index is -1.
+//
+//   src[0]   (outer, blocks(), size), with the extents `src`
+//   dst      (outer, index.size(), size), with the extents `to`
+//
+// The gradient of a block is the sum of the gradients of its copies, in float32 and in their order; zero without one.
+struct GatherSpec {
+  Shape src, to;
+  std::int64_t size = 1;
+  Table<std::int32_t> index;
+  DType dtype = DType::f32;
+  Mode mode = Mode::train;
+
+  Shape dst() const { return to; }
+  std::int64_t outer() const { return to.count() / (index.size() * size); }
+  std::int64_t blocks() const { return src.count() / (outer() * size); }
+  void check() const;  // Error(config): an index is out of range, or the extents do not fit
   static constexpr bool keeps_src = false, keeps_dst = false;
 };
 

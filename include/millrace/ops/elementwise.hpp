@@ -1,5 +1,8 @@
 // Pointwise operations. All tensors of an operation have the same shape unless stated otherwise.
 #pragma once
+#include <algorithm>
+
+#include "millrace/base/constant_table.hpp"
 #include "millrace/ops/op.hpp"
 
 namespace millrace {
@@ -75,17 +78,65 @@ struct ScaleBySpec {
   static constexpr bool keeps_src = true, keeps_dst = false;
 };
 
+// dst = scale * src[0] + offset, with constants that are the same for all rows. Element e of a row has the entry
+// e / inner % size() of each table. A table of one entry is a number.
+struct AffineSpec {
+  Shape src;
+  Table<float> scale{1.0f}, offset{0.0f};
+  std::int64_t inner = 1;
+  DType dtype = DType::f32;
+  Mode mode = Mode::train;
+
+  Shape dst() const { return src; }
+  std::int64_t period() const { return std::max(scale.size(), offset.size()); }  // entries, before they repeat
+  // Error(config): the tables differ in size, or do not divide a row.
+  void check() const;
+  static constexpr bool keeps_src = false, keeps_dst = false;
+};
+
+// dst = src[0]^exponent. Where an exponent below 1 would make the gradient infinite, at 0, it is 0.
+struct PowerSpec {
+  Shape src;
+  float exponent = 1;
+  DType dtype = DType::f32;
+  Mode mode = Mode::train;
+
+  Shape dst() const { return src; }
+  static constexpr bool keeps_src = true, keeps_dst = false;
+};
+
+// dst[g, p] = src[0][g, p] + weight[0][index[p]]: learned values at constant places, such as the bias of the relative
+// positions in an attention. Nothing is added where the index is -1.
+//
+//   src[0], dst   (groups, positions), with any extents; positions = index.size()
+//   weight[0]     (entries) float32
+struct IndexedBiasSpec {
+  Shape src;
+  std::int64_t entries = 1;
+  Table<std::int32_t> index;
+  DType dtype = DType::f32;
+  Mode mode = Mode::train;
+
+  Shape dst() const { return src; }
+  Shape weight() const { return {entries}; }
+  std::int64_t positions() const { return index.size(); }
+  std::int64_t groups() const { return src.count() / positions(); }
+  void check() const;  // Error(config): an index is out of range, or the positions do not divide the source
+  static constexpr bool keeps_src = false, keeps_dst = false;
+};
+
 // Inverted dropout: dst = keep ? src[0] / (1 - probability) : 0; the identity in Mode::infer.
 // src[1]: sample ids, (N) int64. Element e of row r is kept if uniform01(r.v[e % 4]) >= probability, with
 // r = philox(rng_key(seed, dropout) + layer, state->rng_step << 32 | e / 4, id[r]). So the result does not depend on
 // the number of ranks, the backend or the layout.
 // whole_rows: all elements of a row are kept or not, by the draw for element 0 (stochastic depth, Huang et al. 2016).
+// whole_channels: all elements of a channel of a row, by the draw for element c (Tompson et al. 2015).
 struct DropoutSpec {
   Shape src;
   float probability = 0.5f;
   std::uint64_t seed = 0;
   std::uint32_t layer = 0;  // index of this dropout among those of the graph
-  bool whole_rows = false;
+  bool whole_rows = false, whole_channels = false;
   DType dtype = DType::f32;
   Mode mode = Mode::train;
 

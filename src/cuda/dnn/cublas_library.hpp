@@ -26,5 +26,6 @@ MR_LAZY_FUNCTION(cublas_library, cublasLtMatmulPreferenceDestroy);
 MR_LAZY_FUNCTION(cublas_library, cublasLtMatmulPreferenceSetAttribute);
 MR_LAZY_FUNCTION(cublas_library, cublasLtMatrixLayoutCreate);
 MR_LAZY_FUNCTION(cublas_library, cublasLtMatrixLayoutDestroy);
+MR_LAZY_FUNCTION(cublas_library, cublasLtMatrixLayoutSetAttribute);
 
 }  // namespace millrace::cuda

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "cuda/dnn/cublas.hpp"
 #include "cuda/plans/device_timing.hpp"
@@ -34,10 +35,23 @@ cublasLtEpilogue_t epilogue_of(Epilogue e) {
   return all[int(e)];
 }
 
-MatrixLayout column_major(DType t, std::int64_t rows, std::int64_t columns) {
-  cublasLtMatrixLayout_t layout = nullptr;
-  MR_CUBLAS(cublasLtMatrixLayoutCreate(&layout, matrix_type_of(t), std::uint64_t(rows), std::uint64_t(columns), rows));
-  return MatrixLayout(layout);
+MatrixLayout column_major(DType t, std::int64_t rows, std::int64_t columns, std::int64_t batch) {
+  cublasLtMatrixLayout_t made = nullptr;
+  MR_CUBLAS(cublasLtMatrixLayoutCreate(&made, matrix_type_of(t), std::uint64_t(rows), std::uint64_t(columns), rows));
+  MatrixLayout layout(made);
+  if (batch == 1) return layout;
+  const auto set = [&](cublasLtMatrixLayoutAttribute_t what, auto value) {
+    MR_CUBLAS(cublasLtMatrixLayoutSetAttribute(made, what, &value, sizeof value));
+  };
+  set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, std::int32_t(batch));
+  set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, rows * columns);
+  return layout;
+}
+
+// Bytes. In a batch, only the first of the matrices need have that of the pointer.
+std::uint32_t alignment_of(std::int64_t elements, DType t, std::int64_t batch) {
+  const std::int64_t bytes = elements * std::int64_t(size_of(t));
+  return batch == 1 ? alignment : std::uint32_t(std::gcd(bytes, std::int64_t(alignment)));
 }
 
 std::optional<MatmulAlgorithm> parse_algorithm(const std::string& text) {
@@ -69,9 +83,12 @@ CublasMatmul::CublasMatmul(cublasLtHandle_t handle, const MatmulSpec& s, bool tf
   if (has_bias(s.epilogue)) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, std::int32_t(matrix_type_of(s.output)));
   if (aux_of(s.epilogue) != Aux::none)
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, std::int64_t(aux_stride(s.epilogue, s.m)));
-  a_ = s.transpose_a ? column_major(s.input, s.k, s.m) : column_major(s.input, s.m, s.k);
-  b_ = s.transpose_b ? column_major(s.input, s.n, s.k) : column_major(s.input, s.k, s.n);
-  d_ = column_major(s.output, s.m, s.n);
+  const auto layout = [&](DType t, std::int64_t rows, std::int64_t columns, bool transposed) {
+    return transposed ? column_major(t, columns, rows, s.batch) : column_major(t, rows, columns, s.batch);
+  };
+  a_ = layout(s.input, s.m, s.k, s.transpose_a);
+  b_ = layout(s.input, s.k, s.n, s.transpose_b);
+  d_ = layout(s.output, s.m, s.n, false);
 }
 
 std::string CublasMatmul::name() const {
@@ -100,9 +117,11 @@ std::vector<MatmulAlgorithm> CublasMatmul::candidates(std::size_t workspace_limi
   // Split-k kernels must add their partial sums in float32 and in a fixed order. This excludes sums in the 16 bits of
   // the result, and atomics.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  for (const auto matrix : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-    prefer(matrix, alignment);
+  const std::uint32_t of_d = alignment_of(spec_.m * spec_.n, spec_.output, spec_.batch);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(spec_.m * spec_.k, spec_.input, spec_.batch));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(spec_.k * spec_.n, spec_.input, spec_.batch));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, of_d);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, of_d);
   cublasLtMatmulHeuristicResult_t results[cublas_candidates];
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, descriptor_.get(), a_.get(), b_.get(), d_.get(),
@@ -143,15 +162,16 @@ std::optional<MatmulAlgorithm> fastest(const LaunchContext& context, CublasMatmu
   const MatmulSpec& s = matmul.spec();
   std::size_t workspace_bytes = 0;
   for (const MatmulAlgorithm& c : candidates) workspace_bytes = std::max(workspace_bytes, c.workspace);
-  const ScratchMemory a(std::size_t(s.m * s.k) * size_of(s.input)), b(std::size_t(s.k * s.n) * size_of(s.input)),
-      d(std::size_t(s.m * s.n) * size_of(s.output)), bias(std::size_t(std::max(s.m, s.n)) * size_of(s.output)),
+  const std::int64_t of_a = s.batch * s.m * s.k, of_b = s.batch * s.k * s.n, of_d = s.batch * s.m * s.n;
+  const ScratchMemory a(std::size_t(of_a) * size_of(s.input)), b(std::size_t(of_b) * size_of(s.input)),
+      d(std::size_t(of_d) * size_of(s.output)), bias(std::size_t(std::max(s.m, s.n)) * size_of(s.output)),
       aux(aux_bytes(s)), workspace(workspace_bytes);
   for (const ScratchMemory* scratch : {&a, &b, &d, &bias, &aux, &workspace})
     if (!scratch->data()) return candidates.front();
-  fill_random(context, a.data(), s.input, s.m * s.k);
-  fill_random(context, b.data(), s.input, s.k * s.n);
+  fill_random(context, a.data(), s.input, of_a);
+  fill_random(context, b.data(), s.input, of_b);
   fill_random(context, bias.data(), s.output, std::max(s.m, s.n));
-  if (s.add) fill_random(context, d.data(), s.output, s.m * s.n);
+  if (s.add) fill_random(context, d.data(), s.output, of_d);
   if (aux_of(s.epilogue) == Aux::values) fill_random(context, aux.data(), s.output, s.m * s.n);
   const MatmulArgs args{.a = a.data(),
                         .b = b.data(),

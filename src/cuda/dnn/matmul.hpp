@@ -4,7 +4,7 @@
 //   D = alpha epilogue(op(A) op(B)) + beta C      C and D: m x n, op(A): m x k, op(B): k x n
 //
 // All matrices are dense and column-major, as cuBLAS needs them. A row-major array (r, c) is a column-major c x r
-// matrix.
+// matrix. A batch is a number of such products, whose matrices follow each other in memory.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,6 +12,7 @@
 #include "cuda/block/block.hpp"
 #include "cuda/kernels/orthogonalizer.hpp"
 #include "millrace/base/types.hpp"
+#include "millrace/ops/matmul.hpp"
 
 namespace millrace::cuda {
 
@@ -43,7 +44,8 @@ struct MatmulSpec {
   DType input = DType::f32;   // of A and B
   DType output = DType::f32;  // of D; sums are computed in float32
   Epilogue epilogue = Epilogue::none;
-  bool add = false;  // meant for a beta of 1: it is chosen and timed with it. Others are timed with 0
+  bool add = false;        // meant for a beta of 1: it is chosen and timed with it. Others are timed with 0
+  std::int64_t batch = 1;  // more than 1 without an epilogue only
   bool operator==(const MatmulSpec&) const = default;
 };
 
@@ -86,6 +88,9 @@ class Cublas {
 // The Newton-Schulz steps of muon, in float32; with TF32 if the Cublas uses it. In newton_schulz.cpp.
 std::unique_ptr<Orthogonalizer> make_newton_schulz(std::int64_t rows, std::int64_t columns, int steps,
                                                    const LaunchContext&, Cublas&);
+
+// Products of two values of a network. The Cublas must outlive the operation.
+std::unique_ptr<Op> make_batched_matmul(const BatchedMatmulSpec&, const LaunchContext&, Cublas&);
 
 std::string str(const MatmulSpec&);  // "768 x 4096 x 3072 bf16 -> f32, A transposed"
 

@@ -40,6 +40,7 @@ struct DropoutForward {
   std::uint64_t key;
   float probability;
   bool whole_rows;
+  std::int64_t channels;  // that are kept or not as a whole; 0: elements are
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
     constexpr int n = pack_size<T>;
     const std::int64_t row = i / rows.groups, begin = (i - row * rows.groups) * n;
@@ -47,6 +48,15 @@ struct DropoutForward {
     unsigned kept = 0;
     if (whole_rows) {
       kept = uniform01(philox(key, step, id).v[0]) >= probability ? ~0u : 0u;
+    } else if (channels > 0) {
+      std::int64_t channel = begin % channels;
+      for (int k = 0; k < n; ++k) {
+        const Random4 r = philox(key, step | std::uint64_t(channel / 4), id);
+        const int word = int(channel % 4);
+        const std::uint32_t drawn = word < 2 ? (word == 0 ? r.v[0] : r.v[1]) : (word == 2 ? r.v[2] : r.v[3]);
+        kept |= unsigned(uniform01(drawn) >= probability) << k;
+        if (++channel == channels) channel = 0;
+      }
     } else {
       for (int k = 0; k < n; k += 4) {
         const Random4 r = philox(key, step | std::uint64_t((begin + k) / 4), id);
@@ -99,7 +109,7 @@ class Dropout : public Op {
                DropoutForward<T>{rows(dst, src), dst, src, args.src[1].as<std::int64_t>(),
                                  static_cast<std::uint8_t*>(args.saved), args.state,
                                  rng_key(spec_.seed, RngPurpose::dropout) + spec_.layer, spec_.probability,
-                                 spec_.whole_rows});
+                                 spec_.whole_rows, spec_.whole_channels ? spec_.src[-1] : 0});
     });
   }
 

@@ -35,6 +35,11 @@ std::unique_ptr<Op> make_rotary(const RotarySpec&, const LaunchContext&);
 std::unique_ptr<Op> make_concat(const ConcatSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_slice(const SliceSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_upsample(const UpsampleSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_gather(const GatherSpec&, const LaunchContext&, Device&);
+std::unique_ptr<Op> make_affine(const AffineSpec&, const LaunchContext&, Device&);
+std::unique_ptr<Op> make_power(const PowerSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_indexed_bias(const IndexedBiasSpec&, const LaunchContext&, Device&);
+std::unique_ptr<Op> make_softmax(const SoftmaxSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_move_labels(const MoveLabelsSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_mix(const MixSpec&, const LaunchContext&, Device&);
 std::unique_ptr<Op> make_documents(const DocumentsSpec&, const LaunchContext&);
@@ -80,6 +85,11 @@ struct MakeKernelOp {
   std::unique_ptr<Op> operator()(const ConcatSpec& s) const { return make_concat(s, context); }
   std::unique_ptr<Op> operator()(const SliceSpec& s) const { return make_slice(s, context); }
   std::unique_ptr<Op> operator()(const UpsampleSpec& s) const { return make_upsample(s, context); }
+  std::unique_ptr<Op> operator()(const GatherSpec& s) const { return make_gather(s, context, device); }
+  std::unique_ptr<Op> operator()(const AffineSpec& s) const { return make_affine(s, context, device); }
+  std::unique_ptr<Op> operator()(const PowerSpec& s) const { return make_power(s, context); }
+  std::unique_ptr<Op> operator()(const IndexedBiasSpec& s) const { return make_indexed_bias(s, context, device); }
+  std::unique_ptr<Op> operator()(const SoftmaxSpec& s) const { return make_softmax(s, context); }
   std::unique_ptr<Op> operator()(const MoveLabelsSpec& s) const { return make_move_labels(s, context); }
   std::unique_ptr<Op> operator()(const MixSpec& s) const { return make_mix(s, context, device); }
   std::unique_ptr<Op> operator()(const DocumentsSpec& s) const { return make_documents(s, context); }

@@ -100,6 +100,29 @@ bool Axes::view(const Sizes& sizes) {
   return true;
 }
 
+bool Axes::view_across(const Sizes& sizes) {
+  Axes out = *this;
+  Atoms all;
+  for (const Atoms& axis : logical)
+    for (const int atom : axis) {
+      const auto at = std::ranges::find(out.stored, atom);
+      const bool follows =
+          !all.empty() && at != out.stored.begin() && at != out.stored.end() && *(at - 1) == all.back();
+      const bool rows = follows && (out.extents[std::size_t(all.back())] == rows_symbol ||
+                                    out.extents[std::size_t(atom)] == rows_symbol);
+      if (follows && !rows) {
+        out.extents[std::size_t(all.back())] = out.count({all.back(), atom});
+        out.stored.erase(at);
+      } else {
+        all.push_back(atom);
+      }
+    }
+  out.logical = {all};
+  if (!out.view(sizes)) return false;
+  *this = std::move(out);
+  return true;
+}
+
 void Axes::erase_axis(int axis) { logical.erase(logical.begin() + axis); }
 
 void Axes::select(int axis, std::int64_t index) {
@@ -150,6 +173,12 @@ bool align(Axes& a, Axes& b, bool broadcast) {
   return true;
 }
 
+Atoms without(const Atoms& all, const Atoms& these) {
+  Atoms out = all;
+  std::erase_if(out, [&](int atom) { return std::ranges::find(these, atom) != these.end(); });
+  return out;
+}
+
 bool is_suffix(const Atoms& part, const Atoms& all) {
   return part.size() <= all.size() && std::equal(part.rbegin(), part.rend(), all.rbegin());
 }
@@ -163,6 +192,23 @@ Atoms concatenated(std::initializer_list<Atoms> lists) {
   Atoms out;
   for (const Atoms& list : lists) out.insert(out.end(), list.begin(), list.end());
   return out;
+}
+
+Atoms translated(const Atoms& atoms, const Axes& from, const Axes& to) {
+  Atoms out;
+  for (const int atom : atoms)
+    for (std::size_t axis = 0; axis < from.logical.size(); ++axis) {
+      const Atoms& list = from.logical[axis];
+      const auto at = std::ranges::find(list, atom);
+      if (at != list.end() && !to.logical[axis].empty())
+        out.push_back(to.logical[axis][std::size_t(at - list.begin())]);
+    }
+  return out;
+}
+
+Axes with_rank(Axes axes, int rank) {
+  while (axes.rank() < rank) axes.insert_axis(0);
+  return axes;
 }
 
 int axis_number(std::int64_t axis, int rank) {

@@ -42,6 +42,8 @@ struct Axes {
   void permute(const std::vector<int>& order);
   // false: the sizes have another product, or divide the rows. -1 is not accepted.
   bool view(const Sizes&);
+  // The same, where the extents cut across axes that lie side by side in the stored order too.
+  bool view_across(const Sizes&);
   void erase_axis(int axis);
   void insert_axis(int axis) { logical.insert(logical.begin() + axis, Atoms{}); }
   // Takes the element `index` of an axis, which disappears.
@@ -61,6 +63,12 @@ struct Axes {
   void split(int atom, std::int64_t outer, Atoms& list);
 };
 
+// `all` without these atoms.
+Atoms without(const Atoms& all, const Atoms& these);
+// Of the same axes with the same atoms: atoms of one value by those of the other.
+Atoms translated(const Atoms&, const Axes& from, const Axes& to);
+// With axes of extent 1 in front, as broadcasting has them.
+Axes with_rank(Axes, int rank);
 // Whether `part` is the end of `all`, in the same order.
 bool is_suffix(const Atoms& part, const Atoms& all);
 // The position of `part` in `all`, where it lies in the same order without a gap; -1: nowhere.

@@ -28,7 +28,7 @@ Value Call::computed(const char* argument) const { return context_.plain(*this, 
 
 Value Call::parameter(const char* argument) const {
   Value out = value(argument);
-  if (out.kind != Value::Kind::parameter || !out.axes.selected.empty())
+  if (out.kind != Value::Kind::parameter || !out.axes.selected.empty() || out.picked)
     refuse(fmt::format("has a '{}' that is no parameter of a module. make it an nn.Parameter", argument));
   return out;
 }
@@ -40,6 +40,31 @@ Values Call::values(const char* argument) const {
   Values out;
   for (const TensorName& one : *list) out.push_back(context_.value(*this, one.name));
   return out;
+}
+
+Constant Call::constant(const char* argument) const {
+  const auto found = context_.as_constant(value(argument));
+  if (!found) refuse(fmt::format("has a '{}' that depends on the samples, or is a parameter", argument));
+  return *found;
+}
+
+std::vector<std::optional<Constant>> Call::indices() const {
+  const Argument* found = given("indices");
+  const auto* list = found ? std::get_if<std::vector<TensorName>>(found) : nullptr;
+  if (!list) refuse("has no list of indices");
+  std::vector<std::optional<Constant>> out;
+  for (const TensorName& one : *list) {
+    out.emplace_back();
+    if (one.name.empty()) continue;
+    out.back() = context_.as_constant(context_.value(*this, one.name));
+    if (!out.back()) refuse("is indexed by values that depend on the samples, which is not supported");
+  }
+  return out;
+}
+
+bool Call::is_integer(const char* argument) const {
+  const Argument* found = given(argument);
+  return found && (std::holds_alternative<std::int64_t>(*found) || std::holds_alternative<SymbolName>(*found));
 }
 
 bool Call::is_number(const char* argument) const {

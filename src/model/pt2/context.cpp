@@ -47,7 +47,22 @@ void Context::overwrite(const std::string& argument, const std::string& result_n
   values_.insert_or_assign(result_name, std::move(result));
 }
 
+std::optional<Constant> Context::as_constant(const Value& v) {
+  if (v.kind == Value::Kind::constant) return *v.constant;
+  if (v.kind != Value::Kind::ignored || v.tensor < 0 || v.stale) return std::nullopt;
+  const auto known = buffers_.find(v.tensor);
+  if (known != buffers_.end()) return known->second;
+  const StoredTensor& tensor = program.tensors[std::size_t(v.tensor)];
+  std::vector<float> values(std::size_t(checked_count(tensor.sizes)));
+  TensorReader(program).read(tensor, values);
+  const auto type = tensor.type == ScalarType::boolean ? Constant::Type::boolean
+                    : tensor.is_integer()              ? Constant::Type::integer
+                                                       : Constant::Type::real;
+  return buffers_[v.tensor] = Constant::of(tensor.sizes, {values.begin(), values.end()}, type);
+}
+
 Value Context::plain(const Call& call, Value v) {
+  if (v.kind == Value::Kind::class_token) v = with_token(*this, call, v);
   if (v.kind != Value::Kind::graph)
     call.refuse(v.kind == Value::Kind::parameter
                     ? "computes with a parameter alone, which is not possible yet"
@@ -75,13 +90,10 @@ Shape Context::shape_of(const Axes& axes, const std::vector<Atoms>& groups) cons
   return out;
 }
 
-int Context::channels_last(const Call& call, const Value& v, const Atoms& channels) {
-  if (!is_suffix(channels, v.axes.stored))
-    call.refuse(
-        fmt::format("needs its channels stored innermost, but those of {} are not. this order of axes would "
-                    "need a copy, which is not built yet",
-                    v.axes.text()));
-  const std::int64_t count = v.axes.count(channels);
+int Context::channels_last(const Call& call, Value& v, const Atoms& channels) {
+  const Atoms own = channels;  // may be of v
+  if (!is_suffix(own, v.axes.stored)) v = ordered(call, v, concatenated({without(v.axes.stored, own), own}));
+  const std::int64_t count = v.axes.count(own);
   const Shape& now = builder.shape(v.graph);
   if (now.rank >= 2 && now[-1] == count) return v.graph;
   const std::int64_t positions = now.row_count() / count;
@@ -99,10 +111,7 @@ int Context::image(const Call& call, const Value& v) {
     expected.insert(expected.end(), atoms.begin(), atoms.end());
     shape.dims[std::size_t(shape.rank++)] = v.axes.count(atoms);
   }
-  if (expected != v.axes.stored)
-    call.refuse(fmt::format("needs the channels of {} stored innermost, which would need a copy. that is not built yet",
-                            v.axes.text()));
-  return shaped(call, v.graph, shape);
+  return shaped(call, ordered(call, v, expected).graph, shape);
 }
 
 std::string Context::layer_name(const Call& call, int tensor) {

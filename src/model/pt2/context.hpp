@@ -2,6 +2,8 @@
 // the values so far, and which tensors of the archive have become parameters.
 #pragma once
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "millrace/model/zoo.hpp"
 #include "millrace/pt2/exported_program.hpp"
 #include "model/pt2/axes.hpp"
+#include "model/pt2/constants.hpp"
 
 namespace millrace::pt2 {
 
@@ -21,12 +24,15 @@ struct Value {
     class_token,  // `tensor` for each row, before the positions of `graph`
     blank,        // not written yet
     row_mask,     // one random factor for each row: 0, or `factor` with the probability `keep`
-    range         // the numbers 0, 1, 2, ...
+    constant      // `constant`, the same for all rows
   };
   Kind kind = Kind::ignored;
   int graph = -1;
   int tensor = -1;  // index into ExportedProgram::tensors
   Axes axes;
+  std::shared_ptr<const Constant> constant;
+  // Of a parameter: the elements at these places of it, in the stored order of `axes`. Null: all of them.
+  std::shared_ptr<const Constant> picked;
   double keep = 1, factor = 1;
   int memory = -1;     // values with the same number share, or may share, their elements in PyTorch
   int object = -1;     // names with the same number are one tensor of PyTorch
@@ -50,7 +56,11 @@ class Call {
   Value computed(const char* argument) const;
   Value parameter(const char* argument) const;
   Values values(const char* argument) const;
+  // A tensor that does not depend on the samples.
+  Constant constant(const char* argument) const;
+  std::vector<std::optional<Constant>> indices() const;  // the argument of that name
   bool is_number(const char* argument) const;
+  bool is_integer(const char* argument) const;  // and no tensor
   std::int64_t integer(const char* argument, std::int64_t otherwise) const;
   double real(const char* argument, double otherwise) const;
   bool flag(const char* argument, bool otherwise) const;
@@ -82,13 +92,24 @@ class Context {
   // were made before can no longer be read.
   void overwrite(const std::string& argument, const std::string& result_name, Value result);
 
-  // Copies selected elements out. The value must be of the kind `graph`.
+  // Of a value that does not depend on the samples, such as a buffer; nullopt: it does, or it is a parameter.
+  std::optional<Constant> as_constant(const Value&);
+
+  // Copies selected elements out. The value must be of the kind `graph`, or a class token.
   Value plain(const Call&, Value);
+  // The value with its atoms, but for selected ones, in this stored order. It is copied if that is another one.
+  Value ordered(const Call&, const Value&, const Atoms& order);
+  // In the order of its axes.
+  Value contiguous(const Call&, const Value&);
+  // The atoms of this axis side by side, in their order.
+  Value grouped(const Call&, const Value&, int axis);
+  // These elements of an axis, in this order; zeros where an index is -1.
+  Value take(const Call&, Value, int axis, std::vector<std::int32_t> indices);
   // The value of the graph with this shape; only the extents change.
   int shaped(const Call&, int graph, const Shape&);
   Shape shape_of(const Axes&, const std::vector<Atoms>& groups) const;  // of the stored order, after the rows
-  // With the atoms of the axis as the last extent. They must be stored innermost.
-  int channels_last(const Call&, const Value&, const Atoms& channels);
+  // With these atoms as the last extent. The value is copied if they are not stored innermost.
+  int channels_last(const Call&, Value&, const Atoms& channels);
   // (rows, spatial..., channels) of a value (rows, channels, spatial...).
   int image(const Call&, const Value&);
 
@@ -106,18 +127,59 @@ class Context {
   // Of the last norm that the builder has added.
   void attach_statistics(const Call&, int mean, int variance);
 
-  std::map<std::vector<std::int64_t>, Value> joined;  // results of cat, by their parts
+  // Results of nodes that are asked for again: of cat by their parts, and copies by their source and order.
+  std::map<std::vector<std::int64_t>, Value> joined, copies;
 
  private:
   ArchivePlace place_of(const Call&, const Source&) const;
   int canonical(int tensor) const;
   std::map<std::string, Value> values_;
   std::map<std::string, std::int64_t> numbers_;
+  std::map<int, Constant> buffers_;                                // that were read, by tensor
   std::map<int, int> parameters_;                                  // of the graph, by canonical tensor
   std::set<std::string> names_{"input", "mix", "labels", "loss"};  // of nodes; these are in every graph
   std::set<int> statistics_;
   int memories_ = 0, objects_ = 0;
 };
+
+// Operations on constants alone. fold: nullopt if there are other operands. kind: the name of an operation.
+bool is_constant_operation(const std::string& kind);
+std::optional<Value> fold(Context&, const Call&, const std::string& kind, bool in_place);
+using Fold = Constant (*)(Context&, const Call&);
+const std::map<std::string, Fold>& computations();              // by kind
+Constant operand(const Call&, const char* argument);            // a number, or a constant
+Constant::Type type_of(const Call&, Constant::Type otherwise);  // that a node asks for
+bool is_constant_view(const std::string& kind);
+Constant constant_view(const Call&, Constant, const std::string& kind);
+Constant index_constant(const Call&, const Constant&);
+Value constant_value(const Constant&);
+// Where the elements lie in the stored order, in the order of the axes; of a parameter in the archive.
+Constant places_of(const Axes&);
+Constant parameter_places(const Value&);
+
+// A value times `scale` plus `offset`, repeated to its extents. In affine.cpp, as those below.
+Value affine(Context&, const Call&, Value, const Constant& scale, const Constant& offset);
+inline Value affine(Context& c, const Call& call, const Value& v, double scale, double offset) {
+  return affine(c, call, v, Constant::filled({}, scale), Constant::filled({}, offset));
+}
+// The elements of a parameter added to those of a value, repeated to its extents.
+Value with_bias(Context&, const Call&, Value, const Value& parameter);
+// With axes of extent 1 repeated. to: -1 leaves an axis as it is.
+Value expanded(Context&, const Call&, Value, const Sizes& to);
+// Gives two values of the graph equal extents and one stored order, and adds them. In sums.cpp.
+void fit_together(Context&, const Call&, Value&, Value&);
+Value sum_of_values(Context&, const Call&, Value, Value);
+Value sum_with(Context&, const Call&, const Value&, const char* other, double factor);  // + factor * that argument
+// The mean over the axes of the argument `dim`. In pools.cpp.
+Value mean_over(Context&, const Call&, Value);
+// x W: of a parameter with the inputs first. In layers.cpp.
+Values times_parameter(Context&, const Call&, const Value& x, const Value& weight);
+// Products, softmax and dropout of values. In products.cpp.
+Value matrix_product(Context&, const Call&, Value, Value);
+Value softmax_over(Context&, const Call&, Value, int axis);
+
+// The class token in front of the positions, without positions that are added. In tokens.cpp.
+Value with_token(Context&, const Call&, const Value& class_token);
 
 // The kinds of operations, by their name in ATen without overload: "relu", "conv2d".
 using Operation = Values (*)(Context&, const Call&);
@@ -128,6 +190,8 @@ void add_pools(Operations&);
 void add_pointwise(Operations&);
 void add_shapes(Operations&);
 void add_tokens(Operations&);
+void add_products(Operations&);
+void add_sums(Operations&);
 
 // A value of the graph with these axes.
 inline Value graph_value(int graph, Axes axes) {

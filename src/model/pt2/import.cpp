@@ -22,6 +22,8 @@ const Operations& operations() {
     add_pointwise(out);
     add_shapes(out);
     add_tokens(out);
+    add_products(out);
+    add_sums(out);
     return out;
   }();
   return all;
@@ -85,10 +87,16 @@ void run_node(Context& c, const ExportedNode& node) {
   if (is_check(node.target)) return;
   if (node.target == "aten.sym_size.int" || arithmetic().contains(node.target)) return compute_number(c, call);
   bool in_place = false;
-  const Operation operation = operations().at(kind_of(node.target, &in_place));
+  const std::string kind = kind_of(node.target, &in_place);
   Values results;
   try {
-    results = operation(c, call);
+    if (const auto folded = fold(c, call, kind, in_place)) {
+      if (node.results.size() != 1) call.refuse("has no single result");
+      return c.define(node.results[0], *folded);
+    }
+    const auto operation = operations().find(kind);
+    if (operation == operations().end()) call.refuse("is supported for values that do not depend on the samples only");
+    results = operation->second(c, call);
   } catch (const Error& e) {
     if (std::string(e.what()).starts_with("model")) throw;
     call.refuse(e.what());
@@ -175,7 +183,7 @@ int result_of(Context& c) {
   if (node == c.program.nodes.end())
     fail(Exit::config, "model.file: {} returns its input. it has no network", c.program.path.string());
   const Call call(c, *node);
-  const Value v = c.plain(call, c.value(call, name));
+  Value v = c.plain(call, c.value(call, name));
   const Shape& y = c.builder.shape(Graph::y);
   std::vector<Atoms> axes = v.axes.logical;
   // PyTorch's losses read a class for each position from (N, classes, positions...).
@@ -183,11 +191,7 @@ int result_of(Context& c) {
     std::rotate(axes.begin() + 1, axes.begin() + 2, axes.end());
   Atoms order;
   for (const Atoms& axis : axes) order.insert(order.end(), axis.begin(), axis.end());
-  if (order != v.axes.stored)
-    call.refuse(
-        fmt::format("returns {}, which is stored in another order. return (N, classes), or (N, classes, "
-                    "extents...) for label maps",
-                    v.axes.text()));
+  v = c.ordered(call, v, order);
   Shape needed{c.rows, c.spec.outputs};
   if (!c.spec.pointwise_loss && y.rank < Shape::max_rank) {
     needed = y;
@@ -201,7 +205,7 @@ int result_of(Context& c) {
 
 bool understands(const std::string& target) {
   return is_check(target) || target == "aten.sym_size.int" || arithmetic().contains(target) ||
-         operations().contains(kind_of(target));
+         operations().contains(kind_of(target)) || is_constant_operation(kind_of(target));
 }
 
 void require_understood(const ExportedProgram& program) {

@@ -112,18 +112,20 @@ Atoms order_of_inputs(const Call& call, Axes& x, Axes& weight, int inputs) {
   return order;
 }
 
+// With the atoms of the last axis innermost, in any order.
+Value inputs_last(Context& c, const Call& call, const Value& x) {
+  if (x.axes.rank() < 2) call.refuse(fmt::format("reads the last axis of {}, which are the rows", x.axes.text()));
+  const Atoms own = x.axes.logical.back(), others = without(x.axes.stored, own);
+  const bool last = std::equal(others.begin(), others.end(), x.axes.stored.begin());
+  return last ? x : c.ordered(call, x, concatenated({others, own}));
+}
+
 // weight: with the axis `inputs`; the other one has the outputs.
 Values dense(Context& c, const Call& call, Value x, Value weight, int inputs, const char* bias) {
   if (weight.axes.rank() != 2) call.refuse("has a weight that is no matrix");
+  x = inputs_last(c, call, x);
   const Atoms order = order_of_inputs(call, x.axes, weight.axes, inputs);
   const Atoms own = x.axes.logical.back();
-  const std::size_t begin = x.axes.stored.size() - std::min(own.size(), x.axes.stored.size());
-  for (std::size_t at = begin; at < x.axes.stored.size(); ++at)
-    if (std::ranges::find(own, x.axes.stored[at]) == own.end())
-      call.refuse(
-          fmt::format("reads the last axis of {}, which is not stored innermost. that would need a copy, which "
-                      "is not built yet",
-                      x.axes.text()));
   const std::int64_t features = x.axes.count(own), outputs = weight.axes.size(1 - inputs);
   const Shape now = c.builder.shape(x.graph);
   const std::int64_t positions = now.row_count() / features;
@@ -139,6 +141,15 @@ Values dense(Context& c, const Call& call, Value x, Value weight, int inputs, co
   return {graph_value(out, x.axes)};
 }
 
+}  // namespace
+
+Values times_parameter(Context& c, const Call& call, const Value& x, const Value& weight) {
+  if (weight.picked || !weight.axes.selected.empty()) call.refuse("multiplies by a part of a parameter");
+  return dense(c, call, c.plain(call, x), weight, 0, "no bias");
+}
+
+namespace {
+
 Values linear(Context& c, const Call& call) {
   return dense(c, call, call.computed("input"), call.parameter("weight"), 1, "bias");
 }
@@ -149,19 +160,38 @@ Values addmm(Context& c, const Call& call) {
   return dense(c, call, call.computed("mat1"), call.parameter("mat2"), 0, "self");
 }
 
+// Of constant places: the parameter itself if these are its first rows.
+Value rows_of_table(const Call& call, const Value& weight, const Constant& index) {
+  const std::vector<double> rows = index.values();
+  const Sizes sizes = weight.axes.sizes();
+  bool first = true;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (index.type != Constant::Type::integer || !(rows[i] >= 0 && rows[i] < double(sizes[0])))
+      call.refuse(fmt::format("looks up row {} of {}", rows[i], sizes[0]));
+    first = first && rows[i] == double(i);
+  }
+  Sizes result = index.sizes;
+  result.push_back(sizes[1]);
+  Value out = weight;
+  out.axes = Axes::contiguous(result);
+  if (first && !weight.picked) return out;
+  checked_count(result);
+  const std::vector<double> places = parameter_places(weight).values();
+  std::vector<double> picked;
+  for (const double row : rows) {
+    const auto begin = places.begin() + std::ptrdiff_t(row) * std::ptrdiff_t(sizes[1]);
+    picked.insert(picked.end(), begin, begin + std::ptrdiff_t(sizes[1]));
+  }
+  out.picked = std::make_shared<const Constant>(Constant::of(result, std::move(picked), Constant::Type::integer));
+  return out;
+}
+
 Values embedding(Context& c, const Call& call) {
   const Value weight = call.parameter("weight"), indices = call.value("indices");
   if (call.integer("padding_idx", -1) >= 0)
     call.refuse("has a padding_idx, whose row would be trained. remove padding_idx");
   if (call.flag("scale_grad_by_freq", false)) call.refuse("has scale_grad_by_freq. remove it");
-  if (indices.kind == Value::Kind::range) {  // the first rows of the table
-    if (indices.axes.count(indices.axes.stored) > weight.axes.size(0)) call.refuse("has fewer positions than a sample");
-    Value out = weight;
-    out.axes = indices.axes;
-    out.axes.insert_axis(out.axes.rank());
-    out.axes.replace_axis(out.axes.rank() - 1, weight.axes.size(1));
-    return {out};
-  }
+  if (const auto constant = c.as_constant(indices)) return {rows_of_table(call, weight, *constant)};
   if (indices.kind != Value::Kind::tokens || indices.axes.rank() != 2 || !indices.axes.begins_with_rows() ||
       !indices.axes.selected.empty())
     call.refuse("looks up what are no samples. only tokens can be looked up");

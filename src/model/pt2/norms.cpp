@@ -20,13 +20,13 @@ int buffer_of(const Call& call, const char* argument) {
 }
 
 // The axis after the rows, which is stored innermost.
-int normalised(Context& c, const Call& call, const Value& x) {
+int normalised(Context& c, const Call& call, Value& x) {
   if (x.axes.rank() < 2) call.refuse(fmt::format("normalises {}, which has no channels", x.axes.text()));
   return c.channels_last(call, x, x.axes.logical[1]);
 }
 
 Values batch_norm(Context& c, const Call& call) {
-  const Value x = call.computed("input");
+  Value x = call.computed("input");
   if (!call.flag("training", false))
     call.refuse("is in evaluation mode. call train() before the export, and freeze its parameters with train.freeze");
   if (!call.has("running_mean") || !call.has("running_var"))
@@ -40,7 +40,7 @@ Values batch_norm(Context& c, const Call& call) {
 }
 
 Values norm_of_groups(Context& c, const Call& call, std::int64_t groups) {
-  const Value x = call.computed("input");
+  Value x = call.computed("input");
   const int src = normalised(c, call, x);
   const auto sources = scale_and_shift(call);
   const std::int64_t channels = x.axes.size(1);
@@ -59,7 +59,7 @@ Values instance_norm(Context& c, const Call& call) {
 }
 
 Values over_last_axis(Context& c, const Call& call, LayerNormSpec::Kind kind) {
-  const Value x = call.computed("input");
+  Value x = call.computed("input");
   const Sizes shape = call.integers("normalized_shape");
   if (shape.size() != 1) call.refuse("normalises several axes at once. only the last one is possible");
   if (!call.has("weight")) call.refuse("has no weight. norms without one are not supported yet");

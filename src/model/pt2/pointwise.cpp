@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "model/pt2/context.hpp"
 
@@ -41,84 +42,9 @@ Values elu(Context& c, const Call& call) {
   return {activated(c, call, Activation::elu)};
 }
 
-// Of the same axes with the same atoms: atoms of one value by those of the other.
-Atoms translated(const Atoms& atoms, const Axes& from, const Axes& to) {
-  Atoms out;
-  for (const int atom : atoms)
-    for (std::size_t axis = 0; axis < from.logical.size(); ++axis) {
-      const Atoms& list = from.logical[axis];
-      const auto at = std::ranges::find(list, atom);
-      if (at != list.end() && !to.logical[axis].empty())
-        out.push_back(to.logical[axis][std::size_t(at - list.begin())]);
-    }
-  return out;
-}
-
-// The value with axes of extent 1 in front, as broadcasting has them.
-Axes with_rank(Axes axes, int rank) {
-  while (axes.rank() < rank) axes.insert_axis(0);
-  return axes;
-}
-
-Value sum_of_values(Context& c, const Call& call, Value a, Value b) {
-  if (a.axes.sizes() != b.axes.sizes())
-    call.refuse(
-        fmt::format("adds {} and {}. only equal extents, and parameters, can be added", a.axes.text(), b.axes.text()));
-  if (!align(a.axes, b.axes, false) || translated(a.axes.stored, a.axes, b.axes) != b.axes.stored)
-    call.refuse(
-        fmt::format("adds two values {} that are stored in different orders, which would need a copy. that is "
-                    "not built yet",
-                    a.axes.text()));
-  const int other = c.shaped(call, b.graph, c.builder.shape(a.graph));
-  return graph_value(c.builder.add(c.layer_name(call), a.graph, other), a.axes);
-}
-
-// A learned vector at each position, the same for all rows.
-Value with_positions(Context& c, const Call& call, Value x, Value positions) {
-  const bool token = x.kind == Value::Kind::class_token;
-  if (!token) x = c.plain(call, x);
-  const int rank = x.axes.rank();
-  positions.axes = with_rank(positions.axes, rank);
-  Sizes sizes = x.axes.sizes();
-  sizes[0] = 1;
-  if (positions.axes.sizes() != sizes || !x.axes.begins_with_rows())
-    call.refuse(fmt::format("adds a parameter {} to {}. only one value for each element of a sample is supported",
-                            positions.axes.text(), x.axes.text()));
-  if (!align(x.axes, positions.axes, true)) call.refuse("adds a parameter whose axes are divided in another way");
-  const Atoms of_sample(x.axes.stored.begin() + 1, x.axes.stored.end());
-  const Atoms order = translated(of_sample, x.axes, positions.axes);
-  const std::int64_t width = x.axes.count({of_sample.back()});
-  const int src = token || c.builder.shape(x.graph).rank > 2
-                      ? x.graph
-                      : c.shaped(call, x.graph, {c.rows, x.axes.count(of_sample) / width, width});
-  const int out = c.builder.position_embedding(c.layer_name(call, positions.tensor), src, token);
-  std::vector<Context::Source> sources{{positions, order}};
-  if (token) {
-    Value vector;
-    vector.tensor = x.tensor;
-    vector.axes = Axes::contiguous({width});
-    sources.push_back(Context::as_stored(vector));
-  }
-  c.attach(call, sources);
-  return graph_value(out, x.axes);
-}
-
-Values add(Context& c, const Call& call) {
-  if (call.real("alpha", 1) != 1) call.refuse("has a factor alpha, which is not supported");
-  const Value a = call.value("self");
-  if (a.kind == Value::Kind::ignored) return {a};  // the count of batches of a norm
-  if (call.is_number("other")) {
-    if (call.real("other", 0) != 0) call.refuse("adds a number, which is not supported");
-    return {a};
-  }
-  const Value b = call.value("other");
-  if (b.kind == Value::Kind::parameter) return {with_positions(c, call, a, b)};
-  if (a.kind == Value::Kind::parameter) return {with_positions(c, call, b, a)};
-  return {sum_of_values(c, call, c.plain(call, a), c.plain(call, b))};
-}
-
-// The axes of the factor that are not 1 must be stored innermost in x. Returns their atoms there.
-Atoms channels_of_factor(const Call& call, Axes& x, Axes& factor, bool with_rows) {
+// The atoms in x of the axes of the factor that are not 1; empty: there are none, or they are not stored innermost in
+// x.
+Atoms channels_of_factor(Axes& x, Axes& factor, bool with_rows) {
   factor = with_rank(factor, x.rank());
   bool fits = factor.rank() == x.rank() && align(x, factor, true);
   for (int axis = 0; fits && axis < x.rank(); ++axis)
@@ -126,28 +52,33 @@ Atoms channels_of_factor(const Call& call, Axes& x, Axes& factor, bool with_rows
   Atoms stored = factor.stored;
   if (with_rows && !stored.empty()) stored.erase(stored.begin());
   const Atoms out = fits ? translated(stored, factor, x) : Atoms{};
-  if (!fits || out.empty() || !is_suffix(out, x.stored))
-    call.refuse(
-        fmt::format("multiplies {} by {}. only a factor for each channel, or each row and channel, is supported",
-                    x.text(), factor.text()));
-  return out;
+  return is_suffix(out, x.stored) ? out : Atoms{};
 }
 
 Value scaled(Context& c, const Call& call, Value x, Value factor) {
-  const Atoms channels = channels_of_factor(call, x.axes, factor.axes, false);
+  const Atoms channels = factor.picked ? Atoms{} : channels_of_factor(x.axes, factor.axes, false);
+  if (channels.empty())
+    call.refuse(fmt::format("multiplies {} by a parameter {}. only a factor for each channel is supported",
+                            x.axes.text(), factor.axes.text()));
   const int src = c.channels_last(call, x, channels);
   const int out = c.builder.scale(c.layer_name(call, factor.tensor), src, 1);
   c.attach(call, {Context::as_stored(factor)});
   return graph_value(out, x.axes);
 }
 
-Value scaled_by_row(Context& c, const Call& call, Value x, Value factor) {
+Value product_of_values(Context& c, const Call& call, Value x, Value factor) {
   if (x.axes.count(x.axes.stored) < factor.axes.count(factor.axes.stored)) std::swap(x, factor);
-  const Atoms channels = channels_of_factor(call, x.axes, factor.axes, true);
-  const Shape factors{c.rows, x.axes.count(channels)};
-  const int src = c.channels_last(call, x, channels);
-  const int out = c.builder.scale_by(c.layer_name(call), src, c.shaped(call, factor.graph, factors));
-  return graph_value(out, x.axes);
+  Value a = x, b = factor;
+  const Atoms channels = channels_of_factor(a.axes, b.axes, true);
+  if (!channels.empty() && channels.size() + 1 < a.axes.stored.size()) {
+    const Shape factors{c.rows, a.axes.count(channels)};
+    const int src = c.channels_last(call, a, channels);
+    return graph_value(c.builder.scale_by(c.layer_name(call), src, c.shaped(call, b.graph, factors)), a.axes);
+  }
+  fit_together(c, call, x, factor);
+  const Shape all{c.rows, c.builder.shape(x.graph).row_count()};
+  const int left = c.shaped(call, x.graph, all), right = c.shaped(call, factor.graph, all);
+  return graph_value(c.builder.scale_by(c.layer_name(call), left, right), x.axes);
 }
 
 // Stochastic depth: a factor 0 or 1 / keep for each row.
@@ -161,29 +92,87 @@ Value masked(Context& c, const Call& call, const Value& x, const Value& mask) {
 
 Values multiply(Context& c, const Call& call) {
   Value a = call.value("self");
-  if (call.is_number("other")) {
-    if (call.real("other", 1) != 1) call.refuse("multiplies by a number, which is not supported");
-    return {a};
-  }
+  if (call.is_number("other")) return {affine(c, call, a, call.real("other", 1), 0)};
   Value b = call.value("other");
   if (a.kind != Value::Kind::graph) std::swap(a, b);
+  const Constant nothing = Constant::filled({}, 0);
+  if (const auto constant = c.as_constant(b)) return {affine(c, call, a, *constant, nothing)};
   a = c.plain(call, a);
   if (b.kind == Value::Kind::row_mask) return {masked(c, call, a, b)};
   if (b.kind == Value::Kind::parameter) return {scaled(c, call, a, b)};
-  return {scaled_by_row(c, call, a, c.plain(call, b))};
+  return {product_of_values(c, call, a, c.plain(call, b))};
+}
+
+Value raised(Context& c, const Call& call, Value x, double exponent) {
+  x = c.plain(call, x);
+  return graph_value(c.builder.power(c.layer_name(call), x.graph, float(exponent)), x.axes);
 }
 
 Values divide(Context& c, const Call& call) {
   Value x = call.value("self");
-  if (!call.is_number("other")) call.refuse("divides by a tensor, which is not supported");
-  const double by = call.real("other", 1);
-  if (x.kind == Value::Kind::row_mask) {
-    x.factor /= by;
+  if (!call.text("rounding_mode", "").empty()) call.refuse("rounds its result, which is not supported");
+  if (!call.is_number("other") && !c.as_constant(call.value("other")))
+    return {product_of_values(c, call, c.plain(call, x), raised(c, call, call.value("other"), -1))};
+  Constant by = call.is_number("other") ? Constant::filled({}, call.real("other", 1)) : call.constant("other").copy();
+  if (x.kind == Value::Kind::row_mask && by.count() == 1) {
+    x.factor /= by.values()[0];
     x.memory = -1;
     return {x};
   }
-  if (by != 1) call.refuse("divides by a number, which is not supported");
-  return {c.plain(call, x)};
+  for (double& v : *by.data) v = 1 / v;
+  return {affine(c, call, x, by, Constant::filled({}, 0))};
+}
+
+Values square_root(Context& c, const Call& call) { return {raised(c, call, call.value("self"), 0.5)}; }
+Values inverse_root(Context& c, const Call& call) { return {raised(c, call, call.value("self"), -0.5)}; }
+Values reciprocal(Context& c, const Call& call) { return {raised(c, call, call.value("self"), -1)}; }
+
+Values power(Context& c, const Call& call) {
+  const Value x = call.computed("self");
+  const double exponent = call.is_number("exponent") ? call.real("exponent", 0) : 0;
+  if (exponent == 1) return {x};
+  if (!call.is_number("exponent")) call.refuse("raises to a power that is no number, which is not supported");
+  if (exponent != 2 && exponent != 3) return {raised(c, call, x, exponent)};
+  const Value square = product_of_values(c, call, x, x);
+  return {exponent == 2 ? square : product_of_values(c, call, square, x)};
+}
+Values square(Context& c, const Call& call) {
+  const Value x = call.computed("self");
+  return {product_of_values(c, call, x, x)};
+}
+
+// max(x, low), and then min(x, high).
+Values clamp(Context& c, const Call& call) {
+  Value x = call.computed("self");
+  const auto above = [&](const Value& v, double bound) {
+    const Value rest = affine(c, call, v, 1, -bound);
+    return affine(c, call, graph_value(c.builder.activation(c.layer_name(call), rest.graph, Activation::relu), v.axes),
+                  1, bound);
+  };
+  if (call.has("min")) x = above(x, call.real("min", 0));
+  if (call.has("max")) x = affine(c, call, above(affine(c, call, x, -1, 0), -call.real("max", 0)), -1, 0);
+  return {x};
+}
+
+// sqrt(sum of x^2) over axes.
+Values vector_norm(Context& c, const Call& call) {
+  const Value x = call.computed("self");
+  if (call.real(call.has("p") ? "p" : "ord", 2) != 2 || !call.has("dim"))
+    call.refuse("is another norm than the square root of a sum of squares over named axes, which is not supported");
+  std::int64_t count = 1;
+  for (const std::int64_t dim : call.integers("dim")) count *= x.axes.size(axis_number(dim, x.axes.rank()));
+  const Value mean = mean_over(c, call, product_of_values(c, call, x, x));
+  return {raised(c, call, affine(c, call, mean, double(count), 0), 0.5)};
+}
+
+// input + value * tensor1 * tensor2
+Values add_product(Context& c, const Call& call) {
+  Value a = call.value("tensor1"), b = call.value("tensor2");
+  if (a.kind != Value::Kind::graph) std::swap(a, b);
+  const Value product = b.kind == Value::Kind::parameter
+                            ? scaled(c, call, c.plain(call, a), b)
+                            : product_of_values(c, call, c.plain(call, a), c.plain(call, b));
+  return {sum_with(c, call, affine(c, call, product, call.real("value", 1), 0), "self", 1)};
 }
 
 // dropout(input) and dropout_(self)
@@ -197,10 +186,16 @@ Values dropout(Context& c, const Call& call) {
   return {graph_value(c.builder.dropout(c.layer_name(call), x.graph, float(p), c.spec.seed), x.axes)};
 }
 
-Values feature_dropout(Context&, const Call& call) {
-  if (call.flag("train", true) && call.real("p", 0.5) != 0)
-    call.refuse("drops whole channels, which is not supported. use nn.Dropout in the place of nn.Dropout2d, or p=0");
-  return {call.computed(input_of(call))};
+// Of whole channels.
+Values feature_dropout(Context& c, const Call& call) {
+  Value x = call.computed(input_of(call));
+  const double p = call.real("p", 0.5);
+  if (!call.flag("train", true) || p == 0) return {x};
+  if (p < 0 || p >= 1) call.refuse("drops everything");
+  if (x.axes.rank() < 3 || !x.axes.begins_with_rows())
+    call.refuse(fmt::format("drops channels of {}, which is no image or volume", x.axes.text()));
+  const int src = c.channels_last(call, x, x.axes.logical[1]);
+  return {graph_value(c.builder.dropout(c.layer_name(call), src, float(p), c.spec.seed, false, true), x.axes)};
 }
 
 // Rows of numbers that a later node draws.
@@ -236,9 +231,16 @@ void add_pointwise(Operations& all) {
   all["gelu"] = gelu;
   all["leaky_relu"] = leaky_relu;
   all["elu"] = elu;
-  all["add"] = add;
   all["mul"] = multiply;
   all["div"] = divide;
+  all["pow"] = power;
+  all["square"] = square;
+  all["sqrt"] = square_root;
+  all["rsqrt"] = inverse_root;
+  all["reciprocal"] = reciprocal;
+  all["linalg_vector_norm"] = all["norm"] = vector_norm;
+  all["addcmul"] = add_product;
+  all["clamp"] = all["clamp_min"] = all["clamp_max"] = clamp;
   all["dropout"] = dropout;
   all["feature_dropout"] = feature_dropout;
   all["empty"] = all["new_empty"] = blank;

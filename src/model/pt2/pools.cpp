@@ -16,8 +16,9 @@ Sizes by_dimension(const Call& call, const char* argument, int rank, const Sizes
   return given;
 }
 
-Value pooled(Context& c, const Call& call, const Value& x, PoolSpec::Kind kind, const Window& window) {
-  const int out = c.builder.pool(c.layer_name(call), c.image(call, x), kind, window);
+Value pooled(Context& c, const Call& call, const Value& x, PoolSpec::Kind kind, const Window& window,
+             bool ceil_mode = false) {
+  const int out = c.builder.pool(c.layer_name(call), c.image(call, x), kind, window, ceil_mode);
   const Shape& shape = c.builder.shape(out);
   Sizes spatial(std::size_t(x.axes.rank() - 2), 1);
   for (int axis = 1; axis + 1 < shape.rank; ++axis) spatial[std::size_t(axis) - 1] = shape[axis];
@@ -32,7 +33,7 @@ Values pool(Context& c, const Call& call, PoolSpec::Kind kind) {
   const Sizes stride = by_dimension(call, "stride", rank, kernel), dilation = by_dimension(call, "dilation", rank, {1});
   Window w;
   w.rank = rank;
-  bool padded = false;
+  bool padded = false, beyond = false;  // beyond: the last window, in ceil_mode
   for (std::size_t axis = 0; axis < std::size_t(rank); ++axis) {
     if (dilation[axis] != 1) call.refuse("has a dilation, which pooling does not support");
     if (kernel[axis] < 1 || stride[axis] < 1 || pad[axis] < 0) call.refuse("has a kernel or stride below 1");
@@ -40,14 +41,15 @@ Values pool(Context& c, const Call& call, PoolSpec::Kind kind) {
     w.stride[axis] = stride[axis];
     w.pad[axis] = pad[axis];
     padded = padded || pad[axis] > 0;
-    const std::int64_t left = (x.axes.size(int(axis) + 2) + 2 * pad[axis] - kernel[axis]) % stride[axis];
-    if (call.flag("ceil_mode", false) && left != 0)
-      call.refuse("has ceil_mode with a window beyond the image, which is not supported. set ceil_mode=False");
+    beyond = beyond || (x.axes.size(int(axis) + 2) + 2 * pad[axis] - kernel[axis]) % stride[axis] != 0;
   }
+  beyond = beyond && call.flag("ceil_mode", false);
+  if (beyond && kind != PoolSpec::Kind::max)
+    call.refuse("has ceil_mode with a window beyond the image, which is not supported. set ceil_mode=False");
   if (kind == PoolSpec::Kind::average && padded && !call.flag("count_include_pad", true))
     call.refuse("has count_include_pad=False, which is not supported. set it to True");
   if (call.has("divisor_override")) call.refuse("has a divisor_override, which is not supported");
-  return {pooled(c, call, x, kind, w)};
+  return {pooled(c, call, x, kind, w, beyond)};
 }
 
 Values max_pool(Context& c, const Call& call) { return pool(c, call, PoolSpec::Kind::max); }
@@ -81,8 +83,9 @@ int begin_of_block(const Atoms& atoms, const Atoms& stored) {
   return std::size_t(end - first) == atoms.size() && first != stored.begin() ? int(first - stored.begin()) : -1;
 }
 
-Values mean(Context& c, const Call& call) {
-  Value x = call.computed("self");
+}  // namespace
+
+Value mean_over(Context& c, const Call& call, Value x) {
   const bool keep = call.flag("keepdim", false);
   Atoms reduced;
   std::vector<int> axes;
@@ -91,13 +94,13 @@ Values mean(Context& c, const Call& call) {
     const Atoms& atoms = x.axes.logical[std::size_t(axes.back())];
     reduced.insert(reduced.end(), atoms.begin(), atoms.end());
   }
+  const bool rows =
+      std::ranges::any_of(reduced, [&](int atom) { return x.axes.extents[std::size_t(atom)] == rows_symbol; });
+  if (axes.empty() || rows) call.refuse(fmt::format("takes the mean of {} over the rows", x.axes.text()));
+  if (begin_of_block(reduced, x.axes.stored) < 0)
+    x = c.ordered(call, x, concatenated({without(x.axes.stored, reduced), reduced}));
   const Atoms all = x.axes.stored;
   const int begin = begin_of_block(reduced, all);
-  if (axes.empty() || begin < 0)
-    call.refuse(
-        fmt::format("takes the mean of {} over axes that are not stored side by side, or over the rows. that "
-                    "is not supported",
-                    x.axes.text()));
   if (!reduced.empty()) {
     const auto end = all.begin() + begin + std::ptrdiff_t(reduced.size());
     const std::int64_t before = x.axes.count(Atoms(all.begin() + 1, all.begin() + begin));
@@ -117,7 +120,18 @@ Values mean(Context& c, const Call& call) {
       x.axes.logical[std::size_t(axis)].clear();
     else
       x.axes.erase_axis(axis);
-  return {x};
+  return x;
+}
+
+namespace {
+
+Values mean(Context& c, const Call& call) { return {mean_over(c, call, call.computed("self"))}; }
+
+Values sum(Context& c, const Call& call) {
+  const Value x = call.computed("self");
+  std::int64_t count = 1;
+  for (const std::int64_t dim : call.integers("dim")) count *= x.axes.size(axis_number(dim, x.axes.rank()));
+  return {affine(c, call, mean_over(c, call, x), double(count), 0)};
 }
 
 std::int64_t factor_of(const Call& call, const Axes& x) {
@@ -167,6 +181,7 @@ void add_pools(Operations& all) {
   for (const char* name : {"upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"})
     all[name] = interpolated;
   all["mean"] = mean;
+  all["sum"] = sum;
 }
 
 }  // namespace millrace::pt2

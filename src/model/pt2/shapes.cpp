@@ -27,7 +27,7 @@ Values cast(Context&, const Call& call) {
   return {x};
 }
 
-Value viewed(const Call& call, Value x, Sizes sizes) {
+Value viewed(Context& c, const Call& call, Value x, Sizes sizes) {
   const auto unknown = std::ranges::find(sizes, -1);
   if (unknown != sizes.end()) {
     *unknown = 1;
@@ -38,17 +38,22 @@ Value viewed(const Call& call, Value x, Sizes sizes) {
     if (known == 0 || all % known != 0) call.refuse(fmt::format("divides {} into parts of {}", x.axes.text(), known));
     *unknown = all / known;
   }
-  const std::string before = x.axes.text();
-  if (!x.axes.view(sizes))
-    call.refuse(fmt::format("gives {} extents that cut across its axes or the rows, which is not supported", before));
+  if (x.axes.view(sizes) || x.axes.view_across(sizes)) return x;
+  Axes in_order = Axes::contiguous(x.axes.sizes());  // whether that would be possible behind a copy
+  const bool rows = x.axes.begins_with_rows() && in_order.begins_with_rows();
+  if (x.kind != Value::Kind::graph || !rows || !in_order.view_across(sizes))
+    call.refuse(
+        fmt::format("gives {} extents that cut across its axes or the rows, which is not supported", x.axes.text()));
+  x = c.contiguous(call, x);
+  if (!x.axes.view_across(sizes)) call.refuse("gives a value extents of another number of elements");
   return x;
 }
 
-Values view(Context&, const Call& call) {
-  return {viewed(call, call.value("self"), call.integers(call.has("size") ? "size" : "shape"))};
+Values view(Context& c, const Call& call) {
+  return {viewed(c, call, call.value("self"), call.integers(call.has("size") ? "size" : "shape"))};
 }
 
-Values flatten(Context&, const Call& call) {
+Values flatten(Context& c, const Call& call) {
   const Value x = call.value("self");
   const int rank = x.axes.rank(), begin = call.axis("start_dim", 0, rank), end = call.axis("end_dim", -1, rank);
   Sizes sizes = x.axes.sizes();
@@ -56,17 +61,17 @@ Values flatten(Context&, const Call& call) {
     sizes[std::size_t(axis) - 1] *= sizes[std::size_t(axis)];
     sizes.erase(sizes.begin() + axis);
   }
-  return {viewed(call, x, sizes)};
+  return {viewed(c, call, x, sizes)};
 }
 
-Values unflatten(Context&, const Call& call) {
+Values unflatten(Context& c, const Call& call) {
   const Value x = call.value("self");
   const int axis = call.axis("dim", 0, x.axes.rank());
   Sizes sizes = x.axes.sizes(), parts = call.integers("sizes");
   sizes.erase(sizes.begin() + axis);
   const auto at = sizes.begin() + axis;
   sizes.insert(at, parts.begin(), parts.end());
-  return {viewed(call, x, sizes)};
+  return {viewed(c, call, x, sizes)};
 }
 
 Values unsqueeze(Context&, const Call& call) {
@@ -117,19 +122,25 @@ Values matrix_transpose(Context&, const Call& call) {
   return {x};
 }
 
-// Of a parameter, over the rows: the result is read as the parameter, which every row has.
-Values expand(Context&, const Call& call) {
+// A parameter over the rows stays as it is: every row has it.
+Values expand(Context& c, const Call& call) {
   Value x = call.value("self");
-  const Sizes to = call.integers("size");
+  Sizes to = call.integers("size");
   if (int(to.size()) < x.axes.rank()) call.refuse("has too few extents");
   while (x.axes.rank() < int(to.size())) x.axes.insert_axis(0);
-  const bool constant = x.kind == Value::Kind::parameter || x.kind == Value::Kind::range;
+  if (x.kind == Value::Kind::graph) return {expanded(c, call, c.plain(call, x), to)};
   for (int axis = 0; axis < x.axes.rank(); ++axis) {
     const std::int64_t size = to[std::size_t(axis)], now = x.axes.size(axis);
-    if (size != -1 && size != now && !(constant && axis == 0 && now == 1 && size == rows_symbol))
-      call.refuse("repeats elements. only a parameter can be repeated, over the rows");
+    if (size != -1 && size != now &&
+        !(x.kind == Value::Kind::parameter && axis == 0 && now == 1 && size == rows_symbol))
+      call.refuse("repeats elements of a parameter, which is possible over the rows only");
   }
   return {x};
+}
+
+Values expand_as(Context& c, const Call& call) {
+  const Value x = call.computed("self");
+  return {expanded(c, call, x, call.value("other").axes.sizes())};
 }
 
 Value element(const Call& call, Value x, int axis, std::int64_t index) {
@@ -158,14 +169,10 @@ Values unbind(Context&, const Call& call) {
 Value part_of(Context& c, const Call& call, Value x, int axis, std::int64_t begin, std::int64_t count) {
   if (begin == 0 && count == x.axes.size(axis)) return x;
   if (count < 1 || begin < 0 || begin + count > x.axes.size(axis)) call.refuse("takes no elements");
-  if (x.kind == Value::Kind::range && begin == 0) {
-    x.axes.replace_axis(axis, count);
-    return x;
-  }
-  x = c.plain(call, x);
+  x = c.grouped(call, x, axis);
   const Atoms atoms = x.axes.logical[std::size_t(axis)];
   const int at = find_block(atoms, x.axes.stored);
-  if (at < 1) call.refuse(fmt::format("takes a part of an axis of {} that is not stored as a whole", x.axes.text()));
+  if (at < 1) call.refuse(fmt::format("takes some of the rows of {}, which is not supported", x.axes.text()));
   const Atoms before(x.axes.stored.begin() + 1, x.axes.stored.begin() + at);
   const Atoms after(x.axes.stored.begin() + at + std::ptrdiff_t(atoms.size()), x.axes.stored.end());
   const Shape shape = c.shape_of(x.axes, {before, atoms, after});
@@ -180,7 +187,13 @@ Values slice(Context& c, const Call& call) {
   const std::int64_t size = x.axes.size(axis);
   const auto within = [&](std::int64_t at) { return std::clamp<std::int64_t>(at < 0 ? at + size : at, 0, size); };
   const std::int64_t begin = within(call.integer("start", 0)), end = within(call.integer("end", size));
-  if (call.integer("step", 1) != 1) call.refuse("leaves elements out, which is not supported");
+  if (const std::int64_t step = call.integer("step", 1); step != 1) {
+    if (step < 1 || end <= begin) call.refuse("takes no elements");
+    checked_count({(end - begin - 1) / step + 1});
+    std::vector<std::int32_t> taken;
+    for (std::int64_t at = begin; at < end && at < INT32_MAX; at += step) taken.push_back(std::int32_t(at));
+    return {c.take(call, x, axis, std::move(taken))};
+  }
   return {part_of(c, call, x, axis, begin, end - begin)};
 }
 
@@ -198,7 +211,7 @@ Values parts(Context& c, const Call& call, int axis, const Sizes& sizes) {
     Sizes divided = x.axes.sizes();
     divided[std::size_t(axis)] = sizes[0];
     divided.insert(divided.begin() + axis, std::int64_t(sizes.size()));
-    const Value whole = viewed(call, x, divided);
+    const Value whole = viewed(c, call, x, divided);
     for (std::size_t i = 0; i < sizes.size(); ++i) out.push_back(element(call, whole, axis, std::int64_t(i)));
     return out;
   }
@@ -246,6 +259,7 @@ void add_shapes(Operations& all) {
   all["swapaxes"] = swap_axes;
   all["t"] = matrix_transpose;
   all["expand"] = expand;
+  all["expand_as"] = expand_as;
   all["select"] = select;
   all["unbind"] = unbind;
   all["slice"] = slice;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "model/pt2/context.hpp"
 
@@ -15,7 +16,8 @@ Value with_class_token(Context& c, const Call& call, const Value& token, Value x
   const Axes& axes = x.axes;
   const bool fits = axes.rank() == 3 && axes.begins_with_rows() &&
                     concatenated({axes.logical[0], axes.logical[1], axes.logical[2]}) == axes.stored &&
-                    token.axes.rank() == 3 && token.axes.sizes() == Sizes{1, 1, axes.size(2)};
+                    token.kind == Value::Kind::parameter && !token.picked && token.axes.rank() == 3 &&
+                    token.axes.sizes() == Sizes{1, 1, axes.size(2)};
   if (!fits)
     call.refuse(
         fmt::format("joins a parameter {} and {}. only a class token (1, 1, width) in front of (N, positions, "
@@ -30,6 +32,38 @@ Value with_class_token(Context& c, const Call& call, const Value& token, Value x
   return out;
 }
 
+}  // namespace
+
+// A position of zeros in front of the others, to which the token is added. The axes may be a view of (N, positions,
+// width), which is the stored order.
+Value with_token(Context& c, const Call& call, const Value& v) {
+  const std::vector<std::int64_t> key{-1, v.graph, v.tensor};
+  Value out = v;
+  out.kind = Value::Kind::graph;
+  if (const auto known = c.copies.find(key); known != c.copies.end()) {
+    out.graph = known->second.graph;
+    return out;
+  }
+  const std::int64_t width = c.program.tensors[std::size_t(v.tensor)].count();
+  const std::int64_t positions = v.axes.count(Atoms(v.axes.stored.begin() + 1, v.axes.stored.end())) / width;
+  checked_count({positions, width});
+  std::vector<std::int32_t> order;
+  for (std::int64_t at = -1; at + 1 < positions; ++at) order.push_back(std::int32_t(at));
+  out.graph = c.take(call, graph_value(v.graph, Axes::contiguous({rows_symbol, positions - 1, width})), 1, order).graph;
+  std::vector<std::int32_t> index(std::size_t(positions * width), -1);
+  for (std::int64_t i = 0; i < width; ++i) index[std::size_t(i)] = std::int32_t(i);
+  out.graph =
+      c.builder.indexed_bias(c.layer_name(call, v.tensor), out.graph, width, Table<std::int32_t>(std::move(index)));
+  Value token;
+  token.tensor = v.tensor;
+  token.axes = Axes::contiguous({width});
+  c.attach(call, {Context::as_stored(token)});
+  c.copies[key] = out;
+  return out;
+}
+
+namespace {
+
 void describe_axes(const Axes& axes, std::vector<std::int64_t>& out) {
   for (const Atoms& atoms : axes.logical) {
     out.push_back(-1);
@@ -39,53 +73,59 @@ void describe_axes(const Axes& axes, std::vector<std::int64_t>& out) {
   out.insert(out.end(), axes.stored.begin(), axes.stored.end());
 }
 
-Value joined(Context& c, const Call& call, Value a, Value b, int axis) {
-  const auto without = [axis](Axes axes) {
-    axes.logical[std::size_t(axis)].clear();
-    return axes;
+// Of `part`, whose axes other than `axis` are aligned with those of `whole`: the atoms in the order of `whole`, with
+// those of the axis together, behind `before` others.
+Atoms joined_order(const Axes& whole, const Axes& part, int axis, std::size_t before) {
+  Atoms out;
+  const auto add_own = [&] {
+    const Atoms& own = part.logical[std::size_t(axis)];
+    out.insert(out.end(), own.begin(), own.end());
   };
+  for (const int atom : without(whole.stored, whole.logical[std::size_t(axis)])) {
+    if (out.size() == before) add_own();
+    for (std::size_t list = 0; list < whole.logical.size(); ++list) {
+      const auto at = std::ranges::find(whole.logical[list], atom);
+      if (at != whole.logical[list].end())
+        out.push_back(part.logical[list][std::size_t(at - whole.logical[list].begin())]);
+    }
+  }
+  if (out.size() == before) add_own();
+  return out;
+}
+
+Value joined(Context& c, const Call& call, Value a, Value b, int axis) {
+  a = c.grouped(call, a, axis);
+  b = c.grouped(call, b, axis);
   const Atoms of_a = a.axes.logical[std::size_t(axis)], of_b = b.axes.logical[std::size_t(axis)];
-  Axes rest_a = without(a.axes), rest_b = without(b.axes);
+  const std::int64_t first = a.axes.count(of_a), second = b.axes.count(of_b);
+  Axes rest_a = a.axes, rest_b = b.axes;
+  rest_a.logical[std::size_t(axis)].clear();
+  rest_b.logical[std::size_t(axis)].clear();
   if (rest_a.sizes() != rest_b.sizes())
     call.refuse(fmt::format("joins {} and {}, which differ by more than one axis", a.axes.text(), b.axes.text()));
-  // All positions of the other axes before and after those of the joined one.
-  bool fits = align(rest_a, rest_b, false);
-  const auto begin_of = [&](const Atoms& own, const Axes& all) {
-    return own.empty() ? -1 : find_block(own, all.stored);
+  if (!align(rest_a, rest_b, false))
+    call.refuse(fmt::format("joins two values {} whose axes are divided in different ways", a.axes.text()));
+  const auto begin_of = [](const Atoms& own, const Axes& all) {
+    return own.empty() ? all.stored.size() : std::size_t(find_block(own, all.stored));
   };
-  const auto others = [](const Atoms& own, const Axes& all) {
-    Atoms out = all.stored;
-    std::erase_if(out, [&](int atom) { return std::ranges::find(own, atom) != own.end(); });
-    return out;
-  };
-  int at = begin_of(of_a, rest_a), at_b = begin_of(of_b, rest_b);
-  const Atoms others_a = others(of_a, rest_a), others_b = others(of_b, rest_b);
-  if (of_a.empty()) at = of_b.empty() ? int(others_a.size()) : at_b;
-  if (of_b.empty()) at_b = at;
-  fits = fits && at > 0 && at == at_b && others_a.size() == others_b.size();
-  for (std::size_t i = 0; fits && i < others_a.size(); ++i)
-    for (std::size_t list = 0; list < rest_a.logical.size(); ++list) {
-      const auto place = [&](const Axes& all, int atom) {
-        return std::ranges::find(all.logical[list], atom) - all.logical[list].begin();
-      };
-      fits = fits && place(rest_a, others_a[i]) == place(rest_b, others_b[i]);
-    }
-  if (!fits)
-    call.refuse(
-        fmt::format("joins two values {} that are stored in different orders, which would need a copy. that is "
-                    "not built yet",
-                    a.axes.text()));
-  const std::int64_t before = rest_a.count(Atoms(others_a.begin() + 1, others_a.begin() + at));
-  const std::int64_t after = rest_a.count(Atoms(others_a.begin() + at, others_a.end()));
+  const std::size_t at = std::min(of_a.empty() ? begin_of(of_b, rest_b) : begin_of(of_a, rest_a), rest_a.stored.size());
+  rest_a.logical[std::size_t(axis)] = of_a;
+  rest_b.logical[std::size_t(axis)] = of_b;
+  a.axes = rest_a;
+  b.axes = rest_b;
+  if (at < 1) call.refuse("joins rows, which is not supported");
+  b = c.ordered(call, b, joined_order(rest_a, rest_b, axis, at));
+  const Atoms others = without(rest_a.stored, of_a);
+  const std::int64_t before = rest_a.count(Atoms(others.begin() + 1, others.begin() + std::ptrdiff_t(at)));
+  const std::int64_t after = rest_a.count(Atoms(others.begin() + std::ptrdiff_t(at), others.end()));
   const auto parts = [&](const Value& v, std::int64_t size) {
     return c.shaped(call, v.graph, after == 1 ? Shape{c.rows, before, size} : Shape{c.rows, before, size, after});
   };
-  const std::int64_t first = a.axes.count(of_a), second = b.axes.count(of_b);
   const int left = parts(a, first), right = parts(b, second);
   const int out = c.builder.concat(c.layer_name(call), left, right, 2);
-  rest_a.stored = others_a;
+  rest_a.stored = others;
   rest_a.logical[std::size_t(axis)].clear();
-  rest_a.replace_axis(axis, first + second, at);
+  rest_a.replace_axis(axis, first + second, int(at));
   return graph_value(out, rest_a);
 }
 
@@ -93,8 +133,11 @@ Values cat(Context& c, const Call& call) {
   Values all = call.values("tensors");
   if (all.empty()) call.refuse("joins nothing");
   const int axis = call.axis("dim", 0, all[0].axes.rank());
-  if (all.size() == 2 && all[0].kind == Value::Kind::parameter && axis == 1)
-    return {with_class_token(c, call, all[0], all[1])};
+  if (all[0].kind == Value::Kind::parameter && axis == 1 && all.back().kind != Value::Kind::parameter) {
+    Value x = all.back();
+    for (std::size_t i = all.size() - 1; i-- > 0;) x = with_class_token(c, call, all[i], x);
+    return {x};
+  }
   if (axis == 0) call.refuse("joins rows, which is not supported");
   Value out = c.plain(call, all[0]);
   std::vector<std::int64_t> key{axis, out.graph};
@@ -119,20 +162,13 @@ struct Heads {
 
 Heads heads_of(const Call& call, const Value& v) {
   const Axes& axes = v.axes;
-  if (v.kind != Value::Kind::graph || axes.rank() != 4 || !axes.begins_with_rows())
+  if (v.kind != Value::Kind::graph || axes.rank() != 4)
     call.refuse(fmt::format("needs values (N, heads, positions, size), but one is {}", axes.text()));
   Heads out{axes.size(1), axes.size(2), axes.size(3)};
   Atoms between;
   for (const auto& [atom, index] : axes.selected) between.push_back(atom);
-  out.packed = between.size() == 1;
-  const Atoms own = concatenated({axes.logical[0], axes.logical[2], between, axes.logical[1], axes.logical[3]});
-  const Atoms plain = concatenated({axes.logical[0], axes.logical[2], axes.logical[1], axes.logical[3]});
-  if ((out.packed ? own : plain) != axes.stored && !out.packed)
-    call.refuse(
-        fmt::format("needs heads and sizes of {} stored innermost, which would need a copy. that is not built "
-                    "yet",
-                    axes.text()));
-  out.packed = out.packed && own == axes.stored;
+  out.packed = between.size() == 1 && concatenated({axes.logical[0], axes.logical[2], between, axes.logical[1],
+                                                    axes.logical[3]}) == axes.stored;
   return out;
 }
 
@@ -147,25 +183,78 @@ bool is_packed(const Values& qkv, const std::vector<Heads>& heads) {
   return true;
 }
 
+// A query that sees no key has no softmax.
+void require_visible_keys(const Call& call, const Constant& mask) {
+  const std::vector<double> values = mask.values();
+  const auto keys = std::size_t(mask.sizes.empty() ? 1 : mask.sizes.back());
+  for (std::size_t begin = 0; begin + keys <= values.size(); begin += keys) {
+    const auto first = values.begin() + std::ptrdiff_t(begin);
+    if (std::all_of(first, first + std::ptrdiff_t(keys),
+                    [](double v) { return v == -std::numeric_limits<double>::infinity(); }))
+      call.refuse("has a mask that hides all keys from a query");
+  }
+}
+
+// An operation with tensors that are not kept whole: scores, their softmax, and the sums of the values.
+Value written_attention(Context& c, const Call& call, Value q, Value k, const Value& v) {
+  const int rank = q.axes.rank();
+  const double scale = call.real("scale", 1 / std::sqrt(double(q.axes.size(rank - 1))));
+  std::swap(k.axes.logical[std::size_t(rank) - 2], k.axes.logical[std::size_t(rank) - 1]);
+  Value scores = affine(c, call, matrix_product(c, call, q, k), scale, 0);
+  std::optional<Constant> mask;
+  if (call.has("attn_mask")) mask = call.constant("attn_mask");
+  const std::int64_t queries = scores.axes.size(rank - 2), keys = scores.axes.size(rank - 1);
+  if (call.flag("is_causal", false)) {
+    mask = Constant::filled({queries, keys}, 0, Constant::Type::boolean);
+    for (std::int64_t i = 0; i < queries * keys; ++i) (*mask->data)[std::size_t(i)] = i % keys <= i / keys;
+  }
+  if (mask && mask->type == Constant::Type::boolean) {
+    Constant offsets = mask->copy();
+    for (double& value : *offsets.data) value = value != 0 ? 0 : -std::numeric_limits<double>::infinity();
+    offsets.type = Constant::Type::real;
+    mask = offsets;
+  }
+  if (mask) {
+    require_visible_keys(call, *mask);
+    scores = affine(c, call, scores, Constant::filled({}, 1), *mask);
+  }
+  scores = softmax_over(c, call, scores, rank - 1);
+  if (const double p = call.real("dropout_p", 0); p > 0) {
+    if (p >= 1) call.refuse("drops everything");
+    scores.graph = c.builder.dropout(c.layer_name(call), scores.graph, float(p), c.spec.seed);
+  }
+  return matrix_product(c, call, scores, v);
+}
+
 Values attention(Context& c, const Call& call) {
   Values qkv{call.value("query"), call.value("key"), call.value("value")};
-  if (call.has("attn_mask")) call.refuse("has an attn_mask, which is not supported. is_causal=True is");
+  bool plain = !call.has("attn_mask");
+  for (const Value& v : qkv) {
+    if (v.kind != Value::Kind::graph || v.axes.rank() < 3 || v.axes.rank() != qkv[0].axes.rank())
+      call.refuse(fmt::format("needs values (N, heads, positions, size), but one is {}", v.axes.text()));
+    plain = plain && v.axes.rank() == 4 && v.axes.begins_with_rows() && v.axes.size(2) == qkv[0].axes.size(2) &&
+            v.axes.size(3) == qkv[0].axes.size(3);
+  }
+  const bool scaled =
+      call.has("scale") && std::abs(call.real("scale", 0) * std::sqrt(double(qkv[0].axes.sizes().back())) - 1) > 1e-6;
+  const bool grouped = call.flag("enable_gqa", false);
+  if (!plain || scaled) {
+    if (grouped) call.refuse("has grouped keys with a mask or another scale, which is not supported");
+    return {written_attention(c, call, qkv[0], qkv[1], qkv[2])};
+  }
   std::vector<Heads> heads;
   for (const Value& v : qkv) heads.push_back(heads_of(call, v));
-  const Heads &q = heads[0], &k = heads[1], &v = heads[2];
-  if (k.heads != v.heads || q.positions != k.positions || k.positions != v.positions || q.size != k.size ||
-      k.size != v.size || (q.heads != k.heads && !call.flag("enable_gqa", false)))
+  const Heads &q = heads[0], &k = heads[1];
+  if (k.heads != heads[2].heads || (q.heads != k.heads && !grouped))
     call.refuse("has queries, keys and values of different extents, which is not supported");
-  if (call.has("scale") && std::abs(call.real("scale", 0) * std::sqrt(double(q.size)) - 1) > 1e-6)
-    call.refuse("has another scale than 1 / sqrt(size), which is not supported");
   int src = -1;
   if (is_packed(qkv, heads)) {
     src = c.shaped(call, qkv[0].graph, {c.rows, q.positions, 3 * q.heads * q.size});
   } else {
     for (std::size_t i = 0; i < 3; ++i) {
-      const Value one = c.plain(call, qkv[i]);
-      const Heads& own = heads_of(call, one);
-      const int part = c.shaped(call, one.graph, {c.rows, own.positions, own.heads * own.size});
+      const auto& axes = qkv[i].axes.logical;
+      const Value one = c.ordered(call, qkv[i], concatenated({axes[0], axes[2], axes[1], axes[3]}));
+      const int part = c.shaped(call, one.graph, {c.rows, heads[i].positions, heads[i].heads * heads[i].size});
       src = i == 0 ? part : c.builder.concat(c.layer_name(call) + ".qkv", src, part, 2);
     }
   }
@@ -181,23 +270,11 @@ Values attention(Context& c, const Call& call) {
   return {graph_value(out, axes)};
 }
 
-Values range(Context&, const Call& call) {
-  if (call.integer("start", 0) != 0 || call.integer("step", 1) != 1)
-    call.refuse("counts from another number than 0, which is not supported");
-  Value out;
-  out.kind = Value::Kind::range;
-  const std::int64_t end = call.integer("end", 0);
-  if (end < 1 || end % rows_symbol == 0) call.refuse("counts the rows, which is not supported");
-  out.axes = Axes::contiguous({end});
-  return {out};
-}
-
 }  // namespace
 
 void add_tokens(Operations& all) {
   all["cat"] = all["concat"] = cat;
   all["scaled_dot_product_attention"] = attention;
-  all["arange"] = range;
 }
 
 }  // namespace millrace::pt2

@@ -46,6 +46,9 @@ class HostKernelsBackend : public Backend {
       return cuda::make_transposed_conv(s, context, b.make(s.conv()));
     }
     std::unique_ptr<Op> operator()(const LinearSpec& s) const { return b.cpu_->make(s); }
+    std::unique_ptr<Op> operator()(const BatchedMatmulSpec& s) const {
+      return cuda::make_batched_matmul(s, context, b.cublas_);
+    }
     std::unique_ptr<Op> operator()(const LinearCrossEntropySpec& s) const {
       return make_linear_cross_entropy(s, (*this)(s.chunk_linear()), (*this)(s.chunk_loss()));
     }

@@ -1,5 +1,6 @@
 // Matrix multiplications as cuda::MatmulSpec describes them, computed on the host.
 #pragma once
+#include <type_traits>
 #include <vector>
 
 #include "cuda/dnn/matmul.hpp"
@@ -25,8 +26,26 @@ class HostProduct {
  public:
   HostProduct(const cuda::MatmulSpec& spec, const cuda::MatmulArgs& args) : s_(spec), x_(args) {}
 
-  // The sums are computed in double, in order of k: column by column, so that the inner loop is over rows.
   void run() {
+    const auto after = [](auto* p, std::int64_t elements, DType t) {
+      using Bytes = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(p)>>, const std::byte, std::byte>;
+      return p ? static_cast<Bytes*>(p) + elements * std::int64_t(size_of(t)) : nullptr;
+    };
+    cuda::MatmulSpec one = s_;
+    one.batch = 1;
+    for (std::int64_t i = 0; i < s_.batch; ++i) {
+      cuda::MatmulArgs args = x_;
+      args.a = after(x_.a, i * s_.m * s_.k, s_.input);
+      args.b = after(x_.b, i * s_.k * s_.n, s_.input);
+      args.c = after(x_.c, i * s_.m * s_.n, s_.output);
+      args.d = after(x_.d, i * s_.m * s_.n, s_.output);
+      HostProduct(one, args).multiply();
+    }
+  }
+
+ private:
+  // The sums are computed in double, in order of k: column by column, so that the inner loop is over rows.
+  void multiply() {
     using cuda::Epilogue;
     const Epilogue e = s_.epilogue;
     const std::size_t m = std::size_t(s_.m), k = std::size_t(s_.k);
@@ -57,7 +76,6 @@ class HostProduct {
       for (std::int64_t i = 0; i < s_.m; ++i) write_as(s_.output, x_.bias, i, float(sums[std::size_t(i)]));
   }
 
- private:
   // The epilogue of element (i, j).
   float after(float value, std::int64_t i, std::int64_t j) const {
     using cuda::Epilogue;
