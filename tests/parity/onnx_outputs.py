@@ -3,6 +3,11 @@
 
     python3 tests/parity/onnx_outputs.py MILLRACE [NAME...]        needs onnx, onnxruntime, h5py, torch and safetensors
 
+    python3 tests/parity/onnx_outputs.py --record FOLDER FILE
+
+The same for the files that tests/onnx/onnx_model_test.cpp has written into the folder. Writes the results to the file,
+which is tests/parity/recorded/onnx.json.
+
 Each network is trained for two steps, so that its running statistics and averages are not the initial ones. Errors are
 the largest difference of a result, relative to the largest result. For networks of PyTorch, the copy of the archive with
 the trained weights (--format pt2) is compared with the weights of --format safetensors, and its network with both.
@@ -42,7 +47,7 @@ CASES = {
     "unet": ("--model.name unet --model.width 8", (32, 48, 3), "pixel"),
     "unet_transposed": ("--model.name unet --model.width 8 --model.upsample transposed", (32, 32, 3), "pixel"),
     "unet_volume": ("--model.name unet --model.width 4 --data.subvolume 16 16 8", (20, 16, 9, 2), "pixel"),
-    "unet_signal": ("--model.name unet --model.width 8", (64, 2), "pixel"),
+    "unet_signal": ("--model.name unet --model.width 8 --data.layout channels_last", (64, 2), "pixel"),
     "cosmoflow": ("--model.name cosmoflow --model.width 8 --data.transform log1p --data.scale 1", (32, 32, 32, 2), "targets"),
     "hyperspectral": ("--model.name hyperspectral --data.channels 0-12 15", (9, 9, 20), "class"),
     "gpt2": ("--model.name gpt2", (24,), "tokens"),
@@ -58,7 +63,7 @@ CASES = {
                   "linear 20 axis=last", "rmsnorm", "slice 0 3 axis=0", "linear outputs"], (16, 16, 2), "class"),
     "tied": (["embedding 24 as=table", "positions", "layernorm", "linear outputs axis=last bias=off weights=table"], (24,), "tokens"),
     "binary": ("--model.name mlp --model.hidden 8 --model.loss binary_cross_entropy", (6,), "binary"),
-    "pair": ("--model.name mlp --model.hidden 16 --data.sample pair --data.transform log1p --data.scale 0.5", (4, 3), "pair"),
+    "pair": ("--model.name mlp --model.hidden 16 --data.sample pair --data.layout channels_last --data.transform log1p --data.scale 0.5", (4, 3), "pair"),
     "inputs": (["input image", "conv 8 3", "relu", "globalpool as=seen", "input weather", "linear 8", "concat seen", "tanh as=h",
                 "linear 5", "loss cross_entropy y=kind", "linear 2 from=h", "loss mse y=rain weight=0.5"], None, "inputs"),
     "pt2_mlp": ("mlp", (5, 4, 1), "class"),
@@ -71,7 +76,6 @@ CASES = {
     "pt2_random": ("random", (8, 6, 3), "class"),
     "pt2_gpt": ("gpt", (12,), "tokens"),
 }
-CLASSES = {"unet": 4, "pixel": 4}
 
 
 def run(*words, cwd):
@@ -126,6 +130,7 @@ def keys_of(name, folder):
         (folder / "net.pt2").write_bytes((ROOT / "tests/fixtures/pt2" / f"{words}.pt2").read_bytes())
         keys += ["--model.name", "pt2", "--model.file", "net.pt2"]
     elif isinstance(words, list):
+        keys += ["--data.layout", "channels_last"] if sample and len(sample) == 2 else []
         keys += ["--model.name", "layers", *(part for line in words for part in ("--model.layers", line))]
     else:
         keys += words.split()
@@ -182,6 +187,7 @@ def outputs_of(name, folder):
     for key, value in results.items():
         expected = results_of(folder, key, metadata)
         value = last(value) if key.endswith("logits") else value
+        value = value[:len(expected)]  # pairs: the last samples are targets alone
         error = max(error, relative(value.reshape(expected.shape), expected))
     return results, error
 
@@ -221,6 +227,29 @@ def onnx_metadata(folder):
     return {entry.key: entry.value for entry in onnx.load(folder / "run" / "model.onnx").metadata_props}
 
 
+def record(folder, out):
+    """What onnxruntime computes with the files of the test, for the batches of the formula that all tests share."""
+    from networks import digest
+    from weights import integers
+
+    cases = {}
+    for path in sorted(folder.glob("*.onnx")):
+        model = onnx.load(path)
+        onnx.checker.check_model(model, full_check=True)
+        entry = model.graph.input[0]
+        extents = [d.dim_value for d in entry.type.tensor_type.shape.dim][1:]
+        tokens = entry.name == "tokens"
+        x = integers(f"{path.stem} x", [3] + (extents if tokens else extents[1:] + extents[:1]), 5 if tokens else 256)
+        x = x.numpy() if tokens else first(x.numpy().astype(numpy.float32))
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        logits = session.run(["logits"], {entry.name: numpy.ascontiguousarray(x)})[0].astype(numpy.float64)
+        cases[path.stem] = {
+            "fingerprint": int(next(p.value for p in model.metadata_props if p.key == "fingerprint")),
+            "logits": digest("logits", torch.from_numpy(last(logits) if logits.ndim > 3 else logits))}
+    lines = ",\n  ".join(f"{json.dumps(name)}: {json.dumps(case)}" for name, case in cases.items())
+    out.write_text(f'{{"onnxruntime": "{onnxruntime.__version__}", "cases": {{\n  {lines}\n}}}}\n')
+
+
 def main():
     torch.manual_seed(1)
     torch.set_default_dtype(torch.float32)
@@ -242,5 +271,8 @@ def main():
 
 
 if __name__ == "__main__":
-    MILLRACE = str(pathlib.Path(sys.argv[1]).resolve())
-    main()
+    if sys.argv[1] == "--record":
+        record(pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3]))
+    else:
+        MILLRACE = str(pathlib.Path(sys.argv[1]).resolve())
+        main()
