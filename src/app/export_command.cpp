@@ -21,7 +21,7 @@ const std::vector<Flag>& export_flags() {
       {.name = "output",
        .value = "file",
        .help = "the file to write; one that millrace wrote is replaced",
-       .default_value = "model.safetensors (model.onnx, model.pt2) in RUN_DIR, or CHECKPOINT with another ending"},
+       .default_value = "model.FORMAT in RUN_DIR, or CHECKPOINT with another ending"},
   };
   return table;
 }
