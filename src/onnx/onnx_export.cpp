@@ -35,7 +35,7 @@ OnnxModel make_onnx_model(const OnnxNetwork& network, const OnnxWeights& weights
           if constexpr (requires { add_node(a, node, spec); })
             add_node(a, node, spec);
           else
-            a.refuse(node, "it belongs to training");
+            a.refuse(node, "not supported");
         },
         node.spec);
   for (const OnnxOutput& output : kept.outputs) add_output(a, output);

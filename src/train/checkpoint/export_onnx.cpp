@@ -82,7 +82,9 @@ void export_onnx(const CheckpointModel& model, const NetworkSpec& spec, bool pai
   OnnxNetwork network{graph, network_outputs(graph, spec, *model.record, pairs)};
   if (spec.model.exported) network.channels_first = takes_channels_first(*spec.model.exported, graph);
   OnnxModel file = make_onnx_model(network, weights);
-  file.metadata = export_metadata(model);
+  CheckpointModel described = model;
+  described.record->network.clear();  // the file is the network
+  file.metadata = export_metadata(described);
   const auto& names = model.record->classes.names;
   if (!names.empty()) file.metadata["classes"] = json_text(nlohmann::json(names));
   write_onnx(out, std::move(file));

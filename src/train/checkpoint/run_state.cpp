@@ -146,6 +146,7 @@ std::string to_json(const ModelRecord& r) {
                         {"class_names", r.classes.names},
                         {"label_counts", r.classes.label_counts},
                         {"values", to_json(r.values)},
+                        {"network", r.network},
                         {"tokenizer", r.tokenizer}});
 }
 
@@ -171,6 +172,7 @@ ModelRecord model_record_from_json(const std::string& text) {
   r.classes = {j.at("classes"), j.at("class_names").get<std::vector<std::string>>()};
   if (j.contains("label_counts")) j.at("label_counts").get_to(r.classes.label_counts);  // absent: an older millrace
   r.values = values_from(j.at("values"));
+  r.network = j.value("network", "");      // absent: an older millrace
   r.tokenizer = j.value("tokenizer", "");  // absent: written before there were tokenizers
   return r;
 }

@@ -32,6 +32,7 @@ struct ModelRecord {
   Shape target;
   Classes classes;
   ValueConversion values;
+  std::string network;    // model.name = pt2: pt2::program_text() of the archive; "": it has to be read again
   std::string tokenizer;  // of the training data, as text (text/tokenizer.hpp); "": it has none
 };
 
