@@ -1,6 +1,6 @@
 #!/bin/bash
 # Networks that PyTorch has exported: they train with their weights, stop, resume and are evaluated like the others.
-# Usage: pt2_test.sh MILLRACE MPIEXEC train|archive|language|refused
+# Usage: pt2_test.sh MILLRACE MPIEXEC train|archive|alone|language|refused
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 fixtures=$root/tests/fixtures/pt2
@@ -94,6 +94,34 @@ for name in old.namelist():
     changed += expected != old.read(name)
 assert changed > 0
 END
+}
+
+# A checkpoint holds the network: the archive is needed to begin a run, and for a copy with other weights.
+case_alone() {
+  local line data=synthetic:images:rows=64,shape=12x14x3,classes=5,seed=2
+  network cnn 12x14x3
+  expect_exit 0 train 1 run --train.steps 2 --checkpoint.safetensors on
+  cp run/model.safetensors first.safetensors
+  expect_exit 0 run_on 1 eval run
+  line=$(cat out)
+  expect_exit 0 run_on 1 predict run --data.valid $data --output with.csv
+  expect_exit 0 train 1 whole --train.steps 4
+  mv net.pt2 away
+  expect_exit 0 run_on 2 eval run
+  expect_equal "evaluation without the archive" "$line" "$(cat out)"
+  expect_exit 0 run_on 1 eval first.safetensors --data.valid $data
+  expect_exit 0 run_on 1 predict run --data.valid $data --output without.csv
+  expect_same_files with.csv without.csv
+  expect_exit 0 run_on 1 export run
+  expect_same_files first.safetensors run/model.safetensors
+  expect_says 3 'net\.pt2 is not there any more, of which --format pt2 makes a copy' run_on 2 export run --format pt2
+  cp "$fixtures/mlp.pt2" net.pt2
+  expect_says 3 'net\.pt2 is another network now' run_on 1 export run --format pt2
+  rm net.pt2
+  expect_says 2 'there is no net\.pt2' train 1 other --train.steps 1
+  expect_exit 0 train 1 run --train.steps 4  # it resumes
+  expect_same_metrics whole run
+  expect_exit 0 run_on 1 export run
 }
 
 # A tied table, and positions of which the data has only the first: the file that goes home has all of the archive.
