@@ -150,7 +150,8 @@ std::string Assembler::constant(const std::vector<float>& values, const OnnxShap
 std::string Assembler::integers(const OnnxShape& values) {
   std::string& name = constants_[{values, "integers"}];
   if (!name.empty()) return name;
-  name = unique(fmt::format("integers.{}", fmt::join(values, "_")));
+  constexpr std::size_t most_in_name = 8;
+  name = unique(values.size() > most_in_name ? "integers" : fmt::format("integers.{}", fmt::join(values, "_")));
   model_.constants.push_back({name, OnnxType::i64, {std::int64_t(values.size())}, bytes_of(values)});
   return name;
 }
