@@ -97,6 +97,11 @@ parity: deps build
 	PACKAGES="torchvision timm transformers safetensors" scripts/with-pytorch.sh $(BUILD) tests/parity/state_dicts.py $(BUILD)/parity/state_dicts.json
 	MILLRACE_PARITY=$(abspath $(BUILD))/parity $(BUILD)/tests/weights/test_weights
 	PACKAGES="torchvision timm transformers safetensors" scripts/with-pytorch.sh $(BUILD) tests/parity/exchanged.py $(MILLRACE)
+	mkdir -p $(BUILD)/parity/onnx
+	MILLRACE_ONNX_FILES=$(BUILD)/parity/onnx $(BUILD)/tests/onnx/test_onnx --gtest_filter=*.Record
+	PACKAGES="onnx onnxruntime safetensors" scripts/with-pytorch.sh $(BUILD) tests/parity/onnx_outputs.py --record $(BUILD)/parity/onnx $(BUILD)/parity/onnx.json
+	MILLRACE_PARITY=$(abspath $(BUILD))/parity $(BUILD)/tests/onnx/test_onnx --gtest_filter=OnnxModel.*
+	PACKAGES="onnx onnxruntime safetensors" scripts/with-pytorch.sh $(BUILD) tests/parity/onnx_outputs.py $(MILLRACE)
 	mkdir -p $(BUILD)/parity/pt2
 	PACKAGES="torchvision timm" scripts/with-pytorch.sh $(BUILD) tests/parity/pt2_models.py $(BUILD)/parity/pt2 resnet18 mobilenet_v3_small convnext_tiny
 	MILLRACE_PARITY=$(abspath $(BUILD))/parity/pt2 $(BUILD)/tests/model/test_model --gtest_filter=Pt2Parity.*

@@ -4,7 +4,7 @@
 # Usage: deps.sh [PACKAGE...]
 set -euo pipefail
 packages=(g++ cmake make ninja-build libopenmpi-dev openmpi-bin libhdf5-openmpi-dev libboost-program-options-dev libdnnl-dev zlib1g-dev
-  libaec-dev libdeflate-dev liblz4-dev libzstd-dev libblosc-dev libpng-dev libjpeg-dev liburing-dev libzip-dev nlohmann-json3-dev libfmt-dev libgtest-dev
+  libaec-dev libdeflate-dev liblz4-dev libzstd-dev libblosc-dev libpng-dev libjpeg-dev liburing-dev libzip-dev libonnx-dev libprotobuf-dev nlohmann-json3-dev libfmt-dev libgtest-dev
   python3-venv dataset-fashion-mnist slurm-wlm munge iproute2 "$@")
 command -v dpkg-query >/dev/null || {
   echo "this system has no dpkg (it is not Debian or Ubuntu). install the equivalents of these packages: ${packages[*]}" >&2

@@ -79,6 +79,10 @@ std::string Archive::read(const std::string& record, std::uint64_t most) const {
   if (r.size > most)
     fail(Exit::data, "{}: the record '{}' has {} bytes (at most {} are possible)", path_, printable(record), r.size,
          most);
+  if (r.content) return *r.content;
+  if (!zip_)
+    fail(Exit::data, "{}: the record '{}' is in the file alone, and not in the checkpoint. restore the file", path_,
+         printable(record));
   const std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> file(zip_fopen_index(zip_.get(), r.index, 0), zip_fclose);
   std::string out(std::size_t(r.size), '\0');
   char past_the_end = 0;  // reading it compares the checksum

@@ -10,7 +10,6 @@ namespace {
 
 constexpr std::uint64_t max_json = 256 << 20;
 constexpr int max_depth = 64, max_rank = 64;
-const std::string graph_record = "models/model.json";
 
 void require_readable(const Archive& archive) {
   const auto refuse = [&](const std::string& what) {
@@ -187,11 +186,10 @@ const std::pair<const std::string, json>& tagged(const json& value) {
   return *object.begin();
 }
 
-ExportedProgram read_exported_program(const std::filesystem::path& path) {
-  const Archive archive(path);
+static ExportedProgram read_program(const Archive& archive) {
   require_readable(archive);
   ExportedProgram out;
-  out.path = path;
+  out.path = archive.path();
   try {
     const json document = parse_json(archive.read(graph_record, max_json));
     const json& version = document.at("schema_version");
@@ -210,6 +208,14 @@ ExportedProgram read_exported_program(const std::filesystem::path& path) {
     if (why.starts_with(archive.path())) throw;
     fail(e.code(), "{} cannot be used: {}", archive.path(), one_line(why));
   }
+  return out;
+}
+
+ExportedProgram read_exported_program(const std::filesystem::path& path) { return read_program(Archive(path)); }
+
+ExportedProgram read_program_text(const std::filesystem::path& path, const std::string& text) {
+  ExportedProgram out = read_program(Archive(path, text));
+  out.text = text;
   return out;
 }
 

@@ -120,7 +120,7 @@ void require_fits(const StoredTensor& t, std::uint64_t record_bytes) {
     fail(Exit::data, "the tensor '{}' has elements beyond its {} bytes in the archive", t.name, record_bytes);
 }
 
-TensorReader::TensorReader(const ExportedProgram& program) : archive_(std::make_unique<Archive>(program.path)) {}
+TensorReader::TensorReader(const ExportedProgram& program) : archive_(std::make_unique<Archive>(program)) {}
 TensorReader::TensorReader(TensorReader&&) noexcept = default;
 TensorReader::~TensorReader() = default;
 

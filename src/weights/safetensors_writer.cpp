@@ -1,11 +1,4 @@
-#include <fcntl.h>
-#include <fmt/core.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
@@ -23,16 +16,6 @@ std::uint64_t bytes_of(const SafetensorsWriter::Entry& entry) {
   return out;
 }
 
-// A file that no other writer uses, beside the final one.
-int create_aside(const std::filesystem::path& path, std::filesystem::path& aside) {
-  for (int number = 0;; ++number) {
-    aside = path.parent_path() / fmt::format(".{}.{}-{}.tmp", path.filename().string(), ::getpid(), number);
-    const int fd = ::open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    constexpr int most = 100;
-    if (fd >= 0 || errno != EEXIST || number == most) return fd;
-  }
-}
-
 }  // namespace
 
 void require_own_safetensors(const std::filesystem::path& path) {
@@ -47,8 +30,7 @@ void require_own_safetensors(const std::filesystem::path& path) {
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const std::vector<Entry>& entries,
-                                     const std::map<std::string, std::string>& metadata)
-    : path_(path) {
+                                     const std::map<std::string, std::string>& metadata) {
   require_own_safetensors(path);
   nlohmann::json header;
   header["__metadata__"] = metadata;
@@ -60,43 +42,20 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const st
   std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   text.resize((8 + text.size() + header_alignment - 1) / header_alignment * header_alignment - 8, ' ');
   const std::uint64_t length = text.size();
-  fd_ = create_aside(path_, aside_);
-  if (fd_ < 0) fail(Exit::data, "cannot create {} ({})", path_.string(), std::strerror(errno));
-  left_ += sizeof length + length;
-  try {
-    write(&length, sizeof length);
-    write(text.data(), text.size());
-  } catch (const Error&) {
-    remove();
-    throw;
-  }
-}
-
-SafetensorsWriter::~SafetensorsWriter() { remove(); }
-
-void SafetensorsWriter::remove() {
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-  if (!aside_.empty()) ::unlink(aside_.c_str());
+  file_.emplace(path);
+  file_->write(&length, sizeof length);
+  file_->write(text.data(), text.size());
 }
 
 void SafetensorsWriter::write(const void* data, std::size_t bytes) {
-  MR_CHECK(bytes <= left_, "{}: more values than its tensors have", path_.string());
+  MR_CHECK(bytes <= left_, "{}: more values than its tensors have", file_->path().string());
   left_ -= bytes;
-  for (std::size_t done = 0; done < bytes;) {
-    const ssize_t n = ::write(fd_, static_cast<const char*>(data) + done, bytes - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(Exit::data, "cannot write {} ({})", path_.string(), std::strerror(errno));
-    done += std::size_t(n);
-  }
+  file_->write(data, bytes);
 }
 
 void SafetensorsWriter::finish() {
-  MR_CHECK(left_ == 0, "{}: {} bytes of values are missing", path_.string(), left_);
-  int error = ::fsync(fd_) != 0 ? errno : 0;
-  if (::close(std::exchange(fd_, -1)) != 0 && error == 0) error = errno;  // NFS reports failed writes here
-  if (error != 0) fail(Exit::data, "cannot write {} ({})", path_.string(), std::strerror(error));
-  rename_durably(aside_, path_);
-  aside_.clear();
+  MR_CHECK(left_ == 0, "{}: {} bytes of values are missing", file_->path().string(), left_);
+  file_->finish();
 }
 
 }  // namespace millrace

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The networks for tokens and images, with the configurations in inputs/: they train, stop, resume and are evaluated
 # like the others.
-# Usage: networks_test.sh MILLRACE MPIEXEC language|generate|images|pixels|voxels|export|finetune
+# Usage: networks_test.sh MILLRACE MPIEXEC language|generate|images|pixels|voxels|export|onnx|finetune
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 
@@ -171,11 +171,36 @@ case_export() {
   expect_says 3 'mine\.safetensors exists and was not written by millrace' run_on 2 export run --output mine.safetensors
   expect_equal "a foreign file" precious "$(cat mine.safetensors)"
   expect_says 3 'cannot create none/x\.safetensors' run_on 1 export run --output none/x.safetensors
-  expect_says 2 "'onnx' is not a format" run_on 1 export run --format onnx
+  expect_says 2 "'keras' is not a format" run_on 1 export run --format keras
+  expect_says 2 'does not come from a \.pt2 file' run_on 2 export run --format pt2
   expect_says 2 'has the format of an export already' run_on 1 export first.safetensors
   expect_says 3 'damaged or not a safetensors file' run_on 2 eval mine.safetensors
   head -c 60000 first.safetensors >cut.safetensors
   expect_says 3 'cut\.safetensors is damaged' run_on 1 eval cut.safetensors
+}
+
+# The network leaves as an ONNX file (tests/onnx looks into it), from a checkpoint or from an export of the weights.
+case_onnx() {
+  local data=synthetic:images:rows=64,shape=8x8x3,classes=4
+  expect_exit 0 run_on 2 train -c /dev/null --data.train $data --model.name resnet --model.depth 8 --train.global_batch 32 \
+    --run.dir run --optim.ema 0.9 --train.evaluate off --train.steps 4
+  expect_exit 0 run_on 2 export run --format onnx
+  grep -q 'install libonnx-dev' err && { echo "skipped: this build has no libonnx"; exit 77; }
+  expect_line 'wrote run/model\.onnx .*step 4'
+  expect_equal "the beginning of the file" '0808 1208 millrace' \
+    "$(head -c 4 run/model.onnx | od -An -tx1 | tr -d ' ' | sed 's/..../& /') $(head -c 12 run/model.onnx | tail -c 8)"
+  for words in BatchNormalization layer1.0.conv1.weight millrace.config GlobalAveragePool; do
+    grep -aq "$words" run/model.onnx || complain "run/model.onnx has no $words"
+  done
+  cp run/model.onnx first.onnx
+  expect_exit 0 run_on 1 export run
+  expect_exit 0 run_on 1 export run/model.safetensors --format onnx --output second.onnx
+  expect_same_files first.onnx second.onnx
+  echo precious >mine.onnx
+  expect_says 3 'mine\.onnx exists and was not written by millrace' run_on 2 export run --format onnx --output mine.onnx
+  expect_equal "a foreign file" precious "$(cat mine.onnx)"
+  expect_says 3 'cannot create none/x\.onnx' run_on 1 export run --format onnx --output none/x.onnx
+  expect_equal "temporary files" "" "$(find . -name '*.tmp')"
 }
 
 # A new run begins with the weights of another one, with another number of classes and frozen layers.

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Networks that PyTorch has exported: they train with their weights, stop, resume and are evaluated like the others.
-# Usage: pt2_test.sh MILLRACE MPIEXEC train|language|refused
+# Usage: pt2_test.sh MILLRACE MPIEXEC train|archive|alone|language|refused
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 fixtures=$root/tests/fixtures/pt2
@@ -58,6 +58,72 @@ for k,v in sorted(h.items()): print(k, v.get('shape'), v.get('dtype'))"
   expect_line 'weights from whole/model\.safetensors: 12 of 12 parameters'
 }
 
+# The archive with trained weights takes the place of the old one.
+case_archive() {
+  network cnn 12x14x3
+  expect_exit 0 train 1 run --train.steps 2 --train.evaluate off
+  check_archive run
+  cp run/model.pt2 trained.pt2
+  expect_exit 0 train 2 same --train.steps 1 --model.file trained.pt2 --optim.lr 0 --optim.weight_decay 0 --checkpoint.safetensors on
+  expect_line 'weights of trained\.pt2: 12 parameters'
+  expect_says 3 'net\.pt2 exists and was not written by millrace' run_on 2 export run --format pt2 --output net.pt2
+}
+
+# check_archive RUN: net.pt2 with the weights of RUN. Its records have the bytes of the safetensors file; all others, and
+# their order, are those of net.pt2.
+check_archive() {
+  expect_exit 0 run_on 2 export "$1" --format pt2
+  expect_line "wrote $1/model\.pt2"
+  expect_exit 0 run_on 1 export "$1"
+  expect_exit 0 python3 - "$1" <<'END'
+import json, sys, zipfile
+old, new = zipfile.ZipFile("net.pt2"), zipfile.ZipFile(sys.argv[1] + "/model.pt2")
+assert new.testzip() is None
+assert old.namelist() == new.namelist()
+f = open(sys.argv[1] + "/model.safetensors", "rb")
+n = int.from_bytes(f.read(8), "little")
+header = json.loads(f.read(n))
+config = next(name for name in old.namelist() if name.endswith("weights_config.json"))
+places = {entry["path_name"]: header[name]["data_offsets"] for name, entry in json.loads(old.read(config))["config"].items()}
+changed = 0
+for name in old.namelist():
+    begin, end = places.get(name.split("/")[-1], (0, 0))
+    f.seek(8 + n + begin)
+    expected = f.read(end - begin) if "/weights/weight_" in name else old.read(name)
+    assert new.read(name) == expected, name
+    changed += expected != old.read(name)
+assert changed > 0
+END
+}
+
+# A checkpoint holds the network: the archive is needed to begin a run, and for a copy with other weights.
+case_alone() {
+  local line data=synthetic:images:rows=64,shape=12x14x3,classes=5,seed=2
+  network cnn 12x14x3
+  expect_exit 0 train 1 run --train.steps 2 --checkpoint.safetensors on
+  cp run/model.safetensors first.safetensors
+  expect_exit 0 run_on 1 eval run
+  line=$(cat out)
+  expect_exit 0 run_on 1 predict run --data.valid $data --output with.csv
+  expect_exit 0 train 1 whole --train.steps 4
+  mv net.pt2 away
+  expect_exit 0 run_on 2 eval run
+  expect_equal "evaluation without the archive" "$line" "$(cat out)"
+  expect_exit 0 run_on 1 eval first.safetensors --data.valid $data
+  expect_exit 0 run_on 1 predict run --data.valid $data --output without.csv
+  expect_same_files with.csv without.csv
+  expect_exit 0 run_on 1 export run
+  expect_same_files first.safetensors run/model.safetensors
+  expect_says 3 'net\.pt2 is not there any more, of which --format pt2 makes a copy' run_on 2 export run --format pt2
+  cp "$fixtures/mlp.pt2" net.pt2
+  expect_says 3 'net\.pt2 is another network now' run_on 1 export run --format pt2
+  rm net.pt2
+  expect_says 2 'there is no net\.pt2' train 1 other --train.steps 1
+  expect_exit 0 train 1 run --train.steps 4  # it resumes
+  expect_same_metrics whole run
+  expect_exit 0 run_on 1 export run
+}
+
 # A tied table, and positions of which the data has only the first: the file that goes home has all of the archive.
 case_language() {
   cp "$fixtures/gpt.pt2" net.pt2
@@ -84,6 +150,8 @@ for name, entry in archive.items():
     assert f.read(e - b) == read("/" + entry["path_name"]), name
 END
   expect_exit 0 run_on 1 eval run/model.safetensors --data.valid 'data/*.h5'
+  expect_exit 0 train 1 more --train.steps 1 --optim.lr 0.01
+  check_archive more
 }
 
 case_refused() {

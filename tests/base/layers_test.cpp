@@ -43,6 +43,7 @@ std::string library_of(const std::string& header) {
   static const std::pair<std::regex, const char*> known[] = {
       {std::regex("zlib\\.h"), "zlib"},
       {std::regex("zip\\.h"), "libzip"},
+      {std::regex("onnx/.*|google/protobuf/.*"), "onnx"},
       {std::regex("szlib\\.h|libaec\\.h"), "szip"},
       {std::regex("lz4.*\\.h"), "lz4"},
       {std::regex("zstd.*\\.h"), "zstd"},

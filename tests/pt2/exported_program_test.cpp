@@ -110,5 +110,32 @@ TEST(ExportedProgram, DescriptionNamesInputsParametersAndOperations) {
     EXPECT_NE(text.find(words), text.npos) << words << " in\n" << text;
 }
 
+// As in a checkpoint, which has the weights.
+TEST(ExportedProgram, TextHasTheNetworkAndTheValuesThatWereNotLeftOut) {
+  const ExportedProgram program = fixture("v2.15_dyn.pt2");
+  const auto in_checkpoint = [](const StoredTensor& t) { return t.parameter; };
+  const ExportedProgram copy = read_program_text("net.pt2", program_text(program, in_checkpoint));
+  EXPECT_EQ(copy.path, "net.pt2");
+  EXPECT_EQ(copy.nodes.size(), program.nodes.size());
+  EXPECT_EQ(copy.user_inputs[0].sizes, program.user_inputs[0].sizes);
+  EXPECT_EQ(describe(copy).substr(describe(copy).find('\n')), describe(program).substr(describe(program).find('\n')));
+  ASSERT_EQ(copy.tensors.size(), program.tensors.size());
+  TensorReader before(program), after(copy);
+  for (std::size_t i = 0; i < copy.tensors.size(); ++i) {
+    const StoredTensor& t = copy.tensors[i];
+    std::vector<float> expected(std::size_t(t.count())), values(expected.size());
+    if (t.parameter) {
+      test::expect_error(Exit::data, "in the file alone", [&] { after.read(t, values); });
+      continue;
+    }
+    before.read(program.tensors[i], expected);
+    after.read(t, values);
+    EXPECT_EQ(values, expected) << t.name;
+  }
+  EXPECT_EQ(program_text(copy, in_checkpoint), program_text(program, in_checkpoint));
+  test::expect_error(Exit::data, "in the checkpoint cannot be read", [] { read_program_text("net.pt2", "{"); });
+  test::expect_error(Exit::data, "holds no exported network", [] { read_program_text("net.pt2", "{}"); });
+}
+
 }  // namespace exported_program_test
 }  // namespace millrace::pt2

@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -85,11 +86,19 @@ struct ExportedProgram {
   std::vector<ExportedNode> nodes;   // in an order in which they can run
   std::vector<std::string> outputs;  // of the user; values of the graph
   std::vector<StoredTensor> tensors;
+  std::string text = {};  // of program_text(), from which it was read; "": from the file
 };
 
 // Error(data): there is no such file, it is damaged, another program wrote it, or an older PyTorch did. The message
 // says which, in one line.
 ExportedProgram read_exported_program(const std::filesystem::path&);
+
+// The program as text, for checkpoints: JSON with the records of the archive, in hexadecimal digits if they are no JSON
+// themselves. Tensors for which in_checkpoint holds have no values. "": the text would have more than 64 MiB.
+// Error(data): the archive cannot be read any more.
+std::string program_text(const ExportedProgram&, const std::function<bool(const StoredTensor&)>& in_checkpoint);
+// path: where the archive was. Error(data): it is no such text.
+ExportedProgram read_program_text(const std::filesystem::path& path, const std::string& text);
 
 // Lines of text for people: version, inputs, tensors and operations by kind. understands: whether an operation can be
 // trained; null: nothing is said about that.
@@ -100,10 +109,11 @@ class Archive;
 // Reads values of tensors of the program, in the order of their logical axes, the last one fastest.
 class TensorReader {
  public:
-  explicit TensorReader(const ExportedProgram&);  // Error(data): as of read_exported_program()
+  explicit TensorReader(const ExportedProgram&);  // Error(data): as of read_exported_program(), read_program_text()
   TensorReader(TensorReader&&) noexcept;
   ~TensorReader();
-  // Error(data): the type is not a number, or the record is damaged. out.size() is count().
+  // Error(data): the type is not a number, the record is damaged, or program_text() left its values out. out.size() is
+  // count().
   void read(const StoredTensor&, std::span<float> out);
   void read(const StoredTensor&, std::span<std::int64_t> out);  // of integers and bool only
 

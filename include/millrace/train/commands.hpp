@@ -31,9 +31,12 @@ ConfigFile config_of_checkpoint(World&, const CheckpointChoice&);
 // damaged, takes an older one. Error(data): there is none, or the result cannot be written. Error(config): the
 // configuration describes another network than the checkpoint. Collective.
 Exit evaluate(World&, const RunConfig&, const CheckpointChoice&, const std::string& output = "");
-// Writes the weights of a checkpoint to a .safetensors file with PyTorch's names. Error(data): there is no such
-// checkpoint, or the file cannot be written or was written by another program. Collective.
-Exit export_weights(World&, const RunConfig&, const CheckpointChoice&, const std::string& output);
+enum class ExportFormat { safetensors, onnx, pt2 };
+// Writes the model of a checkpoint to a file for other programs: its weights with PyTorch's names (safetensors), the
+// network for inference (onnx), or the archive that it came from with new weights (pt2). Error(data): there is no such
+// checkpoint, or the file cannot be written or was written by another program. Error(config): the network has no such
+// form. Collective.
+Exit export_model(World&, const RunConfig&, const CheckpointChoice&, ExportFormat, const std::string& output);
 struct PredictOptions {
   std::string output = "predictions.h5";  // HDF5; a name that ends in .csv: a table of small results
   bool overwrite = false;                 // replace an existing file that predict() wrote

@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "millrace/base/atomic_file.hpp"
 
 namespace millrace {
 
@@ -44,7 +47,8 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-// Writes a file under a temporary name beside the final one. Every failure is an Error(data), such as a full disk.
+// Writes a file under a temporary name beside the final one (base/atomic_file.hpp). Every failure is an Error(data),
+// such as a full disk.
 class SafetensorsWriter {
  public:
   struct Entry {
@@ -54,15 +58,12 @@ class SafetensorsWriter {
   // Error(data): there is a file at the path that millrace did not write, or this one cannot be created.
   SafetensorsWriter(const std::filesystem::path&, const std::vector<Entry>&,
                     const std::map<std::string, std::string>& metadata);
-  ~SafetensorsWriter();  // removes the file unless finish() was called
   // The values of all entries in their order, in any number of calls.
   void write(const void* data, std::size_t bytes);
   void finish();  // flushes the file to the disk and gives it its final name
 
  private:
-  void remove();
-  std::filesystem::path path_, aside_;  // aside_: empty after finish()
-  int fd_ = -1;
+  std::optional<AtomicFile> file_;
   std::uint64_t left_ = 0;  // bytes of values that were not written yet
 };
 

@@ -11,8 +11,8 @@
 #include "millrace/base/log.hpp"
 #include "millrace/watchdog/watchdog.hpp"
 #include "train/checkpoint/checkpoint_file.hpp"
+#include "train/checkpoint/export_model.hpp"
 #include "train/checkpoint/load_tensors.hpp"
-#include "train/checkpoint/load_weights.hpp"
 #include "train/checkpoint/replicas.hpp"
 #include "train/checkpoint/run_state.hpp"
 

@@ -9,7 +9,7 @@
 #include "millrace/base/log.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/checkpoint/checkpoint_file.hpp"
-#include "train/checkpoint/load_weights.hpp"
+#include "train/checkpoint/export_model.hpp"
 #include "train/checkpoint/run_state.hpp"
 
 namespace millrace {

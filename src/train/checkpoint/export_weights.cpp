@@ -2,14 +2,14 @@
 #include <charconv>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <tuple>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/version.hpp"
 #include "millrace/pt2/exported_program.hpp"
 #include "millrace/weights/pytorch_tensors.hpp"
 #include "millrace/weights/safetensors.hpp"
-#include "train/checkpoint/load_weights.hpp"
+#include "train/checkpoint/export_model.hpp"
+#include "train/checkpoint/ordered_weights.hpp"
 #include "train/checkpoint/run_state.hpp"
 #include "train/checkpoint/weight_source.hpp"
 
@@ -19,45 +19,6 @@ namespace {
 using Kind = PyTorchTensor::Kind;
 
 constexpr const char *step_key = "millrace.step", *model_key = "millrace.model", *config_key = "millrace.config";
-
-// Tensors of one parameter, and of one norm, one after the other: each is then read once.
-std::vector<PyTorchTensor> in_order_of_reading(const Graph& graph, const std::string& network) {
-  std::vector<PyTorchTensor> out = pytorch_tensors(graph, network);
-  std::ranges::sort(out, {}, [](const PyTorchTensor& t) {
-    return std::tuple(t.kind != Kind::parameter, t.index, t.kind, t.alias, t.name);
-  });
-  return out;
-}
-
-// The values of a checkpoint, of which it keeps those that were read last.
-class LastRead {
- public:
-  LastRead(WeightSource& source, const Graph& graph) : source_(source), graph_(graph) {}
-  std::span<const float> of(const PyTorchTensor& t) {
-    const bool statistics = t.kind != Kind::parameter;
-    if (t.index != index_ || statistics != statistics_) {
-      const std::int64_t count = statistics ? 2 * graph_.stats[std::size_t(t.index)].channels
-                                            : graph_.parameters[std::size_t(t.index)].shape.count();
-      values_.resize(std::size_t(count));
-      if (statistics)
-        source_.read_statistics(t.index, values_);
-      else
-        source_.read_parameter(t.index, values_);
-      index_ = t.index;
-      statistics_ = statistics;
-    }
-    const std::span<const float> all = values_;
-    if (t.kind == Kind::running_mean) return all.first(all.size() / 2);
-    return t.kind == Kind::running_variance ? all.last(all.size() / 2) : all;
-  }
-
- private:
-  WeightSource& source_;
-  const Graph& graph_;
-  std::vector<float> values_;
-  int index_ = -1;
-  bool statistics_ = false;
-};
 
 // The tensors of PyTorch's state_dict that the network does not train, and second names of those that it does.
 class Untrained {
@@ -126,7 +87,7 @@ class Untrained {
 void export_safetensors(const CheckpointModel& model, const NetworkSpec& spec, const std::filesystem::path& out) {
   const Graph graph = graph_of(spec, 1, Mode::infer);
   const auto source = open_checkpoint_weights(model.path, {graph, spec.model.name});
-  const std::vector<PyTorchTensor> tensors = in_order_of_reading(graph, spec.model.name);
+  const std::vector<PyTorchTensor> tensors = pytorch_tensors_by_parameter(graph, spec.model.name);
   std::vector<SafetensorsWriter::Entry> entries;
   const Untrained untrained(spec.model.exported.get(), tensors);
   for (const PyTorchTensor& t : tensors) {
@@ -134,16 +95,13 @@ void export_safetensors(const CheckpointModel& model, const NetworkSpec& spec, c
     entries.push_back({t.name, t.kind == Kind::batch_count ? "I64" : "F32", longer ? longer->sizes : t.shape});
   }
   untrained.add_entries(entries);
-  std::map<std::string, std::string> metadata = {
-      {"format", "pt"}, {written_by_key, version}, {step_key, std::to_string(model.step)}, {config_key, model.config}};
-  if (model.record) metadata[model_key] = to_json(*model.record);
+  std::map<std::string, std::string> metadata = export_metadata(model);
+  metadata["format"] = "pt";
   SafetensorsWriter writer(out, entries, metadata);
-  LastRead values(*source, graph);
-  std::vector<float> ordered;
+  OrderedWeights values(*source, graph);
   const auto write = [&](const PyTorchTensor& t) {
     if (t.kind == Kind::batch_count) return writer.write(&model.step, sizeof model.step);
-    ordered.resize(std::size_t(t.count()));
-    gather(t, values.of(t), ordered);
+    const std::span<const float> ordered = values.of(t);
     writer.write(ordered.data(), ordered.size() * sizeof(float));
     const std::vector<float> rest = untrained.rest_of(t);
     writer.write(rest.data(), rest.size() * sizeof(float));
@@ -151,6 +109,13 @@ void export_safetensors(const CheckpointModel& model, const NetworkSpec& spec, c
   for (const PyTorchTensor& t : tensors) write(t);
   untrained.write(writer, [&](int number) { write(tensors[std::size_t(number)]); });
   writer.finish();
+}
+
+std::map<std::string, std::string> export_metadata(const CheckpointModel& model) {
+  std::map<std::string, std::string> out = {
+      {written_by_key, version}, {step_key, std::to_string(model.step)}, {config_key, model.config}};
+  if (model.record) out[model_key] = to_json(*model.record);
+  return out;
 }
 
 CheckpointModel read_safetensors_model(const std::filesystem::path& path) {

@@ -23,11 +23,4 @@ std::string describe_weights(World&, const NetworkSpec&, const std::filesystem::
 // Loads a checkpoint, or a .safetensors file that millrace wrote, into a network without training. Collective.
 RunState load_model(World&, ExecutionContext&, const NetworkSpec&, Network&, const CheckpointModel&);
 
-// Writes the weights of a checkpoint (the averages, if it has some) in the format safetensors with PyTorch's names, and
-// what else the checkpoint says of the model as metadata. Error(data): it cannot be written, or the checkpoint is
-// damaged. Not collective.
-void export_safetensors(const CheckpointModel&, const NetworkSpec&, const std::filesystem::path& out);
-// What export_safetensors() wrote besides the weights. Error(data): another program wrote the file, or it is damaged.
-CheckpointModel read_safetensors_model(const std::filesystem::path&);
-
 }  // namespace millrace

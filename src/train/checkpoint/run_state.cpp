@@ -151,6 +151,7 @@ std::string to_json(const ModelRecord& r) {
                         {"label_counts", r.classes.label_counts},
                         {"values", to_json(r.values)},
                         {"split_crc32c", r.split_crc32c},
+                        {"network", r.network},
                         {"tokenizer", r.tokenizer}});
 }
 
@@ -177,6 +178,7 @@ ModelRecord model_record_from_json(const std::string& text) {
   if (j.contains("label_counts")) j.at("label_counts").get_to(r.classes.label_counts);  // absent: an older millrace
   r.values = values_from(j.at("values"));
   r.split_crc32c = j.value("split_crc32c", std::uint32_t(0));  // absent: an older millrace
+  r.network = j.value("network", "");                          // absent: an older millrace
   r.tokenizer = j.value("tokenizer", "");                      // absent: written before there were tokenizers
   return r;
 }

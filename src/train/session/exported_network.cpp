@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <mutex>
 #include <set>
@@ -42,17 +43,42 @@ void warn_once(const pt2::ExportedProgram& program) {
 
 }  // namespace
 
-std::shared_ptr<const pt2::ExportedProgram> read_exported_network(const ModelOptions& options) {
+std::shared_ptr<const pt2::ExportedProgram> read_exported_network(const ModelOptions& options, const std::string& text,
+                                                                  bool training) {
   if (options.name != ModelName::pt2) return nullptr;
   const std::filesystem::path path = options.file;
   std::error_code none;
-  if (!std::filesystem::exists(path, none))
+  const bool exists = std::filesystem::exists(path, none);
+  if (!text.empty() && !(exists && training))
+    return std::make_shared<const pt2::ExportedProgram>(pt2::read_program_text(path, text));
+  if (!exists)
     fail(Exit::config, "model.file: there is no {} in {}. write it with torch.export.save, or correct the path",
          options.file, std::filesystem::current_path(none).string());
   auto program = std::make_shared<const pt2::ExportedProgram>(pt2::read_exported_program(path));
   pt2::require_understood(*program);
   warn_once(*program);
   return program;
+}
+
+std::string network_text(const NetworkSpec& spec) {
+  const pt2::ExportedProgram* program = spec.model.exported.get();
+  if (!program) return "";
+  if (!program->text.empty()) return program->text;
+  const Graph graph = graph_of(spec, 1, Mode::infer);
+  std::vector<const pt2::StoredTensor*> trained;
+  const auto add = [&](int tensor, std::int64_t count) {  // if the checkpoint has all of it
+    if (tensor < 0) return;
+    const pt2::StoredTensor& t = program->tensors[std::size_t(tensor)];
+    if (t.count() == count) trained.push_back(&t);
+  };
+  for (const Parameter& p : graph.parameters) add(p.archive.tensor, p.archive.extents.count());
+  for (const RunningStats& s : graph.stats) {
+    add(s.archive_mean, s.channels);
+    add(s.archive_variance, s.channels);
+  }
+  return pt2::program_text(*program, [&](const pt2::StoredTensor& t) {
+    return std::ranges::any_of(trained, [&](const pt2::StoredTensor* other) { return other->same_storage(t); });
+  });
 }
 
 }  // namespace millrace

@@ -194,7 +194,6 @@ ModelSpec model_spec(const RunConfig& c, const ShardIndex& data, std::optional<s
   m.outputs = m.pointwise_loss ? data.y.target.count() : data.classes.count;
   m.targets = loss_targets(data);
   m.own_losses = has_own_losses(c.model);
-  m.exported = read_exported_network(c.model);
   m.inputs = named_inputs(c.data, data, c.run.seed);
   if (m.inputs.empty()) m.input = input_spec(c.data, data, c.run.seed);
   return m;
@@ -257,10 +256,11 @@ std::vector<ParameterGroup> parameter_groups(const RunConfig& c) {
 }  // namespace
 
 NetworkSpec network_spec(const World& world, const RunConfig& c, bool training, const DataSets& sets,
-                         const Batching& batching) {
+                         const Batching& batching, const ModelRecord* trained) {
   const ShardIndex& data = sets.reference();
   NetworkSpec spec;
   spec.model = model_spec(c, data, training ? std::optional(batching.micro_batch) : std::nullopt);
+  spec.model.exported = read_exported_network(c.model, trained ? trained->network : "", training);
   spec.batch = {0, data.sample, data.x.dtype, data.y.target, data.y.labels};
   spec.compute = dtype_of(c.run.precision);
   spec.fusion = c.model.fusion;

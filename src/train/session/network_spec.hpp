@@ -8,8 +8,10 @@
 
 namespace millrace {
 
-// training: with gradients and the optimizer's moments. Error(config), Error(data): model.* does not match the data.
-NetworkSpec network_spec(const World&, const RunConfig&, bool training, const DataSets&, const Batching&);
+// training: with gradients and the optimizer's moments. trained: of the checkpoint that is evaluated or resumed; it may
+// hold an exported network. Error(config), Error(data): model.* does not match the data.
+NetworkSpec network_spec(const World&, const RunConfig&, bool training, const DataSets&, const Batching&,
+                         const ModelRecord* trained = nullptr);
 
 // Of the model of a checkpoint, to compute single rows without data. Error(config): the configuration describes another
 // network than the checkpoint.

@@ -7,6 +7,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/base/version.hpp"
 #include "millrace/config/keys.hpp"
+#include "train/session/exported_network.hpp"
 #include "train/session/network_spec.hpp"
 
 namespace millrace {
@@ -34,7 +35,7 @@ Session::Session(World& w, const RunConfig& c, Use u, const ModelRecord* trained
   if (!note.empty()) log::warn(note);
   data = index_data_sets(world, config, training, trained);
   batching = make_batching(world, config, training, data);
-  spec = network_spec(world, config, training, data, batching);
+  spec = network_spec(world, config, training, data, batching, trained);
   if (trained) require_function(spec, *trained, training ? config.run.dir : "");
   open_sources(world, config, training, data);
 }
@@ -161,6 +162,7 @@ ModelRecord Session::model_record() const {
           .classes = reference.classes,
           .values = reference.values,
           .split_crc32c = data.split_crc32c,
+          .network = network_text(spec),
           .tokenizer = data.tokenizer};
 }
 

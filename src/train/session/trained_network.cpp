@@ -8,7 +8,7 @@ NetworkSpec trained_network_spec(const World& world, const RunConfig& config, co
   DataSets sets;
   sets.trained = training_index(model);
   sets.trained->view = config.data;
-  NetworkSpec spec = network_spec(world, config, false, sets, Batching{});
+  NetworkSpec spec = network_spec(world, config, false, sets, Batching{}, &model);
   spec.eval_rows = {1};
   spec.logits_memory = 0;
   require_function(spec, model, "");

@@ -33,6 +33,7 @@ struct ModelRecord {
   Classes classes;
   ValueConversion values;
   std::uint32_t split_crc32c = 0;  // RowSplit::crc32c of data.split; 0: there was none
+  std::string network;             // model.name = pt2: pt2::program_text() of the archive; "": it has to be read again
   std::string tokenizer;           // of the training data, as text (text/tokenizer.hpp); "": it has none
 };
 
