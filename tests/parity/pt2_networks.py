@@ -16,11 +16,18 @@ class Network:
     name: str
     make: typing.Callable[[], nn.Module]
     sample: list  # channels last; one axis: tokens
-    target: str = "class"  # "map": a class at each position; of tokens, "next": at each position, "last": behind the text
+    target: str = "class"  # "map": a class at each position; tokens: the next one at each position, or behind the "last"
     outputs: int = CLASSES
     rows: int = 8
     lr: float = 0.01
     adamw_lr: float = 1e-4
+
+
+# Learning rates of SGD and AdamW. Batch norms over a few values, and ReLU, let rounding in float32 change the gradients
+# by a hundredth, also in PyTorch. So rates are lower where ten losses would otherwise tell nothing.
+RATES = {"torchvision": (1e-3, 1e-5), "timm": (1e-3, 1e-5)} | dict.fromkeys(
+    ("resnet18", "mobilenet_v2", "mnasnet0_5", "efficientnet_b0", "regnet_y_400mf", "resnet10t", "ghostnet_100",
+     "regnetx_002", "lcnet_050", "mobilenetv4_conv_small", "ResNet, 3-D"), (1e-5, 1e-7))
 
 
 class Result(nn.Module):
@@ -97,7 +104,8 @@ def transformers_networks():
              hidden_sizes=[32, 64, 128, 256], depths=[1, 1, 1, 1])
     yield of("ConvNextForImageClassification", "ConvNextConfig", [64, 64, 3], **labels,
              hidden_sizes=[16, 32, 64, 128], depths=[1, 1, 2, 1])
-    yield of("ViTForImageClassification", "ViTConfig", [32, 32, 3], **labels, **patches, **SMALL, **FEED_FORWARD, **STILL)
+    yield of("ViTForImageClassification", "ViTConfig", [32, 32, 3], **labels, **patches, **SMALL, **FEED_FORWARD,
+             **STILL)
     yield of("Dinov2ForImageClassification", "Dinov2Config", [32, 32, 3], **labels, **patches, **SMALL, **STILL)
     yield of("MobileNetV2ForImageClassification", "MobileNetV2Config", [64, 64, 3], **labels, image_size=64,
              classifier_dropout_prob=0.0)
@@ -108,8 +116,8 @@ def transformers_networks():
 
 def language_networks(of):
     words, labels = [12], {"num_labels": 40}
-    yield of("BertForSequenceClassification", "BertConfig", words, "last", 40, **TEXT, **labels, **SMALL, **FEED_FORWARD,
-             **STILL)
+    yield of("BertForSequenceClassification", "BertConfig", words, "last", 40, **TEXT, **labels, **SMALL,
+             **FEED_FORWARD, **STILL)
     yield of("DistilBertForSequenceClassification", "DistilBertConfig", words, "last", 40, **TEXT, **labels, dim=64,
              n_layers=2, n_heads=4, hidden_dim=128, dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0)
     yield of("GPT2LMHeadModel", "GPT2Config", words, "next", 40, vocab_size=40, n_positions=16, n_embd=64, n_layer=2,
@@ -131,8 +139,8 @@ def monai_networks():
     for sample in (IMAGE, VOLUME):
         channels = {"spatial_dims": len(sample) - 1, "in_channels": 1, "out_channels": CLASSES}
         yield of("SegResNet", sample, "map", **channels, init_filters=8)
-        yield of("DynUNet", sample, "map", **channels, kernel_size=[3, 3, 3], strides=[1, 2, 2], upsample_kernel_size=[2, 2],
-                 filters=[8, 16, 32])
+        yield of("DynUNet", sample, "map", **channels, kernel_size=[3, 3, 3], strides=[1, 2, 2],
+                 upsample_kernel_size=[2, 2], filters=[8, 16, 32])
         yield of("ResNet", sample, "class", block="basic", layers=[1, 1, 1, 1], block_inplanes=[16, 32, 64, 128],
                  spatial_dims=len(sample) - 1, n_input_channels=1, num_classes=CLASSES)
         yield of("UNet", sample, "map", **channels, channels=(8, 16, 32), strides=(2, 2), num_res_units=2)
@@ -142,11 +150,12 @@ def monai_networks():
     yield of("BasicUNet", IMAGE, "map", spatial_dims=2, **channels, features=(8, 8, 16, 32, 64, 8))
     yield of("HighResNet", VOLUME, "map", spatial_dims=3, **channels)
     yield of("VNet", IMAGE, "map", spatial_dims=2, **channels)
-    yield of("ViT", IMAGE, "class", spatial_dims=2, in_channels=1, img_size=32, patch_size=8, hidden_size=64, mlp_dim=128,
-             num_layers=2, num_heads=4, classification=True, num_classes=CLASSES, post_activation="")
+    yield of("ViT", IMAGE, "class", spatial_dims=2, in_channels=1, img_size=32, patch_size=8, hidden_size=64,
+             mlp_dim=128, num_layers=2, num_heads=4, classification=True, num_classes=CLASSES, post_activation="")
     yield of("UNETR", VOLUME, "map", **channels, img_size=16, feature_size=8, hidden_size=48, mlp_dim=96, num_heads=4)
-    yield of("SwinUNETR", [32, 32, 1], "map", **channels, feature_size=12, spatial_dims=2)
-    yield of("EfficientNetBN", [64, 64, 3], "class", model_name="efficientnet-b0", pretrained=False, num_classes=CLASSES)
+    yield of("SwinUNETR", [64, 64, 1], "map", **channels, feature_size=12, spatial_dims=2)
+    yield of("EfficientNetBN", [64, 64, 3], "class", model_name="efficientnet-b0", pretrained=False,
+             num_classes=CLASSES)
 
 
 def hand_written_networks():
@@ -173,4 +182,7 @@ def without_randomness(network):
 
 def all_networks():
     for of in (hand_written_networks, torchvision_networks, timm_networks, transformers_networks, monai_networks):
-        yield from of()
+        for network in of():
+            for key in (network.library, network.name):
+                network.lr, network.adamw_lr = RATES.get(key, (network.lr, network.adamw_lr))
+            yield network

@@ -28,6 +28,7 @@ import pt2_runs
 from networks import digest
 from weights import channels_first, integers
 
+ARCHIVES = pt2_runs.TESTS / "fixtures" / "pt2"
 TARGETS = {"unet": "map", "gpt": "next"}
 
 
@@ -63,7 +64,7 @@ def losses_of(network, optimizer, x, y, steps):
     return out
 
 
-def record(make, rows, sample, outputs, rate, folder):
+def record(make, rows, sample, outputs, rate, folder=ARCHIVES):
     name, steps = make.__name__.lower(), 10
     torch.manual_seed(1)
     with torch.random.fork_rng():
@@ -124,7 +125,7 @@ def write(path, cases):
 
 def main():
     torch.set_num_threads(1)  # tensors are small
-    archives, values = pt2_runs.TESTS / "fixtures" / "pt2", pt2_runs.TESTS / "parity" / "recorded"
+    archives, values = ARCHIVES, pt2_runs.TESTS / "parity" / "recorded"
     if sys.argv[1:] not in ([], ["--runs"]):
         archives = values = pathlib.Path(sys.argv[1])
     if sys.argv[1:] != ["--runs"]:

@@ -4,8 +4,8 @@
     python3 tests/parity/pt2_runs.py MILLRACE MPIRUN RANKS [sgd|adamw|dropout] [--recorded FOLDER]
 
 Compares ten losses of each network of tests/fixtures/pt2, with SGD and AdamW, with those that PyTorch has computed in
-float64: recorded/pt2_runs.json, written by pt2_record.py, or FOLDER with both. With two ranks, each normalises its half of the batch by
-itself, and so did PyTorch. Losses with dropout are compared by their mean and deviation over many steps.
+float64: recorded/pt2_runs.json, written by pt2_record.py, or FOLDER with both. With two ranks, each normalises its half
+of the batch by itself, and so did PyTorch. Losses with dropout are compared by their mean and deviation over many steps.
 """
 import json
 import math
@@ -51,7 +51,7 @@ def samples_of(case):
 
 
 def labels_of(case):
-    """One for each row, or for each position of it. The last one is the highest class, so that the number of classes shows."""
+    """One for each row, or for each position of it. The last one is the highest class, which shows how many there are."""
     shape = label_shape(case)
     return integers(case["name"] + " y", math.prod(shape) - 1, case["outputs"]) + [case["outputs"] - 1]
 
@@ -94,9 +94,10 @@ class Program:
         if len(case["sample"]) == 1:
             text, window = samples_of(case), str(case["sample"][0])
             (self.folder / "x.bin").write_bytes(struct.pack(f"<{len(text)}H", *text))
-            self.call(1, "pack", "--x", "x.bin", "--tokens", "uint16", "--context", window, "--no-shuffle", "--out", data)
-            return keys + ["--data.sample", "tokens", "--data.window", window, "--data.vocabulary", str(case["outputs"]),
-                           "--data.token_labels", "every" if case["target"] == "next" else "last"]
+            self.call(1, "pack", "--x", "x.bin", "--tokens", "uint16", "--context", window, "--no-shuffle", "--out",
+                      data)
+            return keys + ["--data.sample", "tokens", "--data.window", window, "--data.vocabulary",
+                           str(case["outputs"]), "--data.token_labels", "every" if case["target"] == "next" else "last"]
         write_npy(self.folder / "x.npy", "|u1", [case["rows"]] + case["sample"], samples_of(case))
         write_npy(self.folder / "y.npy", "<i4", label_shape(case), labels_of(case))
         self.call(1, "pack", "--x", "x.npy", "--y", "y.npy", "--layout", "channels_last", "--no-shuffle", "--out", data)
@@ -105,8 +106,8 @@ class Program:
     def train(self, case, keys, ranks, steps, *more):
         """The folder of a run in which each step is computed with the same batch."""
         run = tempfile.mkdtemp(dir=self.folder)
-        self.call(ranks, "train", "-c", "/dev/null", "--run.dir", run, *keys, "--run.device", "cpu", "--run.threads", "1",
-                  "--model.name", "pt2", "--model.file", case["archive"], "--train.global_batch", str(case["rows"]),
+        self.call(ranks, "train", "-c", "/dev/null", "--run.dir", run, *keys, "--run.device", "cpu", "--run.threads",
+                  "1", "--model.name", "pt2", "--model.file", case["archive"], "--train.global_batch", str(case["rows"]),
                   "--train.steps", str(steps), "--optim.schedule", "constant", "--optim.weight_decay", "0",
                   "--checkpoint.every", "none", "--log.profile_steps", "0", *more)
         return pathlib.Path(run)
@@ -139,7 +140,8 @@ def compare(program, case, ranks, only):
     fits = True
     for kind in kinds:
         if kind == "dropout":
-            losses = losses_of(program.train(case, keys, ranks, case["steps"], "--optim.name", "sgd", "--optim.lr", "0"))
+            still = ["--optim.name", "sgd", "--optim.lr", "0"]
+            losses = losses_of(program.train(case, keys, ranks, case["steps"], *still))
             off, ratio = deviates(losses, case["with_dropout"][way])
             fits = off < 4 and 0.85 < ratio < 1.15  # the deviation of 400 steps is known to 4 %
             text = f"mean off by {off:.1f} standard errors, deviation x {ratio:.3f}"

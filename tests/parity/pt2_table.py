@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
 """Trains networks of torchvision, timm, transformers and MONAI with millrace and compares them with PyTorch.
 
-    python3 tests/parity/pt2_table.py MILLRACE [--into FILE] [NAME...]
+    python3 tests/parity/pt2_table.py MILLRACE [--into FILE] [NAME... | --refused]
 
 Writes recorded/pt2_networks.json, and the page docs/reference/pt2-networks.md (pt2_page.py) from it. NAME: only the
-networks whose name begins so; the others stay as they were recorded. --into: another file, and no page. Needs PyTorch,
-torchvision, timm, transformers, monai and h5py. Takes ten to twenty minutes.
+networks whose name begins so; the others stay as they were recorded. --refused: only those that were refused, or never
+tried. --into: another file, and no page. Needs PyTorch, torchvision, timm, transformers, monai, einops and h5py.
 """
 import gc
 import importlib
 import json
 import logging
-import math
 import pathlib
 import re
 import sys
@@ -168,6 +167,12 @@ def show(case, seconds):
           f"{'' if pt2_page.agrees(case) else ' DIFFERS'} {case.get('pytorch_errors', '')} {seconds:.0f} s", flush=True)
 
 
+def chosen(of, arguments, known):
+    if arguments == ["--refused"]:
+        return known is None or "refused" in known
+    return not arguments or of.name.startswith(tuple(arguments))
+
+
 def main():
     arguments = sys.argv[2:]
     into = pt2_page.RECORDED
@@ -181,7 +186,7 @@ def main():
         known = {(c["library"], c["name"]): c for c in json.loads(into.read_text())["networks"]}
     networks = list(pt2_networks.all_networks())
     for of in networks:
-        if arguments and not of.name.startswith(tuple(arguments)):
+        if not chosen(of, arguments, known.get((of.library, of.name))):
             continue
         begin = time.time()
         with tempfile.TemporaryDirectory() as folder:
