@@ -22,7 +22,7 @@ def agrees(case):
 
 
 def number(value):
-    return f"{value:.0e}".replace("e-0", "e-")
+    return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
 
 
 def loss_cell(case, optimizer, way):
