@@ -175,6 +175,8 @@ def without_randomness(network):
                     setattr(module, attribute, 0.0)
         if isinstance(module, nn.MultiheadAttention):
             module.dropout = 0.0
+        if isinstance(getattr(module, "drop_rate", None), float):  # of functional.dropout
+            module.drop_rate = 0.0
         if isinstance(module, nn.Linear) and not module.weight.any():  # torchvision's heads
             module.reset_parameters()
     return network

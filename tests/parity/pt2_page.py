@@ -38,7 +38,8 @@ def sample(case):
 
 def row(case):
     name = case["name"] if case["library"] == "by hand" else f"{case['library']} `{case['name']}`"
-    losses = [loss_cell(case, o, way) for o in pt2_runs.OPTIMIZERS for way in ("whole", "halves")]
+    fall = case["losses"]["sgd"]["whole"]
+    losses = [f"{fall[0]:.3g}, {fall[-1]:.3g}"] + [loss_cell(case, o, way) for o in pt2_runs.OPTIMIZERS for way in ("whole", "halves")]
     return [name, sample(case), str(case["operations"]), f"{case['parameters']:,}", number(case["logits"]),
             f"{number(case['gradients'])} ({number(case['pytorch_gradients'])})", *losses]
 
@@ -62,7 +63,7 @@ def page(recorded):
     refused = [case for case in networks if "refused" in case]
     used = ", ".join(f"{name} {version}" for name, version in versions.items())
     why = [[f"{case['library']} `{case['name']}`", shortened(case["refused"])] for case in refused]
-    head = ["network", "sample", "operations", "parameters", "logits", "gradients", "SGD, 1 rank", "SGD, 2 ranks",
+    head = ["network", "sample", "operations", "parameters", "logits", "gradients", "loss", "SGD, 1 rank", "SGD, 2 ranks",
             "AdamW, 1 rank", "AdamW, 2 ranks"]
     return f"""# Networks of PyTorch that were tried
 
@@ -82,6 +83,7 @@ Random weights, one batch of {compared[0]['rows']} rows, a CPU, float32. Each nu
   evaluation.
 - **gradients**: of the first step, relative to the norm, for the parameter where the difference is largest, on
   one rank or on two. In brackets: the same for PyTorch in float32.
+- **loss**: PyTorch's first and tenth with SGD on one rank.
 - **SGD, AdamW**: the largest relative difference among the first ten losses. SGD has the momentum
   {pt2_runs.MOMENTUM}; there is no weight decay; the record has the learning rates. On two ranks each rank normalises its half of
   the batch by itself, and PyTorch did the same.

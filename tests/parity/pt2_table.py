@@ -111,6 +111,8 @@ class Comparison:
                 if error > pt2_runs.TOLERANCE:
                     single = pt2_runs.largest_error(self.single.losses(optimizer, way), expected)
                     theirs.setdefault(optimizer, {})[way] = single
+        firsts = {(way, losses[0]) for ways in recorded.values() for way, losses in ways.items()}
+        assert len(firsts) == 2, "PyTorch computes another first loss each time: something is still random"
         return {"losses": recorded, "errors": errors} | ({"pytorch_errors": theirs} if theirs else {})
 
     def all(self):
