@@ -39,7 +39,7 @@ def sample(case):
 def row(case):
     name = case["name"] if case["library"] == "by hand" else f"{case['library']} `{case['name']}`"
     fall = case["losses"]["sgd"]["whole"]
-    losses = [f"{fall[0]:.3g}, {fall[-1]:.3g}"] + [loss_cell(case, o, way) for o in pt2_runs.OPTIMIZERS for way in ("whole", "halves")]
+    losses = [f"{fall[0]:.4g}, {fall[-1]:.4g}"] + [loss_cell(case, o, way) for o in pt2_runs.OPTIMIZERS for way in ("whole", "halves")]
     return [name, sample(case), str(case["operations"]), f"{case['parameters']:,}", number(case["logits"]),
             f"{number(case['gradients'])} ({number(case['pytorch_gradients'])})", *losses]
 
