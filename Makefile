@@ -103,8 +103,10 @@ parity: deps build
 	MILLRACE_PARITY=$(abspath $(BUILD))/parity $(BUILD)/tests/onnx/test_onnx --gtest_filter=OnnxModel.*
 	PACKAGES="onnx onnxruntime safetensors" scripts/with-pytorch.sh $(BUILD) tests/parity/onnx_outputs.py $(MILLRACE)
 	mkdir -p $(BUILD)/parity/pt2
-	PACKAGES="torchvision timm" scripts/with-pytorch.sh $(BUILD) tests/parity/pt2_models.py $(BUILD)/parity/pt2 resnet18 mobilenet_v3_small convnext_tiny
+	scripts/with-pytorch.sh $(BUILD) tests/parity/pt2_record.py $(BUILD)/parity/pt2
 	MILLRACE_PARITY=$(abspath $(BUILD))/parity/pt2 $(BUILD)/tests/model/test_model --gtest_filter=Pt2Parity.*
+	for ranks in 1 2; do python3 tests/parity/pt2_runs.py $(MILLRACE) mpirun $$ranks --recorded $(BUILD)/parity/pt2 || exit 1; done
+	PACKAGES="torchvision timm transformers monai einops" scripts/with-pytorch.sh $(BUILD) tests/parity/pt2_table.py $(MILLRACE) --into $(BUILD)/parity/pt2_networks.json
 
 # Needs a GPU. Runs the GPU tests and benchmarks, compares training with the CPU, and prints a short table at the end.
 gpu-check: deps build

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Networks that PyTorch has exported: they train with their weights, stop, resume and are evaluated like the others.
-# Usage: pt2_test.sh MILLRACE MPIEXEC train|archive|alone|language|refused
+# Usage: pt2_test.sh MILLRACE MPIEXEC train|archive|alone|language|refused|losses|sgd_on_two|adamw_on_two
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 fixtures=$root/tests/fixtures/pt2
@@ -174,6 +174,23 @@ case_refused() {
   network mlp 5x4x1
   printf 'damaged!' | dd of=net.pt2 bs=1 seek=$(grep -abo 'weights/weight_0' net.pt2 | head -n 1 | cut -d : -f 1 | awk '{ print $1 + 80 }') conv=notrunc 2>/dev/null
   expect_says 3 'net\.pt2 is damaged.*weight_0' train 2 run
+}
+
+# Ten losses of nine networks, as PyTorch has computed them; with dropout, their mean and deviation. RANKS [KIND]
+compare_losses() { expect_exit 0 python3 "$root/tests/parity/pt2_runs.py" "$millrace" "$mpiexec" "$@"; }
+case_losses() {
+  compare_losses 1
+  expect_lines 17 'largest error of a loss|standard errors'
+}
+case_sgd_on_two() {
+  compare_losses 2 sgd
+  expect_lines 8 'largest error of a loss'
+}
+case_adamw_on_two() {
+  compare_losses 2 adamw
+  expect_lines 8 'largest error of a loss'
+  compare_losses 2 dropout
+  expect_lines 1 'standard errors'
 }
 
 run_case "$3"

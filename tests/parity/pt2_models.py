@@ -1,31 +1,11 @@
-#!/usr/bin/env python3
-"""Exports small networks of PyTorch, and records what PyTorch computes with them.
+"""Small networks of PyTorch, written by hand. pt2_record.py exports them to tests/fixtures/pt2, and records what PyTorch
+computes with them.
 
-    python3 tests/parity/pt2_models.py        needs PyTorch 2.9 or newer; run it in the top folder
-
-Writes tests/fixtures/pt2/NAME.pt2 and tests/parity/recorded/pt2.json, which tests/model/pt2_parity_test.cpp reads.
-
-    python3 tests/parity/pt2_models.py FOLDER [NAME...]        needs torchvision and timm
-    MILLRACE_PARITY=FOLDER build/tests/model/test_model --gtest_filter='Pt2Parity.*'
-
-The same with networks of torchvision and timm, without what is random in training.
-
-The weights are float32 in the file. Everything is computed in float64, so that the comparison shows the error of
-millrace's float32 alone.
+The archives hold file names and lines of this file.
 """
-import json
-import pathlib
-import re
-import sys
-
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
-from networks import digest
-from weights import channels_first, integers
-
-ROOT = pathlib.Path(__file__).parent.parent
 
 
 class Mlp(nn.Sequential):
@@ -250,122 +230,3 @@ CASES = [
     (Gpt, 3, [12], 40, 0.1),
     (Random, 4, [8, 6, 3], 5, 0.05),
 ]
-# Of torchvision or timm: the shape of a sample, and what the network is made with.
-ZOO = {
-    "resnet18": ([64, 64, 3], {}), "resnet50": ([64, 64, 3], {}), "vgg16_bn": ([224, 224, 3], {}),
-    "densenet121": ([64, 64, 3], {}), "mobilenet_v2": ([64, 64, 3], {}), "mobilenet_v3_small": ([64, 64, 3], {}),
-    "efficientnet_b0": ([64, 64, 3], {}), "convnext_tiny": ([64, 64, 3], {}), "r3d_18": ([8, 32, 32, 3], {}),
-    "regnet_y_400mf": ([64, 64, 3], {}), "vit_tiny_patch16_224": ([64, 64, 3], {"img_size": 64}),
-    "vit_b_16": ([64, 64, 3], {"image_size": 64}), "resnet50d": ([64, 64, 3], {}),
-    "mobilenetv4_conv_small": ([64, 64, 3], {}), "efficientnetv2_rw_t": ([64, 64, 3], {}),
-}
-
-
-def batch(name, rows, sample, outputs):
-    if len(sample) == 1:
-        return integers(name + " x", [rows] + sample, outputs), integers(name + " y", [rows] + sample, outputs)
-    x = channels_first(integers(name + " x", [rows] + sample, 256).double() / 255)
-    return x, integers(name + " y", [rows] + (sample[:-1] if name == "unet" else []), outputs)
-
-
-def loss_of(logits, y):
-    if logits.dim() == 3:  # tokens
-        return F.cross_entropy(logits.flatten(0, 1), y.flatten())
-    return F.cross_entropy(logits, y)
-
-
-def digest_of_logits(logits):
-    return digest("logits", logits.movedim(1, -1) if logits.dim() == 4 else logits)
-
-
-def export(network, x, path):
-    """In float32, without the paths of this machine."""
-    program = torch.export.export(network.float().train(), (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
-    for node in program.graph.nodes:
-        trace = node.meta.get("stack_trace")
-        if trace:
-            node.meta["stack_trace"] = re.sub(r'"[^"]*/(site-packages|tests)/', r'"\1/', trace)
-    torch.export.save(program, path)
-
-
-def losses_of(network, optimizer, x, y, steps):
-    out = []
-    for _ in range(steps):
-        loss = loss_of(network(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        out.append(float(loss.detach()))
-    return out
-
-
-def of_zoo(name, options):
-    """A network of ten classes, without dropout and stochastic depth."""
-    import timm
-    import torchvision
-
-    in_torchvision = name in torchvision.models.list_models()
-    network = (torchvision.models.get_model if in_torchvision else timm.create_model)(name, num_classes=10, **options)
-    for module in network.modules():
-        if "Dropout" in type(module).__name__ or type(module).__name__ in ("StochasticDepth", "DropPath"):
-            for attribute in ("p", "drop_prob"):
-                if hasattr(module, attribute):
-                    setattr(module, attribute, 0.0)
-        if isinstance(module, nn.MultiheadAttention):
-            module.dropout = 0.0
-        if isinstance(module, nn.Linear) and not module.weight.any():  # torchvision's heads
-            module.reset_parameters()
-    return network.train()
-
-
-def record(make, rows, sample, outputs, rate, name=None, folder=ROOT / "fixtures" / "pt2", steps=10):
-    name = name or make.__name__.lower()
-    torch.manual_seed(1)
-    with torch.random.fork_rng():
-        network = make()
-        for module in network.modules():
-            if isinstance(module, nn.BatchNorm2d):  # as after some training
-                module.running_mean.uniform_(-0.2, 0.2)
-                module.running_var.uniform_(0.5, 1.5)
-    x, y = batch(name, rows, sample, outputs)
-    export(network, x.float() if x.is_floating_point() else x, folder / f"{name}.pt2")
-    state = {key: value.double() if value.is_floating_point() else value.clone()
-             for key, value in network.state_dict().items()}
-    network.double()
-
-    def start():
-        network.load_state_dict(state)
-        network.train()
-        return network
-
-    out = {"name": name, "rows": rows, "sample": sample, "outputs": outputs, "rate": rate}
-    out["evaluated"] = digest_of_logits(start().eval()(x))
-    if name == "random":
-        return out
-    logits = start()(x)
-    loss = loss_of(logits, y)
-    loss.backward()
-    out["logits"] = digest_of_logits(logits)
-    out["gradients"] = {n: digest(n, p.grad) for n, p in network.named_parameters() if p.grad is not None}
-    out["losses"] = losses_of(start(), torch.optim.SGD(network.parameters(), rate), x, y, steps)
-    out["adamw_rate"] = rate / 20
-    out["adamw_losses"] = losses_of(start(), torch.optim.AdamW(network.parameters(), rate / 20, weight_decay=0), x, y,
-                                    steps)
-    return out
-
-
-def main():
-    if len(sys.argv) > 1:
-        folder = pathlib.Path(sys.argv[1])
-        cases = [record(lambda n=name: of_zoo(n, ZOO[n][1]), 3, ZOO[name][0], 10, 0.01, name, folder, steps=2)
-                 for name in sys.argv[2:] or ZOO]
-        (folder / "pt2.json").write_text(json.dumps({"pytorch": torch.__version__, "cases": cases}))
-        return
-    torch.set_num_threads(1)  # tensors are small
-    cases = ",\n  ".join(json.dumps(record(*case)) for case in CASES)
-    path = ROOT / "parity" / "recorded" / "pt2.json"
-    path.write_text(f'{{"pytorch": "{torch.__version__}", "cases": [\n  {cases}\n]}}\n')
-
-
-if __name__ == "__main__":
-    main()

@@ -1,17 +1,7 @@
-#!/usr/bin/env python3
-"""Exports small networks of PyTorch that need copies, constants and attention that is written out.
-
-    python3 tests/parity/pt2_more.py        needs PyTorch 2.9 or newer; run it in the top folder
-
-Writes tests/fixtures/pt2/NAME.pt2 and tests/parity/recorded/pt2_more.json, as pt2_models.py does for plain networks.
-"""
-import json
-
+"""Small networks that need copies, constants and attention that is written out. pt2_record.py exports them."""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
-from pt2_models import ROOT, export, record
 
 
 class Shuffle(nn.Module):
@@ -218,20 +208,3 @@ CASES = [
     (Channels, 4, [8, 6, 3], 5, 0.05),
 ]
 
-
-def main():
-    torch.set_num_threads(1)
-    cases = []
-    for case in CASES:
-        out = record(*case)
-        if case[0] is Channels:
-            out = {key: value for key, value in out.items() if key in ("name", "rows", "sample", "outputs", "rate", "evaluated")}
-        cases.append(json.dumps(out))
-    torch.manual_seed(1)
-    export(Refused(), torch.rand(2, 3, 12, 14), ROOT / "fixtures" / "pt2" / "refused.pt2")
-    path = ROOT / "parity" / "recorded" / "pt2_more.json"
-    path.write_text(f'{{"pytorch": "{torch.__version__}", "cases": [\n  ' + ",\n  ".join(cases) + "\n]}\n")
-
-
-if __name__ == "__main__":
-    main()
