@@ -91,9 +91,8 @@ std::optional<MatmulSpec> spec_of(cublasLtMatmulDesc_t d, const Layout& a, const
   for (const Layout* l : {&a, &b, &out}) {
     if (l->stride < l->rows)
       violation("cublasLtMatmul", fmt::format("a leading dimension of {} for {} rows", l->stride, l->rows));
-    if (l->stride != l->rows) violation("cublasLtMatmul", "columns that are not adjacent are not simulated");
-    if (l->batch > 1 && l->batch_stride != l->rows * l->columns)
-      violation("cublasLtMatmul", "matrices of a batch that are not adjacent are not simulated");
+    if (l->stride != l->rows || (l->batch > 1 && l->batch_stride != l->rows * l->columns))
+      violation("cublasLtMatmul", "columns or matrices that are not adjacent are not simulated");
   }
   MatmulSpec s;
   s.transpose_a = of_description<std::int32_t>(d, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T;
@@ -105,8 +104,7 @@ std::optional<MatmulSpec> spec_of(cublasLtMatmulDesc_t d, const Layout& a, const
   s.output = out.type;
   s.epilogue = epilogue_of(d);
   s.batch = out.batch;
-  if (s.batch > 1 && s.epilogue != Epilogue::none)
-    violation("cublasLtMatmul", "a batch with an epilogue is not simulated");
+  if (s.batch > 1 && s.epilogue != Epilogue::none) violation("cublasLtMatmul", "a batch has an epilogue");
   const bool fits = a.batch == b.batch && a.batch == out.batch && (s.transpose_b ? b.columns : b.rows) == s.k &&
                     out.rows == s.m && out.columns == s.n && b.type == a.type;
   return fits ? std::optional(s) : std::nullopt;
@@ -121,7 +119,6 @@ void check_pointer(cudaStream_t stream, const char* what, const void* p, std::si
   check_accessible_range(call, stream, p, bytes);
 }
 
-// So must be all matrices of a batch.
 void check_matrix(cudaStream_t stream, const char* what, const void* p, const Layout& of, std::uint64_t alignment) {
   check_pointer(stream, what, p, of.bytes(), alignment);
   if (of.batch > 1 && std::size_t(of.batch_stride) * size_of(of.type) % alignment != 0)

@@ -74,10 +74,10 @@ Constant chosen(const Constant& condition, const Constant& yes, const Constant& 
     if (which[i] == 0) out[i] = other[i];
   return Constant::of(sizes, std::move(out), std::max(yes.type, no.type));
 }
-Constant where(Context&, const Call& call) {
+Constant chosen_by(Context&, const Call& call) {
   return chosen(call.constant("condition"), operand(call, "self"), operand(call, "other"));
 }
-Constant masked_fill(Context&, const Call& call) {
+Constant filled_by_mask(Context&, const Call& call) {
   const Constant x = self_of(call);
   Constant out = chosen(call.constant("mask"), operand(call, "value"), x);
   out.type = x.type;
@@ -149,7 +149,7 @@ double plus(double a, double b) { return a + b; }
 double minus(double a, double b) { return a - b; }
 double minus_reversed(double a, double b) { return b - a; }
 double times(double a, double b) { return a * b; }
-double power(double a, double b) { return std::pow(a, b); }
+double raised_to(double a, double b) { return std::pow(a, b); }
 double floor_division(double a, double b) { return std::floor(a / b); }
 double modulo(double a, double b) { return a - std::floor(a / b) * b; }
 double least(double a, double b) { return std::min(a, b); }
@@ -167,7 +167,7 @@ double bits_of_both(double a, double b) { return double(whole(a) & whole(b)); }
 double bits_of_either(double a, double b) { return double(whole(a) | whole(b)); }
 double negated(double a) { return -a; }
 double absolute(double a) { return std::abs(a); }
-double inverse_root(double a) { return 1 / std::sqrt(a); }
+double inverse_square_root(double a) { return 1 / std::sqrt(a); }
 double denied(double a) { return a == 0; }
 double sine(double a) { return std::sin(a); }
 double cosine(double a) { return std::cos(a); }
@@ -184,7 +184,7 @@ const std::map<std::string, Fold>& computations() {
                                                {"sub", binary<minus, of_operands>},
                                                {"rsub", binary<minus_reversed, of_operands>},
                                                {"mul", binary<times, of_operands>},
-                                               {"pow", binary<power, of_operands>},
+                                               {"pow", binary<raised_to, of_operands>},
                                                {"floor_divide", binary<floor_division, of_operands>},
                                                {"remainder", binary<modulo, of_operands>},
                                                {"minimum", binary<least, of_operands>},
@@ -204,7 +204,7 @@ const std::map<std::string, Fold>& computations() {
                                                {"div", divided},
                                                {"neg", unary<negated, of_operands>},
                                                {"abs", unary<absolute, of_operands>},
-                                               {"rsqrt", unary<inverse_root, real>},
+                                               {"rsqrt", unary<inverse_square_root, real>},
                                                {"logical_not", unary<denied, boolean>},
                                                {"bitwise_not", inverted},
                                                {"sin", unary<sine, real>},
@@ -214,8 +214,8 @@ const std::map<std::string, Fold>& computations() {
                                                {"sqrt", unary<root, real>},
                                                {"floor", unary<rounded_down, of_operands>},
                                                {"clamp", clamped},
-                                               {"where", where},
-                                               {"masked_fill", masked_fill},
+                                               {"where", chosen_by},
+                                               {"masked_fill", filled_by_mask},
                                                {"to", converted},
                                                {"_to_copy", converted},
                                                {"type_as", converted},

@@ -65,18 +65,18 @@ void permuted(const Call& call, Constant& x) {
   x = out;
 }
 
-void exchange(Constant& x, int a, int b) {
+void exchange_axes(Constant& x, int a, int b) {
   std::swap(x.sizes[std::size_t(a)], x.sizes[std::size_t(b)]);
   std::swap(x.strides[std::size_t(a)], x.strides[std::size_t(b)]);
 }
 void transposed(const Call& call, Constant& x) {
-  exchange(x, call.axis("dim0", 0, x.rank()), call.axis("dim1", 1, x.rank()));
+  exchange_axes(x, call.axis("dim0", 0, x.rank()), call.axis("dim1", 1, x.rank()));
 }
 void matrix_transposed(const Call&, Constant& x) {
-  if (x.rank() == 2) exchange(x, 0, 1);
+  if (x.rank() == 2) exchange_axes(x, 0, 1);
 }
 
-void expanded(const Call& call, Constant& x) { x = x.expanded(without_rows(call.integers("size"))); }
+void repeated_axes(const Call& call, Constant& x) { x = x.expanded(without_rows(call.integers("size"))); }
 
 void selected(const Call& call, Constant& x) {
   const auto axis = std::size_t(call.axis("dim", 0, x.rank()));
@@ -114,7 +114,7 @@ const std::map<std::string, View>& views() {
                                                {"permute", permuted},
                                                {"transpose", transposed},
                                                {"t", matrix_transposed},
-                                               {"expand", expanded},
+                                               {"expand", repeated_axes},
                                                {"select", selected},
                                                {"slice", sliced}};
   return all;

@@ -42,8 +42,7 @@ Values elu(Context& c, const Call& call) {
   return {activated(c, call, Activation::elu)};
 }
 
-// The atoms in x of the axes of the factor that are not 1; empty: there are none, or they are not stored innermost in
-// x.
+// The atoms in x of the axes of the factor that are not 1; empty: there are none, or the extents do not fit.
 Atoms channels_of_factor(Axes& x, Axes& factor, bool with_rows) {
   factor = with_rank(factor, x.rank());
   bool fits = factor.rank() == x.rank() && align(x, factor, true);
@@ -51,8 +50,7 @@ Atoms channels_of_factor(Axes& x, Axes& factor, bool with_rows) {
     fits = factor.size(axis) == 1 ? axis > 0 || !with_rows : factor.size(axis) == x.size(axis);
   Atoms stored = factor.stored;
   if (with_rows && !stored.empty()) stored.erase(stored.begin());
-  const Atoms out = fits ? translated(stored, factor, x) : Atoms{};
-  return is_suffix(out, x.stored) ? out : Atoms{};
+  return fits ? translated(stored, factor, x) : Atoms{};
 }
 
 Value scaled(Context& c, const Call& call, Value x, Value factor) {
@@ -70,7 +68,7 @@ Value product_of_values(Context& c, const Call& call, Value x, Value factor) {
   if (x.axes.count(x.axes.stored) < factor.axes.count(factor.axes.stored)) std::swap(x, factor);
   Value a = x, b = factor;
   const Atoms channels = channels_of_factor(a.axes, b.axes, true);
-  if (!channels.empty() && channels.size() + 1 < a.axes.stored.size()) {
+  if (!channels.empty() && is_suffix(channels, a.axes.stored) && channels.size() + 1 < a.axes.stored.size()) {
     const Shape factors{c.rows, a.axes.count(channels)};
     const int src = c.channels_last(call, a, channels);
     return graph_value(c.builder.scale_by(c.layer_name(call), src, c.shaped(call, b.graph, factors)), a.axes);

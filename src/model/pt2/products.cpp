@@ -15,7 +15,7 @@ struct Factor {
   bool transposed = false;
 };
 
-Factor factor_of(Context& c, const Call& call, const Value& v) {
+Factor factor_in_order(Context& c, const Call& call, const Value& v) {
   const std::size_t rank = v.axes.logical.size();
   Atoms batch;
   for (std::size_t axis = 0; axis + 2 < rank; ++axis)
@@ -159,7 +159,7 @@ Value matrix_product(Context& c, const Call& call, Value a, Value b) {
   }
   if (a.axes.size(rank - 1) != b.axes.size(rank - 2))
     call.refuse(fmt::format("multiplies {} by {}, whose extents do not fit", a.axes.text(), b.axes.text()));
-  const Factor left = factor_of(c, call, a), right = factor_of(c, call, b);
+  const Factor left = factor_in_order(c, call, a), right = factor_in_order(c, call, b);
   const Axes& axes = left.value.axes;
   Atoms batch;
   for (int axis = 0; axis + 2 < rank; ++axis)
