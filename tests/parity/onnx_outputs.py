@@ -75,6 +75,13 @@ CASES = {
     "pt2_volume": ("volume", (8, 6, 4, 2), "class"),
     "pt2_random": ("random", (8, 6, 3), "class"),
     "pt2_gpt": ("gpt", (12,), "tokens"),
+    "pt2_shuffle": ("shuffle", (12, 11, 3), "class"),
+    "pt2_mixer": ("mixer", (8, 12, 3), "class"),
+    "pt2_swin": ("swin", (12, 8, 3), "class"),
+    "pt2_written": ("written", (10,), "tokens"),
+    "pt2_deit": ("deit", (8, 12, 3), "class"),
+    "pt2_response": ("response", (8, 12, 3), "class"),
+    "pt2_channels": ("channels", (8, 6, 3), "class"),
 }
 
 
@@ -89,7 +96,7 @@ def write_data(path, sample, labels):
     random = numpy.random.default_rng(1)
     with h5py.File(path, "w") as file:
         if labels == "tokens":
-            tokens = random.integers(0, 40, (ROWS, sample[0] + 1), dtype=numpy.uint8)
+            tokens = random.integers(0, 30, (ROWS, sample[0] + 1), dtype=numpy.uint8)
             file["x"] = tokens
             return {"tokens": tokens[:, :-1].astype(numpy.int64)}, tokens[:, 1:].astype(numpy.int64)
         if labels == "inputs":
@@ -135,7 +142,7 @@ def keys_of(name, folder):
     else:
         keys += words.split()
     if labels == "tokens":
-        keys += TOKENS.replace("24", str(sample[0])).split()
+        keys += TOKENS.replace("24", str(sample[0])).replace("40", "30" if name == "pt2_written" else "40").split()
     if labels == "inputs":
         keys += ["--data.x", "image, weather", "--data.y", "kind, rain"]
     return keys
@@ -195,6 +202,7 @@ def outputs_of(name, folder):
 def check_archive(name, folder, results):
     """--format pt2: the weights are those of --format safetensors; PyTorch computes with them what onnxruntime does."""
     import pt2_models
+    import pt2_more
 
     torch.set_default_dtype(torch.float32)  # the modules above change it
     run("export", "run", "--format", "pt2", cwd=folder)
@@ -205,7 +213,7 @@ def check_archive(name, folder, results):
     for key, value in state.items():
         if not torch.equal(value, expected[key]):
             sys.exit(f"{name}: {key} differs from --format safetensors")
-    make = next(case[0] for case in pt2_models.CASES if case[0].__name__.lower() == CASES[name][0])
+    make = next(case[0] for case in pt2_models.CASES + pt2_more.CASES if case[0].__name__.lower() == CASES[name][0])
     network = make().float()
     network.load_state_dict(state, strict=True)
     with h5py.File(folder / "data.h5") as file:
