@@ -62,6 +62,7 @@ CASES = {
     "sequence": (["conv 24 4 stride=4 bias=on", "positions class_token=on", "residual {", "rmsnorm", *ATTENTION, "}",
                   "linear 20 axis=last", "rmsnorm", "slice 0 3 axis=0", "linear outputs"], (16, 16, 2), "class"),
     "tied": (["embedding 24 as=table", "positions", "layernorm", "linear outputs axis=last bias=off weights=table"], (24,), "tokens"),
+    "normalized": ("--model.name mlp --model.hidden 8 --data.normalize_targets on", (6,), "targets"),
     "binary": ("--model.name mlp --model.hidden 8 --model.loss binary_cross_entropy", (6,), "binary"),
     "pair": ("--model.name mlp --model.hidden 16 --data.sample pair --data.layout channels_last --data.transform log1p --data.scale 0.5", (4, 3), "pair"),
     "inputs": (["input image", "conv 8 3", "relu", "globalpool as=seen", "input weather", "linear 8", "concat seen", "tanh as=h",
@@ -115,7 +116,7 @@ def write_data(path, sample, labels):
         elif labels == "binary":
             file["y"] = random.integers(0, 2, (ROWS, 3)).astype(numpy.float32)
         elif labels == "targets":
-            file["y"] = random.standard_normal((ROWS, 3), dtype=numpy.float32)
+            file["y"] = 5 + random.standard_normal((ROWS, 3), dtype=numpy.float32)
         elif labels == "pixel":
             file["y"] = random.integers(0, 4, (ROWS, *sample[:-1]), dtype=numpy.int32)
         file.attrs["classes"] = {"class": 5, "pixel": 4}.get(labels, 0)
