@@ -138,7 +138,9 @@ void add_node(Assembler& a, const Node& node, const PoolSpec& s) {
     const std::string mean = a.add("GlobalAveragePool", node.name + ".mean", {x});
     result = a.add("Flatten", node.name, {mean}, {{"axis", std::int64_t(1)}});
   } else if (s.kind == PoolSpec::Kind::max) {
-    result = a.add("MaxPool", node.name, {x}, window_attributes(s.window));
+    auto attributes = window_attributes(s.window);
+    if (s.ceil_mode) attributes.push_back({"ceil_mode", std::int64_t(1)});
+    result = a.add("MaxPool", node.name, {x}, attributes);
   } else {
     if (s.window.dilation != Window{}.dilation) a.refuse(node, "average pooling with a dilation");
     auto attributes = window_attributes(s.window, false);

@@ -29,6 +29,13 @@ void add_node(Assembler&, const Node&, const PositionEmbeddingSpec&);
 void add_node(Assembler&, const Node&, const DocumentsSpec&);
 void add_node(Assembler&, const Node&, const AttentionSpec&);
 void add_node(Assembler&, const Node&, const RotarySpec&);
+// tables.cpp
+void add_node(Assembler&, const Node&, const GatherSpec&);
+void add_node(Assembler&, const Node&, const AffineSpec&);
+void add_node(Assembler&, const Node&, const PowerSpec&);
+void add_node(Assembler&, const Node&, const IndexedBiasSpec&);
+void add_node(Assembler&, const Node&, const SoftmaxSpec&);
+void add_node(Assembler&, const Node&, const BatchedMatmulSpec&);
 // ends.cpp
 void add_node(Assembler&, const Node&, const InputSpec&);
 void add_output(Assembler&, const OnnxOutput&);

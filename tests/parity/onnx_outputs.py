@@ -62,6 +62,7 @@ CASES = {
     "sequence": (["conv 24 4 stride=4 bias=on", "positions class_token=on", "residual {", "rmsnorm", *ATTENTION, "}",
                   "linear 20 axis=last", "rmsnorm", "slice 0 3 axis=0", "linear outputs"], (16, 16, 2), "class"),
     "tied": (["embedding 24 as=table", "positions", "layernorm", "linear outputs axis=last bias=off weights=table"], (24,), "tokens"),
+    "normalized": ("--model.name mlp --model.hidden 8 --data.normalize_targets on", (6,), "targets"),
     "binary": ("--model.name mlp --model.hidden 8 --model.loss binary_cross_entropy", (6,), "binary"),
     "pair": ("--model.name mlp --model.hidden 16 --data.sample pair --data.layout channels_last --data.transform log1p --data.scale 0.5", (4, 3), "pair"),
     "inputs": (["input image", "conv 8 3", "relu", "globalpool as=seen", "input weather", "linear 8", "concat seen", "tanh as=h",
@@ -75,6 +76,13 @@ CASES = {
     "pt2_volume": ("volume", (8, 6, 4, 2), "class"),
     "pt2_random": ("random", (8, 6, 3), "class"),
     "pt2_gpt": ("gpt", (12,), "tokens"),
+    "pt2_shuffle": ("shuffle", (12, 11, 3), "class"),
+    "pt2_mixer": ("mixer", (8, 12, 3), "class"),
+    "pt2_swin": ("swin", (12, 8, 3), "class"),
+    "pt2_written": ("written", (10,), "tokens"),
+    "pt2_deit": ("deit", (8, 12, 3), "class"),
+    "pt2_response": ("response", (8, 12, 3), "class"),
+    "pt2_channels": ("channels", (8, 6, 3), "class"),
 }
 
 
@@ -89,7 +97,7 @@ def write_data(path, sample, labels):
     random = numpy.random.default_rng(1)
     with h5py.File(path, "w") as file:
         if labels == "tokens":
-            tokens = random.integers(0, 40, (ROWS, sample[0] + 1), dtype=numpy.uint8)
+            tokens = random.integers(0, 30, (ROWS, sample[0] + 1), dtype=numpy.uint8)
             file["x"] = tokens
             return {"tokens": tokens[:, :-1].astype(numpy.int64)}, tokens[:, 1:].astype(numpy.int64)
         if labels == "inputs":
@@ -108,7 +116,7 @@ def write_data(path, sample, labels):
         elif labels == "binary":
             file["y"] = random.integers(0, 2, (ROWS, 3)).astype(numpy.float32)
         elif labels == "targets":
-            file["y"] = random.standard_normal((ROWS, 3), dtype=numpy.float32)
+            file["y"] = 5 + random.standard_normal((ROWS, 3), dtype=numpy.float32)
         elif labels == "pixel":
             file["y"] = random.integers(0, 4, (ROWS, *sample[:-1]), dtype=numpy.int32)
         file.attrs["classes"] = {"class": 5, "pixel": 4}.get(labels, 0)
@@ -135,7 +143,7 @@ def keys_of(name, folder):
     else:
         keys += words.split()
     if labels == "tokens":
-        keys += TOKENS.replace("24", str(sample[0])).split()
+        keys += TOKENS.replace("24", str(sample[0])).replace("40", "30" if name == "pt2_written" else "40").split()
     if labels == "inputs":
         keys += ["--data.x", "image, weather", "--data.y", "kind, rain"]
     return keys
@@ -195,7 +203,9 @@ def outputs_of(name, folder):
 def check_archive(name, folder, results):
     """--format pt2: the weights are those of --format safetensors; PyTorch computes with them what onnxruntime does."""
     import pt2_models
+    import pt2_more
 
+    torch.set_default_dtype(torch.float32)  # the modules above change it
     run("export", "run", "--format", "pt2", cwd=folder)
     run("export", "run", cwd=folder)
     program = torch.export.load(folder / "run" / "model.pt2")
@@ -204,7 +214,7 @@ def check_archive(name, folder, results):
     for key, value in state.items():
         if not torch.equal(value, expected[key]):
             sys.exit(f"{name}: {key} differs from --format safetensors")
-    make = next(case[0] for case in pt2_models.CASES if case[0].__name__.lower() == CASES[name][0])
+    make = next(case[0] for case in pt2_models.CASES + pt2_more.CASES if case[0].__name__.lower() == CASES[name][0])
     network = make().float()
     network.load_state_dict(state, strict=True)
     with h5py.File(folder / "data.h5") as file:
@@ -218,7 +228,7 @@ def check_archive(name, folder, results):
         x = torch.from_numpy(first(x)).float()
     with torch.no_grad():
         errors = [relative(network.eval()(x).numpy(), results["logits"])]
-        if not any(isinstance(m, (torch.nn.BatchNorm2d, torch.nn.Dropout)) for m in network.modules()):
+        if not any(isinstance(m, (torch.nn.BatchNorm2d, torch.nn.modules.dropout._DropoutNd)) for m in network.modules()):
             errors.append(relative(program.module()(x).numpy(), results["logits"]))  # it is the network of training
     return max(errors)
 
@@ -261,7 +271,6 @@ def main():
             results, error = outputs_of(name, folder)
             text = f"{name:<24} {error:.1e}"
             if name.startswith("pt2_"):
-                torch.set_default_dtype(torch.float32)
                 archive = check_archive(name, folder, results)
                 text += f"   --format pt2 in PyTorch {archive:.1e}"
                 error = max(error, archive)

@@ -15,8 +15,8 @@ bool is_regression(const Spec& loss) {
   return pointwise && !pointwise->binary();
 }
 
-// The inverse of what ValueConversion does with targets: ((f(r * std + mean)) - offset) / scale.
-void undo_conversion(const ValueConversion& values, OnnxOutput& out) {
+// The inverse of what ValueConversion does with the targets of pairs: (f(r * std + mean) - offset) / scale.
+void undo_conversion_of_pairs(const ValueConversion& values, OnnxOutput& out) {
   const bool normalised = values.normalize_targets && !values.mean.empty();
   out.expm1 = values.transform == Transform::log1p;
   double scale = 1 / values.scale, lift = -values.offset / values.scale;
@@ -32,6 +32,22 @@ void undo_conversion(const ValueConversion& values, OnnxOutput& out) {
   }
 }
 
+// The inverse of data.normalize_targets. first: the first target of the loss in a row of y.
+void undo_normalization(const ValueConversion& values, std::size_t first, std::int64_t count, OnnxOutput& out) {
+  if (values.target_mean.empty()) return;
+  const bool each = values.target_mean.size() > 1;
+  for (std::size_t c = 0; c < (each ? std::size_t(count) : 1); ++c) {
+    out.factor.push_back(float(values.target_std.at(each ? first + c : 0)));
+    out.shift.push_back(float(values.target_mean.at(each ? first + c : 0)));
+  }
+}
+
+std::size_t first_target(const Graph& graph, const Node& loss) {
+  const int from = graph.producer(loss.src[1]);
+  const auto* part = from < 0 ? nullptr : std::get_if<SliceSpec>(&graph.nodes[std::size_t(from)].spec);
+  return part ? std::size_t(part->begin) : 0;
+}
+
 // What the losses compare with the labels or targets.
 std::vector<OnnxOutput> network_outputs(const Graph& graph, const NetworkSpec& spec, const ModelRecord& record,
                                         bool pairs) {
@@ -43,10 +59,14 @@ std::vector<OnnxOutput> network_outputs(const Graph& graph, const NetworkSpec& s
     OnnxOutput& output = out.emplace_back();
     output.value = loss.src[0];
     output.name = (losses.size() > 1 ? loss.name + "/" : "") + (regression ? "prediction" : "logits");
-    if (!regression || !pairs) continue;
-    undo_conversion(record.values, output);
-    const Shape& target = spec.batch.target;
+    if (!regression) continue;
     const std::int64_t values = graph.values[std::size_t(output.value)].shape.row_count();
+    if (!pairs) {
+      undo_normalization(record.values, first_target(graph, loss), values, output);
+      continue;
+    }
+    undo_conversion_of_pairs(record.values, output);
+    const Shape& target = spec.batch.target;
     if (losses.size() == 1 && values > 1 && target.count() == values) output.row = target;
   }
   return out;

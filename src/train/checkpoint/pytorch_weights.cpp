@@ -9,6 +9,7 @@
 #include "millrace/weights/hugging_face.hpp"
 #include "millrace/weights/pytorch_tensors.hpp"
 #include "millrace/weights/safetensors.hpp"
+#include "train/checkpoint/export_model.hpp"
 #include "train/checkpoint/load_weights.hpp"
 #include "train/checkpoint/weight_comparison.hpp"
 #include "train/checkpoint/weight_source.hpp"
