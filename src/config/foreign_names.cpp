@@ -212,12 +212,8 @@ constexpr ForeignName foreign_runs[] = {
     {"bucketcapmb", "comm.bucket_size"},
 };
 
-// Names whose meaning is the same in every program. They are accepted in place of the key.
-struct Synonym {
-  const char* name;  // with '_'
-  const char* key;
-};
-constexpr Synonym synonyms[] = {
+// Names whose meaning is the same in every program, with '_'. They are accepted in place of the key.
+constexpr ForeignName synonyms[] = {
     {"lr", "optim.lr"},
     {"learning_rate", "optim.lr"},
     {"momentum", "optim.momentum"},
