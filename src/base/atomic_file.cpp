@@ -27,7 +27,7 @@ int create_aside(const std::filesystem::path& path, std::filesystem::path& aside
 }  // namespace
 
 AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(path) {
-  require_regular_file(path_);
+  require_replaceable(path_);
   fd_ = create_aside(path_, aside_);
   if (fd_ < 0) fail(Exit::data, "cannot create {} ({})", path_.string(), std::strerror(errno));
 }

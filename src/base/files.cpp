@@ -39,14 +39,6 @@ void fsync_path(const fs::path& path, int flags) {
 
 bool is_null_device(const struct stat& s) { return S_ISCHR(s.st_mode) && s.st_rdev == ::makedev(1, 3); }
 
-// A rename would replace even a device by a file.
-void require_replaceable(const fs::path& path) {
-  struct stat s {};
-  if (::stat(path.c_str(), &s) == 0 && is_null_device(s))
-    fail(Exit::data, "cannot replace {} (it is a device). name a file", path.string());
-  require_regular_file(path);
-}
-
 // Removes the unfinished file, and fails with the errno of the last call.
 [[noreturn]] void fail_without(const fs::path& aside, const fs::path& path, const char* what) {
   const int error = errno;
@@ -77,6 +69,13 @@ void put_in_place(const fs::path& aside, const fs::path& path) {
 }
 
 }  // namespace
+
+void require_replaceable(const fs::path& path) {
+  struct stat s {};
+  if (::stat(path.c_str(), &s) == 0 && is_null_device(s))
+    fail(Exit::data, "cannot replace {} (it is a device). name a file", path.string());
+  require_regular_file(path);
+}
 
 void fsync_file(const fs::path& path) { fsync_path(path, O_RDONLY); }
 void fsync_folder(const fs::path& path) { fsync_path(path.empty() ? "." : path, O_RDONLY | O_DIRECTORY); }

@@ -90,7 +90,7 @@ PipelineBench bench_pipeline(World& world, const RunConfig& config, int repeats,
   const double rows = double(batch->item.rows);
   const InputPass pass = input_pass(s, *batch, repeats);
   out.augment = rows / pass.seconds;
-  peaks.include({.flops = 0, .bytes = pass.bytes}, pass.seconds);
+  if (config.data.subvolume.empty()) peaks.include({.flops = 0, .bytes = pass.bytes}, pass.seconds);
   out.memory = rows * peaks.memory_rate(pass.bytes) / pass.bytes;
   if (!device.shares_host_memory()) {
     const std::size_t bytes = std::size_t(batch->item.rows) * s.data.train.sample_bytes();

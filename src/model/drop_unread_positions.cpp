@@ -51,7 +51,8 @@ class Slices {
     if (before < 0) return false;
     Node node = graph_.nodes[std::size_t(before)];
     if (auto* attention = std::get_if<AttentionSpec>(&node.spec)) {
-      if (!rules_.has_partial_attention() || attention->queries > 0 || part->axis != 1) return false;
+      if (!rules_.has_partial_attention() || attention->queries > 0 || part->axis != 1 || part->src.rank != 3)
+        return false;
       attention->first_query = part->begin;
       attention->queries = part->count;
       node.dst = slice.dst;

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "report/html.hpp"
 #include "report/sections.hpp"
@@ -49,6 +50,9 @@ std::string classes_of(const EvaluationRecord& e) {
 // A darker cell holds a larger share of its label.
 std::string matrix_of(const EvaluationRecord& e) {
   if (e.confusion.empty() || e.confusion.size() > max_matrix || e.confusion.size() != e.confusion[0].size()) return "";
+  // Of several binary labels, a row has the four counts of one label: of these no sum is the number of its labels.
+  for (std::size_t i = 0; i < std::min(e.confusion.size(), e.classes.size()); ++i)
+    if (std::accumulate(e.confusion[i].begin(), e.confusion[i].end(), 0.0) != double(e.classes[i].labels)) return "";
   std::string head = "<th>label \\ prediction</th>", rows;
   for (const EvaluationRecord::Class& c : e.classes) head += fmt::format("<th>{}</th>", escaped(c.name));
   for (std::size_t i = 0; i < e.confusion.size(); ++i) {

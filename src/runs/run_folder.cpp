@@ -107,7 +107,9 @@ std::vector<EvaluationRecord> RunFolder::evaluations() const {
                                 [](const json& j) { return parse_evaluation(j, "valid_"); }));
     out.back().title = "Last validation of the training";
   }
-  if (file_exists(evaluation_file()))
+  const json there = read_leniently(evaluation_file());
+  const bool foreign = there.is_object() && !(there.contains("format") && there["format"] == evaluation_format);
+  if (file_exists(evaluation_file()) && !foreign)
     out.push_back(
         read_strictly(evaluation_file(), "remove it: the page then has no such evaluation", [](const json& j) {
           EvaluationRecord one = parse_evaluation(j, "");

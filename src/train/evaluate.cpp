@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
 #include "millrace/base/message_of.hpp"
 #include "millrace/train/commands.hpp"
 #include "millrace/train/session/memory_fit.hpp"
@@ -173,7 +174,9 @@ Exit evaluate(World& world, const RunConfig& config, const CheckpointChoice& cho
   const std::filesystem::path path = evaluation_path(choice, output);
   const auto on_root = [&](const auto& work) {
     const watchdog::WaitScope waits(watchdog::Wait::file);
-    world.agree(Exit::data, world.rank() == 0 && !path.empty() ? message_of(work) : "");
+    const std::string problem = world.rank() == 0 && !path.empty() ? message_of(work) : "";
+    if (!output.empty()) return world.agree(Exit::data, problem);
+    if (!problem.empty()) log::warn(fmt::format("the evaluation is only printed: {}", problem));
   };
   const CheckpointModel model = find_checkpoint(world, choice);
   on_root([&] { check_evaluation_path(path); });

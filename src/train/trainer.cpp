@@ -24,7 +24,7 @@ namespace {
 // Warn after this many consecutive overflows. A loss scale that merely starts too high needs fewer steps to come down.
 constexpr std::int64_t many_overflows = 8;
 
-// The weights that checkpoint.safetensors wrote in an old run of the folder; "" if there are none.
+// The weights that an old run of the folder, or millrace export, wrote; "" if there are none.
 std::filesystem::path old_export(const std::filesystem::path& dir) {
   const std::filesystem::path path = dir / "model.safetensors";
   std::error_code none;
@@ -44,8 +44,8 @@ void require_kept(const std::string& weights, const std::filesystem::path& dir) 
   if (std::filesystem::equivalent(path.parent_path(), dir / "checkpoints", none) ||
       (!exported.empty() &&
        (std::filesystem::equivalent(path, exported, none) || std::filesystem::equivalent(path, dir, none))))
-    fail(Exit::config, "model.weights: a new run in {} removes {}. copy the file, or set another run.dir", dir.string(),
-         weights);
+    fail(Exit::config, "model.weights: a new run in {} removes or renames {}. copy the file, or set another run.dir",
+         dir.string(), weights);
 }
 
 std::optional<CheckpointModel> find_resumed(World& world, const RunConfig& config) {
@@ -218,8 +218,14 @@ void Trainer::Impl::begin_anew() {
   if (s.world.rank() == 0) {
     std::error_code ignored;
     remove_old_run(dir);
-    if (const auto exported = old_export(dir); !exported.empty()) std::filesystem::remove(exported, ignored);
+    if (const auto exported = old_export(dir); !exported.empty()) {
+      std::filesystem::path kept = exported;
+      kept += ".old";
+      std::filesystem::rename(exported, kept, ignored);
+      progress.line(fmt::format("the weights that the run before left are now {}", kept.string()));
+    }
   }
+  run.model = to_json(s.model_record());  // now: model.file may be gone when the first checkpoint is written
   s.world.barrier();
   copy_replicas(s.world, *s.compute.device, network);
 }

@@ -27,7 +27,7 @@ void Trainer::Impl::checkpoint(bool needed) {
   if (run_logger) run_logger->before_checkpoint();
   run.state = network.read_state(int((run.step + 1) % 2));  // the parity of step number run.step, counted from 1
   run.provenance = s.provenance();
-  if (run.model.empty()) run.model = to_json(s.model_record());
+  if (run.model.empty()) run.model = to_json(s.model_record());  // resumed from a checkpoint of an older version
   run.provenance["shares"] = s.batching.load_balancer->str(run.step);
   run.config = s.config.text;
   save_needed = needed;

@@ -96,6 +96,23 @@ TEST(UnreadPositions, LossAndGradientsAreThoseOfTheWholeNetwork) {
   }
 }
 
+// Attention over an image is that over its positions, also where a part of the image is read: an axis of it is not one
+// of the positions.
+TEST(UnreadPositions, AttentionOverAnImageIsThatOverItsPositions) {
+  for (const bool part : {false, true}) {
+    std::vector<std::string> image{"conv 12 4 stride=4", "attention heads=1"},
+        positions{"conv 12 4 stride=4", "reshape 16x12", "attention heads=1", "reshape 4x4x4"};
+    for (std::vector<std::string>* lines : {&image, &positions}) {
+      if (part) lines->push_back("slice 1 1 axis=0");
+      lines->push_back("linear outputs");
+    }
+    CpuContext cpu;
+    ProgramFixture expected(*cpu.compute.device, *cpu.compute.backend, layers(positions), batch, 0),
+        actual(*cpu.compute.device, *cpu.compute.backend, layers(image), batch, 1);
+    expect_near(actual, expected, {1e-5, 1e-4, 1e-5});
+  }
+}
+
 TEST(UnreadPositions, ASliceStaysWhereAPositionDependsOnOthersOrMuchIsRead) {
   const std::vector<std::string> before{"conv 8 4 stride=4"}, after{"linear outputs"};
   const auto stays = [&](std::vector<std::string> lines) {

@@ -22,6 +22,8 @@ std::string read_file(const std::filesystem::path&, std::uint64_t max_bytes = ~s
 // Error(data) for a folder, a named pipe, a socket or a device: opening one may wait for ever, and reading one may
 // never end. Accepts a path without a file, and /dev/null, which is an empty file.
 void require_regular_file(const std::filesystem::path&);
+// The same, and for /dev/null too: a rename would replace even a device by a file.
+void require_replaceable(const std::filesystem::path&);
 // Error(data) if there is a file at the path that does not begin with `beginning`, by which the program recognises what
 // it wrote itself. Accepts a path without a file, and an empty file.
 void require_own_file(const std::filesystem::path&, std::string_view beginning);

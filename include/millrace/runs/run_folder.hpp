@@ -63,6 +63,8 @@ struct RunSummary {
   Account account;                      // empty when read leniently
 };
 
+inline constexpr const char* evaluation_format = "millrace-evaluation-1";  // "format" in evaluation.json
+
 // The result of an evaluation: of the last one of the training, or of `millrace eval`.
 struct EvaluationRecord {
   struct Class {

@@ -129,7 +129,7 @@ class Attention : public Op {
 
   // head: of the queries, then the keys, then the values
   void* in_src(const Tensor& t, std::int64_t row, std::int64_t position, std::int64_t head) const {
-    return element(t, (row * t.shape[1] + position) * t.shape[-1] + head * size_);
+    return element(t, row * t.shape.row_count() + position * t.shape[-1] + head * size_);
   }
   float* log_sums(const OpArgs& args, std::int64_t row, std::int64_t head) const {
     return static_cast<float*>(args.saved) + (row * spec_.heads + head) * spec_.asking();

@@ -75,7 +75,7 @@ void TargetColumns::read_part(const TargetPart& part, std::int64_t first_column,
 // All rows, or of very many evenly spread blocks.
 void TargetColumns::read_files() {
   const std::int64_t block = std::max<std::int64_t>(1, (std::int64_t(1) << 16) / width_);
-  const std::int64_t every = std::max<std::int64_t>(1, index_.rows * width_ / max_target_values);
+  const std::int64_t every = std::max<std::int64_t>(1, index_.selected_rows() * width_ / max_target_values);
   std::int64_t number = 0;
   for (const Shard& shard : index_.shards) {
     const io::File file = io::File::open(shard.path);

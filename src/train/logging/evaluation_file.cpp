@@ -12,8 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* evaluation_format = "millrace-evaluation-1";
-
 json table_of_classes(const Evaluation& e) {
   json out = json::array();
   for (std::size_t i = 0; i < e.classes.size(); ++i) {
@@ -65,7 +63,7 @@ bool is_evaluation_file(const std::filesystem::path& path) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none)) return false;
   const json there = json::parse(read_file(path), nullptr, false);
-  return there.is_object() && there.value("format", "") == evaluation_format;
+  return there.is_object() && there.contains("format") && there["format"] == evaluation_format;
 }
 
 void check_evaluation_path(const std::filesystem::path& path) {

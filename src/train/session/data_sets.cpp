@@ -104,14 +104,14 @@ void require_normalizable_targets(const RunConfig& config, const ShardIndex& dat
       refuse("binary_cross_entropy compares with targets from 0 to 1 as they are");
 }
 
-void set_normalization(World& world, const DataConfig& c, DataSets& sets) {
+void set_normalization(World& world, const DataConfig& c, DataSets& sets, bool has_model) {
   ShardIndex& reference = sets.reference();
   if (reference.inputs.empty()) measure_normalization(world, c, sets, reference);
   for (ShardIndex& input : reference.inputs) measure_normalization(world, c, sets, input);
   sets.train.values.normalize_targets = c.normalize;
   sets.valid.values.normalize_targets = c.normalize;
   if (c.normalize_targets && reference.values.target_mean.empty()) {
-    if (sets.trained)
+    if (has_model)
       fail(Exit::config, "data.normalize_targets: the network of the checkpoint was trained without. set it to off");
     constexpr std::int64_t max_columns = PointwiseLossSpec::max_outputs;
     measure_target_statistics(world, reference, max_columns);
@@ -260,7 +260,7 @@ DataSets index_data_sets(World& world, const RunConfig& config, bool training, c
          "data.on_error: skip needs class labels (it gives a skipped sample the label -1), but data.y holds targets. "
          "set it to stop");
   require_normalizable_targets(config, reference);
-  set_normalization(world, c, sets);
+  set_normalization(world, c, sets, model != nullptr);
   if ((c.resize > 0 || c.crop > 0) && !sets.train.encoded() && !sets.valid.encoded())
     fail(Exit::config,
          "data.resize and data.crop need encoded images, but the samples are arrays of {} values. remove both keys",
