@@ -8,6 +8,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/config/keys.hpp"
+#include "millrace/weights/safetensors.hpp"
 
 namespace millrace {
 namespace {
@@ -102,7 +103,40 @@ void require_same_matrices(const Keys& then, const Keys& now) {
          was.empty() ? "no group with muon=" : was);
 }
 
+// The weights that an old run of the folder, or millrace export, wrote; "" if there are none.
+std::filesystem::path old_export(const std::filesystem::path& dir) {
+  const std::filesystem::path path = dir / "model.safetensors";
+  std::error_code none;
+  if (!std::filesystem::exists(path, none)) return {};
+  try {
+    require_own_safetensors(path);
+  } catch (const Error&) {  // the file of another program stays
+    return {};
+  }
+  return path;
+}
+
 }  // namespace
+
+void require_kept(const std::string& weights, const std::filesystem::path& dir) {
+  std::error_code none;
+  const std::filesystem::path path = weights, exported = old_export(dir);
+  if (std::filesystem::equivalent(path.parent_path(), dir / "checkpoints", none) ||
+      (!exported.empty() &&
+       (std::filesystem::equivalent(path, exported, none) || std::filesystem::equivalent(path, dir, none))))
+    fail(Exit::config, "model.weights: a new run in {} removes or renames {}. copy the file, or set another run.dir",
+         dir.string(), weights);
+}
+
+std::string set_old_export_aside(const std::filesystem::path& dir) {
+  const std::filesystem::path exported = old_export(dir);
+  if (exported.empty()) return "";
+  std::filesystem::path kept = exported;
+  kept += ".old";
+  std::error_code error;
+  std::filesystem::rename(exported, kept, error);
+  return error ? "" : fmt::format("the weights that the run before left are now {}", kept.string());
+}
 
 void require_same_function(const CheckpointModel& model, const RunConfig& config) {
   // Otherwise Session compares the functions themselves.

@@ -1,5 +1,8 @@
-// Checks which settings changed between a checkpoint and the run that resumes from it.
+// Checks which settings changed between a checkpoint and the run that resumes from it, and what an old run has left.
 #pragma once
+#include <filesystem>
+#include <string>
+
 #include "millrace/train/session/session.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 
@@ -17,5 +20,11 @@ void resume_from(const RunState&, Session&);
 // The keys that decide what a run learns, with other values then and now: "optim.lr (0.1 then, 0.2 now)". then, now:
 // texts of config.cfg.
 std::string changed_training_keys(const std::string& then, const std::string& now);
+
+// Error(config) if a new run in the folder would remove or rename the weights with which it begins.
+void require_kept(const std::string& weights, const std::filesystem::path& dir);
+// Renames the exported weights of an old run, so that nobody takes them for those of the new one. Returns a line that
+// says so; "": there were none. For one rank.
+std::string set_old_export_aside(const std::filesystem::path& dir);
 
 }  // namespace millrace

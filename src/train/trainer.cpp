@@ -14,6 +14,7 @@
 #include "train/checkpoint/load_weights.hpp"
 #include "train/checkpoint/on_first_rank.hpp"
 #include "train/checkpoint/replicas.hpp"
+#include "train/checkpoint/run_state.hpp"
 #include "train/overflow.hpp"
 #include "train/resume.hpp"
 #include "train/trainer_impl.hpp"
@@ -23,30 +24,6 @@ namespace {
 
 // Warn after this many consecutive overflows. A loss scale that merely starts too high needs fewer steps to come down.
 constexpr std::int64_t many_overflows = 8;
-
-// The weights that an old run of the folder, or millrace export, wrote; "" if there are none.
-std::filesystem::path old_export(const std::filesystem::path& dir) {
-  const std::filesystem::path path = dir / "model.safetensors";
-  std::error_code none;
-  if (!std::filesystem::exists(path, none)) return {};
-  try {
-    require_own_safetensors(path);
-  } catch (const Error&) {  // the file of another program stays
-    return {};
-  }
-  return path;
-}
-
-// A new run removes the checkpoints of its folder. If it were killed then, its weights would be lost.
-void require_kept(const std::string& weights, const std::filesystem::path& dir) {
-  std::error_code none;
-  const std::filesystem::path path = weights, exported = old_export(dir);
-  if (std::filesystem::equivalent(path.parent_path(), dir / "checkpoints", none) ||
-      (!exported.empty() &&
-       (std::filesystem::equivalent(path, exported, none) || std::filesystem::equivalent(path, dir, none))))
-    fail(Exit::config, "model.weights: a new run in {} removes or renames {}. copy the file, or set another run.dir",
-         dir.string(), weights);
-}
 
 std::optional<CheckpointModel> find_resumed(World& world, const RunConfig& config) {
   if (config.run.resume == Resume::never) return std::nullopt;
@@ -216,14 +193,8 @@ void Trainer::Impl::begin_anew() {
   if (!m.weights.empty()) progress.line(load_weights(s.world, s.compute, s.spec, network, m.weights, m.weights_skip));
   // A later resume must not find the checkpoints of an old run. It may also have left files but no checkpoint.
   if (s.world.rank() == 0) {
-    std::error_code ignored;
     remove_old_run(dir);
-    if (const auto exported = old_export(dir); !exported.empty()) {
-      std::filesystem::path kept = exported;
-      kept += ".old";
-      std::filesystem::rename(exported, kept, ignored);
-      progress.line(fmt::format("the weights that the run before left are now {}", kept.string()));
-    }
+    if (const std::string kept = set_old_export_aside(dir); !kept.empty()) progress.line(kept);
   }
   run.model = to_json(s.model_record());  // now: model.file may be gone when the first checkpoint is written
   s.world.barrier();
