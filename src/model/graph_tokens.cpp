@@ -94,9 +94,9 @@ int GraphBuilder::concat(const std::string& name, int a, int b, int axis) {
 
 int GraphBuilder::slice(const std::string& name, int src, int axis, std::int64_t begin, std::int64_t count) {
   const std::int64_t extent = shape(src)[axis];
-  if (begin + count > extent)
+  if (begin > extent || count > extent - begin)
     fail(Exit::config, "model: layer '{}' takes elements {} to {} of axis {}, but its input {} has {}", name, begin,
-         begin + count - 1, axis - 1, shape(src).str(), extent);
+         std::uint64_t(begin) + std::uint64_t(count) - 1, axis - 1, shape(src).str(), extent);
   const SliceSpec spec{shape(src), axis, begin, count, graph_.dtype, graph_.mode};
   return node(name, spec, {src}, spec.dst());
 }

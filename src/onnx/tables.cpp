@@ -11,8 +11,6 @@ std::string table_constant(Assembler& a, const Table<float>& table) {
   return table.size() == 1 ? a.constant(table[0]) : a.constant(table.values(), {table.size(), 1});
 }
 
-bool is_number(const Table<float>& table, float value) { return table.size() == 1 && table[0] == value; }
-
 OnnxShape wide(const Table<std::int32_t>& index, std::int64_t for_none) {
   OnnxShape out(index.values().begin(), index.values().end());
   std::ranges::replace(out, -1, for_none);
@@ -42,8 +40,21 @@ void add_node(Assembler& a, const Node& node, const AffineSpec& s) {
   const bool tables = s.period() > 1;
   std::string x = a.get(node.src[0], tables ? Order::last : a.order(node.src[0]));
   if (tables) x = a.reshape(node.name + ".periods", x, {0, -1, s.period(), s.inner});
-  if (!is_number(s.scale, 1)) x = a.add("Mul", node.name + ".scaled", {x, table_constant(a, s.scale)});
-  if (!is_number(s.offset, 0)) x = a.add("Add", node.name + ".moved", {x, table_constant(a, s.offset)});
+  bool scales = false, moves = false;  // elements that are not masked
+  std::string masked;                  // where the scale is 0
+  for (std::int64_t i = 0; i < s.period(); ++i) {
+    const float scale = s.scale[i % s.scale.size()], offset = s.offset[i % s.offset.size()];
+    scales = scales || (scale != 0 && scale != 1);
+    moves = moves || (scale != 0 && offset != 0);
+    if (i < s.scale.size()) masked += char(scale == 0);
+  }
+  if (scales) x = a.add("Mul", node.name + ".scaled", {x, table_constant(a, s.scale)});
+  if (moves) x = a.add("Add", node.name + ".moved", {x, table_constant(a, s.offset)});
+  if (masked.find(char(1)) != masked.npos) {
+    const OnnxShape shape = s.scale.size() == 1 ? OnnxShape{} : OnnxShape{s.scale.size(), 1};
+    const std::string mask = a.flags(node.name + ".mask", shape, masked);
+    x = a.add("Where", node.name + ".masked", {mask, table_constant(a, s.offset), x});
+  }
   if (tables) return set_reshaped(a, node, x);
   a.set(node.dst, x, a.order(node.src[0]));
 }

@@ -43,6 +43,7 @@ std::string program_text(const ExportedProgram& program,
   std::size_t bytes = 0;
   for (const std::string& name : {graph_record, weights_record, constants_record, std::string("byteorder")})
     if (archive.has(name)) {
+      if (archive.size(name) > max_text) return "";
       records[name] = {{"json", archive.read(name, max_text)}};
       bytes += archive.size(name);
     }

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "millrace/model/program.hpp"
+#include "millrace/pt2/exported_program.hpp"
 #include "onnx/networks.hpp"
 #include "support/expect_error.hpp"
 #include "support/forwarding_backend.hpp"
@@ -204,6 +205,26 @@ TEST(OnnxFile, TheCheckerOfTheFormatAcceptsAllNetworks) {
     for (int axis = 1; axis < inferred.dim_size(); ++axis)
       EXPECT_EQ(inferred.dim(axis).dim_value(), output.shape[std::size_t(axis)]) << axis;
   }
+}
+
+// The network sets one element of each row to -1.
+TEST(OnnxFile, MasksAreWhere) {
+  OnnxCase c = onnx_case("masked", "pt2", {8, 8, 1});
+  c.spec.outputs = 10;
+  c.spec.exported = std::make_shared<const pt2::ExportedProgram>(
+      pt2::read_exported_program(std::string(MILLRACE_SOURCE_DIR) + "/tests/fixtures/pt2/v2.15_dyn.pt2"));
+  OnnxModel model = onnx_model_of(c);
+  const auto where = std::ranges::find(model.nodes, std::string("Where"), &OnnxNode::type);
+  ASSERT_NE(where, model.nodes.end());
+  const auto mask = std::ranges::find(model.constants, where->inputs[0], &OnnxTensor::name);
+  ASSERT_NE(mask, model.constants.end());
+  EXPECT_EQ(mask->values, std::string("\1\0\0\0\0\0\0\0\0\0", 10));
+  const test::TemporaryFolder folder;
+  write_onnx(folder / "masked.onnx", std::move(model));
+  ::onnx::ModelProto file = read_model(folder / "masked.onnx");
+  EXPECT_NO_THROW(::onnx::checker::check_model(file));
+  const ::onnx::ShapeInferenceOptions strict{true, 1, true};
+  EXPECT_NO_THROW(::onnx::shape_inference::InferShapes(file, ::onnx::OpSchemaRegistry::Instance(), strict));
 }
 
 TEST(OnnxFile, ReplacesOnlyFilesOfMillrace) {

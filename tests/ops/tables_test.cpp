@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <limits>
+
 #include "support/expect_error.hpp"
 #include "support/op_harness.hpp"
 
@@ -102,6 +104,34 @@ TEST(AffineOp, MultipliesAndAddsConstants) {
   expect_error(Exit::config, "do not divide rows", [] {
     OpHarness h(AffineSpec{{2, 7}, Table<float>{1, 2}, Table<float>{0}, 1, DType::f32, Mode::train});
   });
+}
+
+TEST(AffineOp, ScalesOfZeroMaskInfinitiesAndNaN) {
+  struct Case {
+    Shape src;
+    std::int64_t entries, inner;
+  };
+  const double infinity = std::numeric_limits<double>::infinity();
+  const double special[] = {infinity, -infinity, std::numeric_limits<double>::quiet_NaN()};
+  for (const DType dtype : dtypes)
+    for (const auto& [src, entries, inner] : {Case{{2, 6, 16}, 1, 1}, Case{{2, 6, 16}, 16, 1}, Case{{2, 6, 16}, 6, 16},
+                                              Case{{2, 3, 5}, 15, 1}, Case{{2, 3, 5}, 3, 5}}) {
+      std::vector<float> scales = numbers(entries, 3);
+      for (std::size_t i = 0; i < scales.size(); i += 2) scales[i] = 0;
+      const AffineSpec s{src, Table<float>(scales), Table<float>(numbers(entries, 4)), inner, dtype, Mode::train};
+      Values raw = random_values(src.count(), 1), raw_gradient = random_values(src.count(), 2);
+      for (std::size_t i = 0; i < raw.size(); ++i)
+        if (reference::entry(s.scale, s, i) == 0) raw[i] = raw_gradient[i] = special[i % 3];
+      OpHarness h(s);
+      const Values x = h.set_src(0, src, dtype, raw), dy = h.set_diff_dst(src, dtype, raw_gradient);
+      h.want_dst(src, dtype);
+      h.want_diff_src(0, src, dtype);
+      h.forward();
+      h.backward();
+      const std::string what = fmt::format("{} {} {}", src.str(), entries, name_of(dtype));
+      expect_close(get(h.args.dst), reference::affine(s, x), rounded.of(dtype), what);
+      expect_close(get(h.args.diff_src[0]), reference::affine(s, dy, false), rounded.of(dtype), what + " gradient");
+    }
 }
 
 TEST(IndexedBiasOp, AddsEntriesAndSumsTheirGradients) {

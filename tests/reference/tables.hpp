@@ -26,7 +26,7 @@ inline double entry(const Table<float>& table, const AffineSpec& s, std::size_t 
 inline Numbers affine(const AffineSpec& s, const Numbers& src, bool adds = true) {
   Numbers dst = src;
   for (std::size_t i = 0; i < dst.size(); ++i)
-    dst[i] = dst[i] * entry(s.scale, s, i) + (adds ? entry(s.offset, s, i) : 0);
+    dst[i] = (entry(s.scale, s, i) == 0 ? 0 : dst[i] * entry(s.scale, s, i)) + (adds ? entry(s.offset, s, i) : 0);
   return dst;
 }
 

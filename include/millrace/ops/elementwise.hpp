@@ -78,8 +78,8 @@ struct ScaleBySpec {
   static constexpr bool keeps_src = true, keeps_dst = false;
 };
 
-// dst = scale * src[0] + offset, with constants that are the same for all rows. Element e of a row has the entry
-// e / inner % size() of each table. A table of one entry is a number.
+// dst = scale * src[0] + offset, with constants that are the same for all rows. Where scale is 0, dst is offset even if
+// src is not finite. Element e of a row has the entry e / inner % size() of each table; one entry is a number.
 struct AffineSpec {
   Shape src;
   Table<float> scale{1.0f}, offset{0.0f};

@@ -8,11 +8,11 @@ namespace millrace::cpu {
 namespace {
 
 MR_TARGET_CLONES void multiply_add(float* y, const float* x, float scale, float offset, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * scale + offset;
+  for (std::int64_t i = 0; i < n; ++i) y[i] = scale == 0 ? offset : x[i] * scale + offset;
 }
 MR_TARGET_CLONES void multiply_add_each(float* y, const float* x, const float* scale, const float* offset,
                                         std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * scale[i] + offset[i];
+  for (std::int64_t i = 0; i < n; ++i) y[i] = scale[i] == 0 ? offset[i] : x[i] * scale[i] + offset[i];
 }
 
 class Affine : public Op {

@@ -1,5 +1,7 @@
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "millrace/base/error.hpp"
 #include "model/pt2/context.hpp"
 
@@ -119,6 +121,16 @@ int Call::axis(const char* argument, std::int64_t otherwise, int rank) const {
   const std::int64_t number = integer(argument, otherwise);
   if (number < -rank || number >= rank) refuse(fmt::format("has no axis {} of {}", number, rank));
   return int(number < 0 ? number + rank : number);
+}
+
+std::vector<int> Call::axes(const char* argument, int rank) const {
+  std::vector<int> out;
+  for (const std::int64_t dim : integers(argument)) {
+    const int axis = axis_number(dim, rank);
+    if (std::ranges::find(out, axis) != out.end()) refuse(fmt::format("names the axis {} twice", axis));
+    out.push_back(axis);
+  }
+  return out;
 }
 
 }  // namespace millrace::pt2

@@ -20,7 +20,7 @@ Constant combined(const Constant& a, const Constant& b, Type type, const F& f) {
   const Sizes sizes = broadcast_sizes(a.sizes, b.sizes);
   std::vector<double> left = a.expanded(sizes).values();
   const std::vector<double> right = b.expanded(sizes).values();
-  for (std::size_t i = 0; i < left.size(); ++i) left[i] = f(left[i], right[i]);
+  for (std::size_t i = 0; i < left.size(); ++i) left[i] = as_type(f(left[i], right[i]), type);
   return Constant::of(sizes, std::move(left), type);
 }
 
@@ -87,8 +87,7 @@ Constant filled_by_mask(Context&, const Call& call) {
 Constant converted(Context&, const Call& call) {
   Constant out = self_of(call).copy();
   out.type = call.has("other") ? call.constant("other").type : type_of(call, out.type);
-  for (double& v : *out.data)
-    v = out.type == Type::boolean ? double(v != 0) : out.type == Type::integer ? std::trunc(v) : v;
+  for (double& v : *out.data) v = as_type(v, out.type);
   return out;
 }
 
@@ -138,6 +137,7 @@ Constant taken(Context&, const Call& call) { return index_constant(call, self_of
 
 Constant cumulated(Context&, const Call& call) {
   Constant out = self_of(call).copy();
+  out.type = type_of(call, std::max(out.type, Type::integer));
   const auto axis = std::size_t(call.axis("dim", 0, out.rank()));
   const std::int64_t step = out.strides[axis], size = out.sizes[axis];
   for (std::int64_t i = 0; i < std::int64_t(out.data->size()); ++i)

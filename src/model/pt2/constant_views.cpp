@@ -95,7 +95,7 @@ void sliced(const Call& call, Constant& x) {
   if (step < 1) call.refuse("has a step below 1");
   x.offset += begin * x.strides[axis];
   x.sizes[axis] = end <= begin ? 0 : (end - begin - 1) / step + 1;
-  x.strides[axis] *= step;
+  x.strides[axis] *= std::min(step, std::max<std::int64_t>(size, 1));
   if (x.sizes[axis] == 0) x.offset = 0;
 }
 

@@ -1,6 +1,7 @@
 #include "model/pt2/constants.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "millrace/base/error.hpp"
 
@@ -22,6 +23,11 @@ std::int64_t checked_count(const Sizes& sizes) {
     if (size < 0 || __builtin_mul_overflow(count, size, &count) || count > most)
       fail(Exit::data, "needs a constant of more than {} elements, or with an extent below 0", most);
   return count;
+}
+
+double as_type(double value, Constant::Type type) {
+  if (type == Constant::Type::boolean) return double(value != 0);
+  return type == Constant::Type::integer ? std::trunc(value) : value;
 }
 
 Sizes without_rows(Sizes sizes) {

@@ -35,6 +35,8 @@ struct Constant {
 
 // The number of elements. Error(data): a size is below 0, or there are more than 2^24.
 std::int64_t checked_count(const Sizes&);
+// The number in this type: 1 for True, and integers without a fraction.
+double as_type(double, Constant::Type);
 // The sizes of a result of both. Error(data): they do not fit.
 Sizes broadcast_sizes(const Sizes&, const Sizes&);
 // Extents of constants in the place of those with rows: 1 for the number of rows.

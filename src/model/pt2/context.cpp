@@ -53,12 +53,13 @@ std::optional<Constant> Context::as_constant(const Value& v) {
   const auto known = buffers_.find(v.tensor);
   if (known != buffers_.end()) return known->second;
   const StoredTensor& tensor = program.tensors[std::size_t(v.tensor)];
-  std::vector<float> values(std::size_t(checked_count(tensor.sizes)));
-  TensorReader(program).read(tensor, values);
-  const auto type = tensor.type == ScalarType::boolean ? Constant::Type::boolean
-                    : tensor.is_integer()              ? Constant::Type::integer
-                                                       : Constant::Type::real;
-  return buffers_[v.tensor] = Constant::of(tensor.sizes, {values.begin(), values.end()}, type);
+  const auto count = std::size_t(checked_count(tensor.sizes));
+  const auto read = [&]<class T>(std::vector<T> values) {
+    TensorReader(program).read(tensor, std::span<T>(values));
+    return Constant::of(tensor.sizes, {values.begin(), values.end()}, type_of(tensor.type));
+  };
+  return buffers_[v.tensor] =
+             tensor.is_integer() ? read(std::vector<std::int64_t>(count)) : read(std::vector<float>(count));
 }
 
 Value Context::plain(const Call& call, Value v) {

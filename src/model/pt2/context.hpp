@@ -67,6 +67,7 @@ class Call {
   std::string text(const char* argument, const std::string& otherwise) const;
   Sizes integers(const char* argument, const Sizes& otherwise = {}) const;  // one number is a list of one
   int axis(const char* argument, std::int64_t otherwise, int rank) const;
+  std::vector<int> axes(const char* argument, int rank) const;  // none twice
 
  private:
   const Argument* given(const char* argument) const;  // null: not given
@@ -149,6 +150,8 @@ using Fold = Constant (*)(Context&, const Call&);
 const std::map<std::string, Fold>& computations();              // by kind
 Constant operand(const Call&, const char* argument);            // a number, or a constant
 Constant::Type type_of(const Call&, Constant::Type otherwise);  // that a node asks for
+Constant::Type type_of(const Context&, const Value&);
+Constant::Type type_of(ScalarType);
 bool is_constant_view(const std::string& kind);
 Constant constant_view(const Call&, Constant, const std::string& kind);
 Constant index_constant(const Call&, const Constant&);

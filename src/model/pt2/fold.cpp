@@ -9,37 +9,58 @@
 
 namespace millrace::pt2 {
 
+namespace {
+
+using Type = Constant::Type;
+
+bool is_bool(const Call& call, const char* name) {
+  const Argument* given = call.node().find(name);
+  return given && std::holds_alternative<bool>(*given);
+}
+Type number_type(const Call& call, const char* name) {
+  return is_bool(call, name) ? Type::boolean : call.is_integer(name) ? Type::integer : Type::real;
+}
+
+}  // namespace
+
 // A number is a constant without axes.
 Constant operand(const Call& call, const char* name) {
-  if (!call.is_number(name)) return call.constant(name);
-  return Constant::filled({}, call.real(name, 0),
-                          call.is_integer(name) ? Constant::Type::integer : Constant::Type::real);
+  if (!call.is_number(name) && !is_bool(call, name)) return call.constant(name);
+  return Constant::filled({}, call.real(name, 0), number_type(call, name));
+}
+
+Type type_of(ScalarType type) {
+  if (type == ScalarType::boolean) return Type::boolean;
+  StoredTensor of_type;
+  of_type.type = type;
+  return of_type.is_integer() ? Type::integer : Type::real;
+}
+
+Type type_of(const Context& c, const Value& v) {
+  if (v.kind == Value::Kind::constant) return v.constant->type;
+  if (v.kind == Value::Kind::ignored && v.tensor >= 0) return type_of(c.program.tensors[std::size_t(v.tensor)].type);
+  return v.kind == Value::Kind::tokens ? Type::integer : Type::real;
 }
 
 // The type that a node asks for, or else this one.
 Constant::Type type_of(const Call& call, Constant::Type otherwise) {
   const Argument* given = call.node().find("dtype");
   const auto* type = given ? std::get_if<ScalarType>(given) : nullptr;
-  if (!type) return otherwise;
-  if (*type == ScalarType::boolean) return Constant::Type::boolean;
-  return *type == ScalarType::f16 || *type == ScalarType::f32 || *type == ScalarType::f64 || *type == ScalarType::bf16
-             ? Constant::Type::real
-             : Constant::Type::integer;
+  return type ? type_of(*type) : otherwise;
 }
 
 namespace {
 
-using Type = Constant::Type;
-
-// zeros(size), new_zeros(self, size) and zeros_like(self).
-Constant made(const Call& call, double value, Type type) {
+// zeros(size), new_zeros(self, size) and zeros_like(self). Those with a tensor have its type.
+Constant made(const Context& c, const Call& call, double value, Type otherwise) {
   const Sizes sizes = call.has("size") ? call.integers("size") : call.value("self").axes.sizes();
-  return Constant::filled(without_rows(sizes), value, type_of(call, type));
+  const Type type = type_of(call, call.has("self") ? type_of(c, call.value("self")) : otherwise);
+  return Constant::filled(without_rows(sizes), as_type(value, type), type);
 }
-Constant zeros(Context&, const Call& call) { return made(call, 0, Type::real); }
-Constant ones(Context&, const Call& call) { return made(call, 1, Type::real); }
-Constant full(Context&, const Call& call) {
-  return made(call, call.real("fill_value", 0), call.is_integer("fill_value") ? Type::integer : Type::real);
+Constant zeros(Context& c, const Call& call) { return made(c, call, 0, Type::real); }
+Constant ones(Context& c, const Call& call) { return made(c, call, 1, Type::real); }
+Constant full(Context& c, const Call& call) {
+  return made(c, call, call.real("fill_value", 0), number_type(call, "fill_value"));
 }
 
 Constant range(Context&, const Call& call) {
@@ -112,7 +133,7 @@ std::optional<Value> fold(Context& c, const Call& call, const std::string& kind,
   const Value self = call.value("self");
   const std::vector<double> values = result->expanded(self.constant->sizes).values();
   std::size_t i = 0;
-  self.constant->each([&](double& to) { to = values[i++]; });
+  self.constant->each([&](double& to) { to = as_type(values[i++], self.constant->type); });
   return self;
 }
 

@@ -188,6 +188,7 @@ Value rows_of_table(const Call& call, const Value& weight, const Constant& index
 
 Values embedding(Context& c, const Call& call) {
   const Value weight = call.parameter("weight"), indices = call.value("indices");
+  if (weight.axes.rank() != 2) call.refuse(fmt::format("has a weight {}, which is no matrix", weight.axes.text()));
   if (call.integer("padding_idx", -1) >= 0)
     call.refuse("has a padding_idx, whose row would be trained. remove padding_idx");
   if (call.flag("scale_grad_by_freq", false)) call.refuse("has scale_grad_by_freq. remove it");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "model/pt2/context.hpp"
 
@@ -54,6 +55,7 @@ Atoms channels_of_factor(Axes& x, Axes& factor, bool with_rows) {
 }
 
 Value scaled(Context& c, const Call& call, Value x, Value factor) {
+  if (!factor.axes.selected.empty()) call.refuse("multiplies by a part of a parameter, which is not supported");
   const Atoms channels = factor.picked ? Atoms{} : channels_of_factor(x.axes, factor.axes, false);
   if (channels.empty())
     call.refuse(fmt::format("multiplies {} by a parameter {}. only a factor for each channel is supported",
@@ -139,16 +141,25 @@ Values square(Context& c, const Call& call) {
   return {product_of_values(c, call, x, x)};
 }
 
+// sign 1: max(x, bound) = x + relu(bound - x). sign -1: min(x, bound) = x - relu(x - bound). Elements within the bound
+// stay exactly as they are.
+Value bounded(Context& c, const Call& call, const Value& x, double bound, double sign) {
+  constexpr double most = std::numeric_limits<float>::max();
+  if (bound * sign <= -most) return x;  // all finite values are within it
+  if (!(std::abs(bound) <= most)) call.refuse(fmt::format("has the bound {}, which is not supported", bound));
+  const auto positive = [&](const Value& v) {
+    return graph_value(c.builder.activation(c.layer_name(call), v.graph, Activation::relu), v.axes);
+  };
+  if (bound == 0) return affine(c, call, positive(affine(c, call, x, sign, 0)), sign, 0);
+  const Value beyond = positive(affine(c, call, x, -sign, sign * bound));
+  return sum_of_values(c, call, x, affine(c, call, beyond, sign, 0));
+}
+
 // max(x, low), and then min(x, high).
 Values clamp(Context& c, const Call& call) {
   Value x = call.computed("self");
-  const auto above = [&](const Value& v, double bound) {
-    const Value rest = affine(c, call, v, 1, -bound);
-    return affine(c, call, graph_value(c.builder.activation(c.layer_name(call), rest.graph, Activation::relu), v.axes),
-                  1, bound);
-  };
-  if (call.has("min")) x = above(x, call.real("min", 0));
-  if (call.has("max")) x = affine(c, call, above(affine(c, call, x, -1, 0), -call.real("max", 0)), -1, 0);
+  if (call.has("min")) x = bounded(c, call, x, call.real("min", 0), 1);
+  if (call.has("max")) x = bounded(c, call, x, call.real("max", 0), -1);
   return {x};
 }
 

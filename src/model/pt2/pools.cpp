@@ -88,10 +88,9 @@ int begin_of_block(const Atoms& atoms, const Atoms& stored) {
 Value mean_over(Context& c, const Call& call, Value x) {
   const bool keep = call.flag("keepdim", false);
   Atoms reduced;
-  std::vector<int> axes;
-  for (const std::int64_t dim : call.integers("dim")) {
-    axes.push_back(axis_number(dim, x.axes.rank()));
-    const Atoms& atoms = x.axes.logical[std::size_t(axes.back())];
+  std::vector<int> axes = call.axes("dim", x.axes.rank());
+  for (const int axis : axes) {
+    const Atoms& atoms = x.axes.logical[std::size_t(axis)];
     reduced.insert(reduced.end(), atoms.begin(), atoms.end());
   }
   const bool rows =

@@ -18,8 +18,14 @@ Values clone(Context&, const Call& call) {
 }
 
 // A cast to the type of the network. It says nothing about the type in which millrace computes.
-Values cast(Context&, const Call& call) {
+Values cast(Context& c, const Call& call) {
   const Value x = call.value("self");
+  if (const auto constant = call.has("other") ? c.as_constant(x) : std::nullopt) {  // "other" is no constant
+    Constant out = constant->copy();
+    out.type = type_of(c, call.value("other"));
+    for (double& v : *out.data) v = as_type(v, out.type);
+    return {constant_value(out)};
+  }
   const Argument* type = call.node().find("dtype");
   const auto* number = type ? std::get_if<ScalarType>(type) : nullptr;
   if (number && *number != ScalarType::f32 && *number != ScalarType::f64)
@@ -85,8 +91,7 @@ Values squeeze(Context&, const Call& call) {
   std::vector<int> axes(x.axes.logical.size());
   std::iota(axes.begin(), axes.end(), 0);
   if (call.has("dim")) {
-    axes.clear();
-    for (const std::int64_t dim : call.integers("dim")) axes.push_back(axis_number(dim, x.axes.rank()));
+    axes = call.axes("dim", x.axes.rank());
   }
   std::ranges::sort(axes, std::greater());
   for (const int axis : axes)
@@ -168,7 +173,8 @@ Values unbind(Context&, const Call& call) {
 // Elements [begin, begin + count) of an axis.
 Value part_of(Context& c, const Call& call, Value x, int axis, std::int64_t begin, std::int64_t count) {
   if (begin == 0 && count == x.axes.size(axis)) return x;
-  if (count < 1 || begin < 0 || begin + count > x.axes.size(axis)) call.refuse("takes no elements");
+  const std::int64_t size = x.axes.size(axis);
+  if (count < 1 || begin < 0 || begin > size || count > size - begin) call.refuse("takes no elements");
   x = c.grouped(call, x, axis);
   const Atoms atoms = x.axes.logical[std::size_t(axis)];
   const int at = find_block(atoms, x.axes.stored);
@@ -187,7 +193,7 @@ Values slice(Context& c, const Call& call) {
   const std::int64_t size = x.axes.size(axis);
   const auto within = [&](std::int64_t at) { return std::clamp<std::int64_t>(at < 0 ? at + size : at, 0, size); };
   const std::int64_t begin = within(call.integer("start", 0)), end = within(call.integer("end", size));
-  if (const std::int64_t step = call.integer("step", 1); step != 1) {
+  if (const std::int64_t step = std::min(call.integer("step", 1), std::max<std::int64_t>(size, 1)); step != 1) {
     if (step < 1 || end <= begin) call.refuse("takes no elements");
     checked_count({(end - begin - 1) / step + 1});
     std::vector<std::int32_t> taken;
@@ -229,7 +235,7 @@ Values split(Context& c, const Call& call) {
   const std::int64_t size = x.axes.size(axis);
   Sizes sizes = call.integers(call.has("split_sizes") ? "split_sizes" : "split_size");
   if (call.has("chunks")) {
-    const std::int64_t chunks = std::max<std::int64_t>(call.integer("chunks", 1), 1);
+    const std::int64_t chunks = std::max<std::int64_t>(std::min(call.integer("chunks", 1), size), 1);
     sizes = {(size + chunks - 1) / chunks};
   }
   if (size % rows_symbol == 0 || sizes.empty() || sizes[0] < 1) call.refuse("divides the rows, or into no parts");
@@ -239,6 +245,8 @@ Values split(Context& c, const Call& call) {
     if (size / one > 1000) call.refuse("divides an axis into too many parts");
     for (std::int64_t left = size; left > 0; left -= one) sizes.push_back(std::min(one, left));
   }
+  if (std::ranges::any_of(sizes, [&](std::int64_t one) { return one < 0 || one > size; }))
+    call.refuse("has parts that do not fit");
   if (std::accumulate(sizes.begin(), sizes.end(), std::int64_t(0)) != size) call.refuse("has parts that do not fit");
   return parts(c, call, axis, sizes);
 }

@@ -16,8 +16,8 @@ Value with_class_token(Context& c, const Call& call, const Value& token, Value x
   const Axes& axes = x.axes;
   const bool fits = axes.rank() == 3 && axes.begins_with_rows() &&
                     concatenated({axes.logical[0], axes.logical[1], axes.logical[2]}) == axes.stored &&
-                    token.kind == Value::Kind::parameter && !token.picked && token.axes.rank() == 3 &&
-                    token.axes.sizes() == Sizes{1, 1, axes.size(2)};
+                    token.kind == Value::Kind::parameter && !token.picked && token.axes.selected.empty() &&
+                    token.axes.rank() == 3 && token.axes.sizes() == Sizes{1, 1, axes.size(2)};
   if (!fits)
     call.refuse(
         fmt::format("joins a parameter {} and {}. only a class token (1, 1, width) in front of (N, positions, "
@@ -200,7 +200,8 @@ Value written_attention(Context& c, const Call& call, Value q, Value k, const Va
   const int rank = q.axes.rank();
   const double scale = call.real("scale", 1 / std::sqrt(double(q.axes.size(rank - 1))));
   std::swap(k.axes.logical[std::size_t(rank) - 2], k.axes.logical[std::size_t(rank) - 1]);
-  Value scores = affine(c, call, matrix_product(c, call, q, k), scale, 0);
+  q = affine(c, call, q, scale, 0);  // before the product, whose sums could overflow in half precision
+  Value scores = matrix_product(c, call, q, k);
   std::optional<Constant> mask;
   if (call.has("attn_mask")) mask = call.constant("attn_mask");
   const std::int64_t queries = scores.axes.size(rank - 2), keys = scores.axes.size(rank - 1);

@@ -19,6 +19,11 @@ Buffer table_on_device(Device& device, const std::vector<T>& values) {
   return table_on_device(device, values.data(), values.size() * sizeof(T));
 }
 
+// An element that is masked may be infinite or NaN.
+MR_DEVICE_INLINE float multiply_add(float x, float scale, float offset) {
+  return scale == 0 ? offset : x * scale + offset;
+}
+
 template <class T>
 struct MultiplyAdd {
   T* dst;
@@ -28,7 +33,7 @@ struct MultiplyAdd {
   MR_DEVICE_INLINE void at(std::int64_t i) const {
     float x[n];
     load(x, src + i);
-    for (int k = 0; k < n; ++k) x[k] = x[k] * scale + offset;
+    for (int k = 0; k < n; ++k) x[k] = multiply_add(x[k], scale, offset);
     store(dst + i, x);
   }
 };
@@ -55,10 +60,10 @@ struct MultiplyAddEntries {
       }
       if (scale) load(s, scale + std::int64_t(entry) * n);
       if (offset) load(o, offset + std::int64_t(entry) * n);
-      for (int k = 0; k < n; ++k) x[k] = x[k] * s[k] + o[k];
+      for (int k = 0; k < n; ++k) x[k] = multiply_add(x[k], s[k], o[k]);
     } else {
       const float s = scale ? scale[entry] : one_scale, o = offset ? offset[entry] : one_offset;
-      for (int k = 0; k < n; ++k) x[k] = x[k] * s + o;
+      for (int k = 0; k < n; ++k) x[k] = multiply_add(x[k], s, o);
     }
     store(dst + i * n, x);
   }
