@@ -58,7 +58,7 @@ Values roll(Context& c, const Call& call) {
     if (size % rows_symbol == 0) call.refuse("rolls the rows, which is not supported");
     std::vector<std::int32_t> order = counted(size);
     const std::int64_t shift = (shifts[i] % size + size) % size;
-    std::ranges::rotate(order, order.end() - std::ptrdiff_t(shift));
+    std::rotate(order.begin(), order.end() - std::ptrdiff_t(shift), order.end());
     x = c.take(call, x, axis, std::move(order));
   }
   return {x};
