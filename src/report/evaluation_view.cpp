@@ -14,9 +14,15 @@ constexpr std::size_t max_table_rows = 50, max_matrix = 20;
 
 std::string table(const std::string& caption, const std::string& head, const std::string& rows) {
   return fmt::format(
-      "<figure><figcaption>{}</figcaption><div class=\"scroll\"><table><thead><tr>{}</tr></thead><tbody>{}</tbody>"
+      "<figure><figcaption>{}</figcaption><div class=\"scroll\"><table "
+      "class=\"stack\"><thead><tr>{}</tr></thead><tbody>{}</tbody>"
       "</table></div></figure>\n",
       caption, head, rows);
+}
+
+// On a narrow page, a row is a list of its cells with these labels.
+std::string cell(const std::string& label, const std::string& value, const std::string& style = "") {
+  return fmt::format("<td data-label=\"{}\"{}><span>{}</span></td>", label, style, value);
 }
 
 std::string optional_number(const std::optional<double>& value) { return value ? number(*value, 4) : "–"; }
@@ -30,8 +36,8 @@ std::string metrics_of(const EvaluationRecord& e) {
   std::string rows;
   for (const auto& [name, value] : e.values)
     if (value)
-      rows += fmt::format("<tr><th>{}</th><td>{}</td></tr>", escaped(name),
-                          name == "rows" ? integer_text(*value) : number(*value, 4));
+      rows += fmt::format("<tr><th>{}</th>{}</tr>", escaped(name),
+                          cell("value", name == "rows" ? integer_text(*value) : number(*value, 4)));
   return table(escaped(e.title), "<th>metric</th><th>value</th>", rows);
 }
 
@@ -39,9 +45,9 @@ std::string classes_of(const EvaluationRecord& e) {
   std::string rows;
   for (std::size_t i = 0; i < std::min(max_table_rows, e.classes.size()); ++i) {
     const EvaluationRecord::Class& c = e.classes[i];
-    rows += fmt::format("<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>", escaped(c.name),
-                        integer_text(c.labels), integer_text(c.predictions), fixed(c.precision, 4), fixed(c.recall, 4),
-                        fixed(c.f1, 4));
+    rows += fmt::format("<tr><th>{}</th>{}{}{}{}{}</tr>", escaped(c.name), cell("labels", integer_text(c.labels)),
+                        cell("predictions", integer_text(c.predictions)), cell("precision", fixed(c.precision, 4)),
+                        cell("recall", fixed(c.recall, 4)), cell("F1", fixed(c.f1, 4)));
   }
   return table("Classes" + note(e.classes.size(), "classes"),
                "<th>class</th><th>labels</th><th>predictions</th><th>precision</th><th>recall</th><th>F1</th>", rows);
@@ -59,9 +65,12 @@ std::string matrix_of(const EvaluationRecord& e) {
     double sum = 0;
     for (const double count : e.confusion[i]) sum += count;
     rows += fmt::format("<tr><th>{}</th>", i < e.classes.size() ? escaped(e.classes[i].name) : std::to_string(i));
-    for (const double count : e.confusion[i])
-      rows += fmt::format("<td style=\"background:color-mix(in srgb,var(--accent) {}%,transparent)\">{}</td>",
-                          fixed(sum > 0 ? 60 * count / sum : 0, 0), integer_text(count));
+    for (std::size_t k = 0; k < e.confusion[i].size(); ++k) {
+      const double count = e.confusion[i][k];
+      rows += cell(k < e.classes.size() ? escaped(e.classes[k].name) : std::to_string(k), integer_text(count),
+                   fmt::format(" style=\"background:color-mix(in srgb,var(--accent) {}%,transparent)\"",
+                               fixed(sum > 0 ? 60 * count / sum : 0, 0)));
+    }
     rows += "</tr>";
   }
   return table("Confusion matrix", head, rows);
@@ -71,8 +80,8 @@ std::string outputs_of(const EvaluationRecord& e) {
   std::string rows;
   for (std::size_t i = 0; i < std::min(max_table_rows, e.outputs.size()); ++i) {
     const EvaluationRecord::Output& o = e.outputs[i];
-    rows += fmt::format("<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td></tr>", escaped(o.name),
-                        optional_number(o.mae), optional_number(o.rmse), optional_number(o.r2));
+    rows += fmt::format("<tr><th>{}</th>{}{}{}</tr>", escaped(o.name), cell("MAE", optional_number(o.mae)),
+                        cell("RMSE", optional_number(o.rmse)), cell("R2", optional_number(o.r2)));
   }
   return table("Outputs" + note(e.outputs.size(), "outputs"), "<th>output</th><th>MAE</th><th>RMSE</th><th>R2</th>",
                rows);
