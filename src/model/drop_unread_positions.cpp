@@ -100,7 +100,7 @@ class Slices {
       dst = int(graph_.values.size()) - 1;
     }
     graph_.nodes[std::size_t(place)].src[std::size_t(s)] = dst;
-    graph_.nodes.insert(graph_.nodes.begin() + place, {value(dst).name, spec, {whole}, dst});
+    graph_.nodes.insert(graph_.nodes.begin() + place, {value(dst).name, spec, {whole}, dst, {}});
     return place + 1;
   }
 
