@@ -228,6 +228,7 @@ case_finetune() {
   # An export of an old run does not outlive it in its folder.
   expect_exit 0 run_on 1 "${@:1:5}" --data.train "$data,classes=4" --run.dir new-old.h5 --run.resume never
   expect_no_file new-old.h5/model.safetensors
+  [ -s new-old.h5/model.safetensors.old ] || complain "the weights of the old run are lost"
   mkdir -p mine && echo precious >mine/model.safetensors
   expect_says 3 'mine/model\.safetensors exists and was not written by millrace' run_on 2 "$@" --run.dir mine
   expect_equal "a foreign file" precious "$(cat mine/model.safetensors)"

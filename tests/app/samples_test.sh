@@ -149,6 +149,15 @@ for o in 0, 1:
 PY
   expect_exit 0 "$millrace" report run
   expect_texts run/report.html Evaluation Outputs "the part test"
+  # The file of another program is kept, and the run is evaluated all the same.
+  echo '{"format": 1, "accuracy": 0.9}' >run/evaluation.json
+  expect_exit 0 run_on 2 eval run --split test
+  expect_line 'the evaluation is only printed: run/evaluation\.json exists' err
+  expect_says 3 'exists and was not written by millrace eval' run_on 2 eval run --split test --output run/evaluation.json
+  expect_exit 0 "$millrace" report run
+  expect_equal "a foreign file" '{"format": 1, "accuracy": 0.9}' "$(cat run/evaluation.json)"
+  expect_exit 0 train 1 plain --data.normalize_targets off --optim.lr 1e-12 --train.epochs 1
+  expect_says 2 'normalize_targets: the network of the checkpoint was trained without' train 2 plain --data.normalize_targets on --train.epochs 2
   expect_exit 0 "$millrace" inspect whole.h5 --split 0.7,0.1,0.2 --split-by group --group patient
   expect_line '^data\.split: [0-9]+ samples for training' out
   refuse() { expect_says 2 "^error: .*$1" run_on 1 "${@:2}"; }

@@ -1,3 +1,4 @@
+#include "millrace/base/atomic_file.hpp"
 #include "millrace/base/files.hpp"
 
 #include <gtest/gtest.h>
@@ -66,6 +67,7 @@ TEST_F(Files, OnlyRegularFilesAreReadOrReplaced) {
     EXPECT_EQ(test::message_of([&, at = path] { read_file(at); }), refusal);
     EXPECT_EQ(test::message_of([&, at = path] { replace_file(at, "x"); }), refusal);
     EXPECT_EQ(test::message_of([&, at = path] { write_file_atomically(at, "x"); }), refusal);
+    EXPECT_EQ(test::message_of([&, at = path] { AtomicFile file(at); }), refusal);
   }
   fs::create_symlink(folder / "pipe", folder / "a.tmp");
   test::expect_error(Exit::data, "a.tmp (it is a named pipe", [&] { replace_file(folder / "a", "x"); });
@@ -76,6 +78,7 @@ TEST_F(Files, OnlyRegularFilesAreReadOrReplaced) {
   fs::create_symlink("/dev/null", folder / "null");
   EXPECT_EQ(read_file(folder / "null"), "");
   test::expect_error(Exit::data, "null (it is a device)", [&] { replace_file(folder / "null", "x"); });
+  test::expect_error(Exit::data, "null (it is a device)", [&] { AtomicFile file(folder / "null"); });
 }
 
 TEST_F(Files, FilesOfOtherProgramsAreRecognised) {
