@@ -1,4 +1,6 @@
 """What PyTorch computes with networks of millrace's zoo (zoo.py), and with layers that no network of the zoo has."""
+import itertools
+
 import torch
 import torch.nn.functional as F
 
@@ -63,10 +65,14 @@ CASES = [
     (volumes, {}, 6, [10, 12, 3], 10, 0.05),
     (mlp, {"hidden": [24, 16]}, 6, [5, 4, 3], 10, 0.05),
     (resnet, {"depth": 8, "width": 8, "stem": "cifar"}, 6, [16, 16, 3], 10, 0.05),
+    (resnet, {"depth": 8, "width": 8, "stem": "pool"}, 6, [16, 16, 3], 10, 0.05),
     (resnet, {"depth": 18, "width": 4, "stem": "imagenet"}, 6, [40, 40, 3], 10, 0.05),
     (resnet, {"depth": 50, "width": 4, "stem": "cifar"}, 6, [10, 10, 3], 10, 0.02),
-    (unet, {"blocks": 2, "width": 8}, 3, [16, 12, 3], 4, 0.05),
+    (resnet, {"depth": 18, "width": 16, "stem": "cifar"}, 16, [16, 16, 3], 10, 0.05),
+    (resnet, {"depth": 50, "width": 8, "stem": "cifar"}, 16, [12, 12, 3], 10, 0.02),
+    (unet, {"blocks": 2, "width": 8}, 3, [16, 12, 3], 4, 0.04),
     (unet, {"blocks": 2, "width": 8, "transposed": True}, 3, [16, 12, 3], 4, 0.05),
+    (unet, {"blocks": 2, "width": 8, "ignored": 3}, 3, [16, 12, 3], 4, 0.05),
     (unet, {"blocks": 2, "width": 4}, 3, [12, 8, 8, 2], 4, 0.18),
     (cosmoflow, {"width": 2}, 2, [64, 32, 32, 2], 4, 0.05),
     (hyperspectral, {}, 4, [10, 9, 15], 6, 0.05),
@@ -78,8 +84,8 @@ MUON = {gpt2, llama, resnet, convnext}  # of resnet, one with few layers
 SLOWER = {gpt2: 50, llama: 50, vit: 5, convnext: 5, resnet: 20, unet: 3, hyperspectral: 2, heads: 4}
 
 
-def batch(network, name, rows, sample, outputs):
-    """Samples, and labels or targets. Images and volumes have channels first here."""
+def batch(network, name, rows, sample, outputs, ignored=None):
+    """Samples, and labels or targets. Images and volumes have channels first here. ignored: this label becomes -1."""
     if len(sample) == 1:
         return integers(name + " x", [rows] + sample, outputs), integers(name + " y", [rows] + sample, outputs)
     x = channels_first(integers(name + " x", [rows] + sample, 256).double() / 255)
@@ -87,7 +93,8 @@ def batch(network, name, rows, sample, outputs):
         return x, uniform(name + " y", rows * outputs).float().double().reshape(rows, outputs)
     if network is heads:
         return x, (integers(name + " y", [rows], outputs), uniform(name + " energy", rows * 2).float().double().reshape(rows, 2))
-    return x, integers(name + " y", [rows] + (sample[:-1] if network is unet else []), outputs)
+    y = integers(name + " y", [rows] + (sample[:-1] if network is unet else []), outputs)
+    return x, y if ignored is None else torch.where(y == ignored, -1, y)
 
 
 def loss_of(network, logits, y):
@@ -99,7 +106,7 @@ def loss_of(network, logits, y):
     if network is cosmoflow:
         return F.mse_loss(logits, y)
     if network is unet:
-        return F.cross_entropy(logits, y)  # the classes are the second axis
+        return F.cross_entropy(logits, y, ignore_index=-1)  # the classes are the second axis
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
 
 
@@ -110,10 +117,12 @@ def digest(name, values):
 
 
 def trained(network, name, sizes, rows, sample, outputs, rate, steps):
-    """For each step: the weights before it, the logits, the loss and the gradients. SGD, or Muon with a rate of None."""
+    """For each step: the weights before it, the logits, the loss and the gradients. SGD, or Muon with a rate of None.
+    With batch norms also the weights and the logits at the end, normalised by the running statistics."""
     w = Weights()
     descend = None
-    x, y = batch(network, name, rows, sample, outputs)
+    sizes = dict(sizes)
+    x, y = batch(network, name, rows, sample, outputs, sizes.pop("ignored", None))
     for _ in range(steps):
         logits = network(w, x, outputs, **sizes)
         loss = loss_of(network, logits, y)
@@ -126,6 +135,9 @@ def trained(network, name, sizes, rows, sample, outputs, rate, steps):
         with torch.no_grad():
             for leaf, gradient in zip(w.leaves.values(), gradients):
                 leaf -= rate * gradient
+    if w.running:
+        w.training = False
+        yield w, network(w, x, outputs, **sizes), None, None
 
 
 def record(network, sizes, rows, sample, outputs, rate):
@@ -134,21 +146,31 @@ def record(network, sizes, rows, sample, outputs, rate):
     if network in LAYERS:
         out["layers"] = LAYERS[network]
     for w, logits, loss, gradients in trained(network, name, sizes, rows, sample, outputs, rate, 10):
+        last = logits[-1] if network is heads else channels_last(logits) if network is unet else logits
+        if loss is None:
+            out["evaluated"] = digest("evaluated", last)
+            out["running"] = {n: digest(n, torch.cat(both)) for n, both in w.running.items()}
+            continue
         out["losses"].append(loss)
         if "logits" not in out:
-            last = logits[-1] if network is heads else channels_last(logits) if network is unet else logits
             out["logits"] = digest("logits", last)
             out["gradients"] = {n: digest(n, g) for n, g in zip(w.leaves, gradients)}
     # At a rate at which the loss of each network falls steadily: for comparisons in 16 bits. In deep residual
     # networks with norms over few values, rounding to 16 bits changes the losses too much for that.
-    if sizes.get("depth", 0) > 8:
+    deep = sizes.get("depth", 0) > 8
+    if deep and rows < 16:
         return out
+
+    def losses(rate, steps):
+        made = trained(network, name, sizes, rows, sample, outputs, rate, steps)
+        return [loss for _, _, loss, _ in itertools.islice(made, steps)]
+
     slow = rate / SLOWER.get(network, 1)
     out["slow_rate"] = slow
-    if network in MUON:
+    if network in MUON and not deep:
         out["muon"] = muon.KEYS
-        out["muon_losses"] = [loss for _, _, loss, _ in trained(network, name, sizes, rows, sample, outputs, None, 10)]
-    out["slow_losses"] = [loss for _, _, loss, _ in trained(network, name, sizes, rows, sample, outputs, slow, 50)]
+        out["muon_losses"] = losses(None, 10)
+    out["slow_losses"] = losses(slow, 50)
     return out
 
 

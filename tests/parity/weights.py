@@ -60,6 +60,8 @@ class Weights:
 
     def __init__(self):
         self.leaves = {}
+        self.running = {}  # of each batch norm: mean and variance
+        self.training = True
 
     def __call__(self, name, *shape):
         if name not in self.leaves:
@@ -97,4 +99,5 @@ class Weights:
 
     def batch_norm(self, x, name):
         n = x.shape[1]
-        return F.batch_norm(x, None, None, self(name + ".weight", n), self(name + ".bias", n), training=True)
+        mean, variance = self.running.setdefault(name, (torch.zeros(n), torch.ones(n)))
+        return F.batch_norm(x, mean, variance, self(name + ".weight", n), self(name + ".bias", n), self.training)

@@ -99,8 +99,8 @@ def resnet(w, x, outputs, depth, width, stem):
     bottleneck = depth == 50
     large = stem == "imagenet"
     x = F.relu(conv_norm(x, "conv1", "bn1", width, 7 if large else 3, 2 if large else 1))
-    if large:
-        x = F.max_pool2d(x, 3, 2, 1)
+    if stem != "cifar":
+        x = F.max_pool2d(x, 3, 2, 1) if large else F.max_pool2d(x, 2)
     for stage, blocks in enumerate({18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}.get(depth, 3 * ((depth - 2) // 6,))):
         for block in range(blocks):
             at = f"layer{stage + 1}.{block}."

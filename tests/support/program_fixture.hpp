@@ -22,10 +22,10 @@ class ProgramFixture {
                  int fusion, DType dtype = DType::f32)
       : ProgramFixture(device, backend, spec, {rows, sample, DType::u8, {}, true}, fusion, dtype) {}
   ProgramFixture(Device& device, Backend& backend, const ModelSpec& spec, const ModelBatch& batch, int fusion,
-                 DType dtype = DType::f32, const std::function<void(Graph&)>& adjust = {})
+                 DType dtype = DType::f32, const std::function<void(Graph&)>& adjust = {}, Mode mode = Mode::train)
       : batch_(batch), backend_(backend) {
     const std::int64_t rows = batch.rows;
-    Graph graph = build_model(spec, batch, dtype, Mode::train);
+    Graph graph = build_model(spec, batch, dtype, mode);
     if (adjust) adjust(graph);
     layout = std::make_unique<ParameterLayout>(graph);
     master.resize(std::size_t(layout->count));
