@@ -5,6 +5,7 @@
 
 #include "millrace/model/zoo.hpp"
 #include "millrace/onnx/onnx_export.hpp"
+#include "millrace/pt2/exported_program.hpp"
 #include "support/recorded.hpp"
 
 namespace millrace::test {
@@ -28,6 +29,15 @@ inline OnnxCase onnx_case(const std::string& name, const std::string& network, c
 inline OnnxCase layers_case(const std::string& name, const std::vector<std::string>& lines, const Shape& sample) {
   OnnxCase out = onnx_case(name, "layers", sample);
   out.spec.layers = lines;
+  return out;
+}
+
+// A network that PyTorch has exported.
+inline OnnxCase archive_case(const std::string& name, const Shape& sample, int outputs = 5) {
+  OnnxCase out = onnx_case(name, "pt2", sample);
+  out.spec.outputs = outputs;
+  out.spec.exported = std::make_shared<const pt2::ExportedProgram>(
+      pt2::read_exported_program(std::string(MILLRACE_SOURCE_DIR) + "/tests/fixtures/pt2/" + name + ".pt2"));
   return out;
 }
 
@@ -85,6 +95,11 @@ inline std::vector<OnnxCase> onnx_cases() {
   out.back().spec.input.channels = {1};
   out.back().spec.input.subvolume = {4, 4, 3};
   out.back().spec.input.transform = Transform::log1p;
+  out.push_back(archive_case("shuffle", {12, 11, 3}));
+  out.push_back(archive_case("swin", {12, 8, 3}));
+  out.push_back(archive_case("response", {8, 12, 3}));
+  out.push_back(archive_case("channels", {8, 6, 3}));
+  out.push_back(archive_case("written", {10}, 30));
   return out;
 }
 
@@ -108,7 +123,7 @@ inline std::vector<std::uint8_t> onnx_samples(const OnnxCase& c) {
   const Sequence sequence(c.name + " x");
   std::vector<std::uint8_t> out(std::size_t(c.batch.rows * c.batch.sample.count()));
   for (std::size_t i = 0; i < out.size(); ++i)
-    out[i] = std::uint8_t(sequence.below(c.spec.tokens ? c.spec.outputs : 256, std::int64_t(i)));
+    out[i] = std::uint8_t(sequence.below(c.spec.tokens ? 5 : 256, std::int64_t(i)));
   return out;
 }
 

@@ -10,7 +10,6 @@
 #include <set>
 
 #include "millrace/model/program.hpp"
-#include "millrace/pt2/exported_program.hpp"
 #include "onnx/networks.hpp"
 #include "support/expect_error.hpp"
 #include "support/forwarding_backend.hpp"
@@ -124,12 +123,14 @@ TEST(OnnxModel, EveryOperationOfInferenceOccursInACase) {
     for (const Node& node : build_model(c.spec, c.batch, DType::f32, Mode::infer).nodes)
       found.insert(name_of(node.spec));
   for (const Spec& spec :
-       std::initializer_list<Spec>{ConvSpec{},       LinearSpec{},    BatchNormSpec{},      PoolSpec{},
-                                   ActivationSpec{}, AddSpec{},       DropoutSpec{},        InputSpec{},
-                                   EmbeddingSpec{},  LayerNormSpec{}, AttentionSpec{},      PositionEmbeddingSpec{},
-                                   GatedSpec{},      ScaleSpec{},     RotarySpec{},         ConcatSpec{},
-                                   SliceSpec{},      UpsampleSpec{},  TransposedConvSpec{}, GroupNormSpec{},
-                                   ScaleBySpec{},    ReshapeSpec{},   DocumentsSpec{}})
+       std::initializer_list<Spec>{ConvSpec{},         LinearSpec{},    BatchNormSpec{},      PoolSpec{},
+                                   ActivationSpec{},   AddSpec{},       DropoutSpec{},        InputSpec{},
+                                   EmbeddingSpec{},    LayerNormSpec{}, AttentionSpec{},      PositionEmbeddingSpec{},
+                                   GatedSpec{},        ScaleSpec{},     RotarySpec{},         ConcatSpec{},
+                                   SliceSpec{},        UpsampleSpec{},  TransposedConvSpec{}, GroupNormSpec{},
+                                   ScaleBySpec{},      ReshapeSpec{},   DocumentsSpec{},      GatherSpec{},
+                                   AffineSpec{},       PowerSpec{},     IndexedBiasSpec{},    SoftmaxSpec{},
+                                   BatchedMatmulSpec{}})
     EXPECT_TRUE(found.contains(name_of(spec))) << name_of(spec);
 }
 
@@ -209,10 +210,7 @@ TEST(OnnxFile, TheCheckerOfTheFormatAcceptsAllNetworks) {
 
 // The network sets one element of each row to -1.
 TEST(OnnxFile, MasksAreWhere) {
-  OnnxCase c = onnx_case("masked", "pt2", {8, 8, 1});
-  c.spec.outputs = 10;
-  c.spec.exported = std::make_shared<const pt2::ExportedProgram>(
-      pt2::read_exported_program(std::string(MILLRACE_SOURCE_DIR) + "/tests/fixtures/pt2/v2.15_dyn.pt2"));
+  const OnnxCase c = archive_case("v2.15_dyn", {8, 8, 1}, 10);
   OnnxModel model = onnx_model_of(c);
   const auto where = std::ranges::find(model.nodes, std::string("Where"), &OnnxNode::type);
   ASSERT_NE(where, model.nodes.end());
