@@ -1,0 +1,11 @@
+// Where Winograd's filtering with 4x4 tiles is faster than the other methods, by fixed rules
+// (docs/benchmarks/2026-11-winograd.md).
+#pragma once
+#include "cpu/winograd/tiles.hpp"
+
+namespace millrace::cpu::winograd {
+
+bool is_faster(const ConvSpec&, ConvPart::Of);
+bool is_faster_weight_gradient(const ConvSpec&);
+
+}  // namespace millrace::cpu::winograd
