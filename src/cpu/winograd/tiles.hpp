@@ -1,6 +1,8 @@
 // The tiles of the images of a 3x3 convolution: m x m output pixels and the (m + 2) x (m + 2) source pixels that they
 // need. Tiles are numbered along the rows, then along the columns, then along the images.
 #pragma once
+#include <algorithm>
+
 #include "cpu/common/conv_part.hpp"
 #include "cpu/matmul/tile_product.hpp"
 #include "cpu/winograd/transforms.hpp"
@@ -45,11 +47,16 @@ void Tiles::fill(Float** pixels, Float* image, Float* outside, std::int64_t numb
   const std::int64_t height = of[1], width = of[2], channels = of[3];
   const std::int64_t y = number / columns % rows * m + shift.y, x = number % columns * m + shift.x;
   Float* const first = image + number / (rows * columns) * height * width * channels;
-  for (std::int64_t i = 0; i < edge; ++i)
-    for (std::int64_t j = 0; j < edge; ++j) {
-      const bool inside = y + i >= 0 && y + i < height && x + j >= 0 && x + j < width;
-      *pixels++ = inside ? first + ((y + i) * width + x + j) * channels : outside;
-    }
+  const std::int64_t left = std::min(std::max<std::int64_t>(0, -x), edge),
+                     right = std::max(left, std::min(edge, width - x));
+  for (std::int64_t i = 0; i < edge; ++i, pixels += edge) {
+    const bool inside = y + i >= 0 && y + i < height;
+    Float* const row = inside ? first + ((y + i) * width + x) * channels : nullptr;
+    const std::int64_t begin = inside ? left : edge, end = inside ? right : edge;
+    for (std::int64_t c = 0; c < begin; ++c) pixels[c] = outside;
+    for (std::int64_t c = begin; c < end; ++c) pixels[c] = row + c * channels;
+    for (std::int64_t c = end; c < edge; ++c) pixels[c] = outside;
+  }
 }
 
 }  // namespace millrace::cpu::winograd

@@ -14,7 +14,10 @@ using winograd::Tiles, winograd::Transforms;
 namespace {
 
 constexpr std::int64_t lane_floats = 16, line_floats = 16;
-constexpr std::size_t most_alone_bytes = 640 << 10, together_bytes = 16 << 20;
+constexpr std::size_t most_alone_bytes = 640 << 10, most_product_bytes = 320 << 10;
+// The weights are read once for each block, so a block that all threads share is as large as they are, within limits of
+// the second-level and the third-level cache.
+constexpr std::int64_t least_together_bytes = 2 << 20, most_together_bytes = 16 << 20;
 
 // Elements from one position to the next. An odd number of cache lines, so that the positions of a tile map to
 // different sets of the first-level cache.
@@ -43,14 +46,18 @@ void WinogradConv::plan_blocks() {
   together_ = alone < 2 * tall;
   std::int64_t most = alone, share = (tiles_.count() + threads - 1) / threads;
   if (together_) {
-    most = std::int64_t(together_bytes / sizeof(float)) / (positions * (in_ + out_)) / tall * tall;
+    const std::int64_t float_bytes = sizeof(float), weight_bytes = positions * in_ * out_ * float_bytes;
+    const std::int64_t bytes = std::clamp(weight_bytes, least_together_bytes, most_together_bytes);
+    most = std::max(tall, bytes / (positions * (in_ + out_) * float_bytes) / tall * tall);
     share = tiles_.count();
   }
   // Blocks of equal size
   const std::int64_t blocks = (share + most - 1) / most;
   block_tiles_ = (share + blocks * tall - 1) / (blocks * tall) * tall;
   source_width_ = in_ + line_floats;
-  product_width_ = (together_ ? panels() * kernels_.columns : kernels_.columns) + line_floats;
+  const std::int64_t panel_bytes = positions * block_tiles_ * kernels_.columns * std::int64_t(sizeof(float));
+  group_ = together_ ? panels() : std::clamp<std::int64_t>(std::int64_t(most_product_bytes) / panel_bytes, 1, panels());
+  product_width_ = group_ * kernels_.columns + line_floats;
   source_step_ = position_step(block_tiles_ * source_width_);
   product_step_ = position_step(block_tiles_ * product_width_);
   product_at_ = align64(std::size_t(positions * source_step_) * sizeof(float));
@@ -100,10 +107,11 @@ void WinogradConv::run_alone(const OpArgs& args, const Tensors& t) const {
       const Block block{first, std::min(block_tiles_, end - first), static_cast<float*>(memory),
                         static_cast<float*>(at(memory, product_at_))};
       transform_source(block, t, 0, block.count);
-      for (std::int64_t panel = 0; panel < panels(); ++panel) {
-        const std::int64_t channel = panel * kernels_.columns;
-        for (std::int64_t p = 0; p < transforms_.positions(); ++p) multiply(block, t, p, panel, 0);
-        transform_products(block, t, 0, block.count, channel, std::min(kernels_.columns, out_ - channel));
+      for (std::int64_t panel = 0; panel < panels(); panel += group_) {
+        const std::int64_t channel = panel * kernels_.columns, end_panel = std::min(panels(), panel + group_);
+        for (std::int64_t p = 0; p < transforms_.positions(); ++p)
+          for (std::int64_t q = panel; q < end_panel; ++q) multiply(block, t, p, q, (q - panel) * kernels_.columns);
+        transform_products(block, t, 0, block.count, channel, std::min(group_ * kernels_.columns, out_ - channel));
       }
     }
   });

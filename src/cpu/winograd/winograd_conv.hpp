@@ -3,7 +3,7 @@
 // weights (input channels x output channels).
 //
 // Where the transformed tiles of a block fit into the second-level cache of a core, each thread has blocks of its own,
-// and the products of one panel of output channels are transformed back before the next panel begins. With more
+// and the products of a group of panels of output channels are transformed back before the next group begins. With more
 // channels, all threads work on one block: each multiplies some of the positions, so that the transformed weights are
 // read once.
 #pragma once
@@ -48,6 +48,7 @@ class WinogradConv : public ConvPart {
   const winograd::Tiles tiles_;
   const std::int64_t in_, out_;
   bool together_;                              // all threads work on one block
+  std::int64_t group_;                         // panels whose products are transformed back together
   std::int64_t block_tiles_;                   // at most
   std::int64_t source_width_, source_step_;    // of the transformed tiles: elements from a tile, a position to the next
   std::int64_t product_width_, product_step_;  // the same of the products

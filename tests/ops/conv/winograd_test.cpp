@@ -183,6 +183,11 @@ TEST(WinogradOp, IsChosenByRuleUnlessItIsSwitchedOff) {
   off.winograd = false;
   EXPECT_NE(cpu::make_conv(s)->implementation().find("winograd F(4x4)"), std::string::npos);
   EXPECT_EQ(cpu::make_conv(s, off)->implementation().find("winograd"), std::string::npos);
+  // Most of a tile is outside of an image of 3x3 pixels.
+  for (const auto& [side, expected] : {std::pair{4, true}, std::pair{3, false}, std::pair{6, true}})
+    EXPECT_EQ(cpu::winograd::is_faster(Case{"", 64, side, side, 64, 64, 1, 1}.spec(), cpu::ConvPart::Of::forward),
+              expected)
+        << side;
 }
 
 }  // namespace winograd_test
