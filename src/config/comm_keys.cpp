@@ -1,4 +1,4 @@
-// The keys of [comm] and [cuda].
+// The keys of [comm], [cpu] and [cuda].
 #include "config/key_groups.hpp"
 #include "millrace/config/key_types.hpp"
 
@@ -31,6 +31,19 @@ void add_comm_keys(Keys& k) {
       MR_FIELD(comm.timeout), above(0),
       "a rank that is stopped or stuck in a file system for longer ends the run with exit code 5, as does a "
       "wait of all ranks"));
+}
+
+void add_cpu_keys(Keys& k) {
+  using Winograd = CpuOptions::Winograd;
+  k.push_back(
+      choice_key(MR_FIELD(cpu.winograd), Choices<Winograd>{{"auto", Winograd::automatic}, {"off", Winograd::off}},
+                 "with fp32: compute 3x3 convolutions of stride 1 by Winograd's filtering, with a quarter of the "
+                 "multiplications, where that is faster. Rounding errors are 2 to 8 times as "
+                 "large, and the copies of the weights four times"));
+  k.push_back(
+      switch_key(MR_FIELD(cpu.autotune),
+                 "with run.deterministic = off: time the methods of each convolution at the start, and keep the "
+                 "fastest; off: choose by fixed rules"));
 }
 
 void add_cuda_keys(Keys& k) {

@@ -17,6 +17,7 @@ void add_train_keys(Keys&);
 void add_optim_keys(Keys&);
 void add_comm_keys(Keys&);
 void add_checkpoint_keys(Keys&);
+void add_cpu_keys(Keys&);
 void add_cuda_keys(Keys&);
 void add_log_keys(Keys&);
 void add_account_keys(Keys&);

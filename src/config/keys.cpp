@@ -22,6 +22,7 @@ const std::vector<Key>& keys() {
     add_optim_keys(k);
     add_comm_keys(k);
     add_checkpoint_keys(k);
+    add_cpu_keys(k);
     add_cuda_keys(k);
     add_log_keys(k);
     add_account_keys(k);
@@ -89,6 +90,7 @@ const char* group_title(const std::string& group) {
       {"optim", "the optimizer and its learning rate"},
       {"comm", "communication between ranks"},
       {"checkpoint", "saved states"},
+      {"cpu", "steps on CPUs"},
       {"cuda", "steps on GPUs"},
       {"log", "progress lines, metrics and traces"},
       {"account", "measuring at the end of a run"},

@@ -27,6 +27,8 @@ struct WhyNotFused {
 }
 
 struct Make {
+  cpu::ConvSelector& convolutions;
+
   std::unique_ptr<Op> operator()(const ConvSpec& s) const {
     s.dst();  // checks the spec
     if (s.accumulates_diff_src) refuse_accumulation("conv", s.src);
@@ -46,7 +48,8 @@ struct Make {
       plain.padded_channels = 0;
       return cpu::make_conv_without_padding_channels(s, (*this)(plain));
     }
-    return cpu::wants_strided_pointwise(s) ? cpu::make_strided_pointwise(s) : cpu::make_conv(s);
+    return cpu::wants_strided_pointwise(s) ? cpu::make_strided_pointwise(s)
+                                           : cpu::make_conv(s, convolutions.methods(s));
   }
   std::unique_ptr<Op> operator()(const LinearSpec& s) const {
     if (s.accumulates_diff_src) refuse_accumulation("linear", s.src);
@@ -101,13 +104,14 @@ struct Make {
 
 class CpuBackend : public Backend {
  public:
-  explicit CpuBackend(Device& device) : device_(device) {}
+  CpuBackend(Device& device, const cpu::ConvSelectorOptions& options) : device_(device), convolutions_(options) {}
   Device& device() override { return device_; }
-  std::unique_ptr<Op> make(const Spec& spec) override { return std::visit(Make{}, spec); }
+  std::unique_ptr<Op> make(const Spec& spec) override { return std::visit(Make{convolutions_}, spec); }
   std::unique_ptr<OptimizerOp> make_optimizer(const OptimizerSpec& spec) override { return cpu::make_optimizer(spec); }
   void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
     cpu::convert(dst, dst_type, src, src_type, count);
   }
+  void set_kernel_timing(bool on) override { convolutions_.set_timing(on); }
   bool has_partial_attention() const override { return true; }
   std::string why_not_fused(const Spec& spec) override { return std::visit(WhyNotFused{}, spec); }
   int max_fusion_level() const override { return 3; }
@@ -121,10 +125,13 @@ class CpuBackend : public Backend {
 
  private:
   Device& device_;
+  cpu::ConvSelector convolutions_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cpu_backend(Device& device) { return std::make_unique<CpuBackend>(device); }
+std::unique_ptr<Backend> make_cpu_backend(Device& device, const cpu::ConvSelectorOptions& options) {
+  return std::make_unique<CpuBackend>(device, options);
+}
 
 }  // namespace millrace

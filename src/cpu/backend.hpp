@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 
+#include "cpu/choice/conv_selector.hpp"
 #include "millrace/ops/backend.hpp"
 
 namespace millrace {
@@ -9,6 +10,6 @@ namespace millrace {
 // The available memory is divided evenly among the ranks of the host.
 std::unique_ptr<Device> make_cpu_device(int ranks_on_host = 1);
 // Computes with the OpenMP threads of the caller. The device must outlive the backend.
-std::unique_ptr<Backend> make_cpu_backend(Device&);
+std::unique_ptr<Backend> make_cpu_backend(Device&, const cpu::ConvSelectorOptions& = {});
 
 }  // namespace millrace

@@ -9,6 +9,7 @@
 #include "cuda/dnn/linear.hpp"
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/plans/device_timing.hpp"
+#include "cuda/plans/plan_identity.hpp"
 
 namespace millrace::cuda {
 namespace {
@@ -39,8 +40,8 @@ class CudaBackend : public Backend {
       : device_(device),
         context_{device.stream(Stream::compute), device.multiprocessors()},
         counters_(device, MemoryKind::device, context_.counter_bytes()),
-        matmuls_(PlanIdentity::of_current_device("cublaslt", cublas_version(), cublas_candidates),
-                 selector_options(world, options)),
+        matmuls_(make_selector(PlanIdentity::of_current_device("cublaslt", cublas_version(), cublas_candidates),
+                               selector_options(world, options))),
         copy_bytes_per_second_(copy_bytes_per_second(context_.stream, matmuls_)),
         cudnn_(context_, cudnn_options(world, device, options, copy_bytes_per_second_)),
         cublas_(make_cublas(context_, matmuls_,

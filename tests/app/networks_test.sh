@@ -1,7 +1,7 @@
 #!/bin/bash
 # The networks for tokens and images, with the configurations in inputs/: they train, stop, resume and are evaluated
 # like the others.
-# Usage: networks_test.sh MILLRACE MPIEXEC language|generate|images|pixels|voxels|export|onnx|finetune
+# Usage: networks_test.sh MILLRACE MPIEXEC language|generate|images|pixels|voxels|winograd|export|onnx|finetune
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 
@@ -260,6 +260,30 @@ case_finetune() {
     expect_says 2 'is of another network: .* has groups=2 there, groups=4 here' run_on 2 "$@" -c groups4.cfg --run.dir other --model.weights "$name"
     expect_exit 0 "$millrace" plan "${@:2}" -c groups2.cfg --model.weights "$name"
   done
+}
+
+# The methods of convolutions: by fixed rules, and timed at the start.
+case_winograd() {
+  set -- -c /dev/null --run.device cpu --data.train synthetic:images:rows=64,shape=16x16x3,classes=4 --model.name resnet \
+    --model.depth 20 --train.global_batch 16 --run.threads 1
+  export XDG_CACHE_HOME=$PWD/cache
+  expect_exit 0 "$millrace" plan "$@"
+  grep -q winograd out || skip "this processor has no kernels for it"
+  expect_line 'winograd F\(4x4\):.*, backward data winograd F\(4x4\):.*, backward weights winograd F\(4x4\):'
+  expect_exit 0 "$millrace" plan "$@" --cpu.winograd off
+  expect_no_line 'winograd F'
+  expect_exit 0 run_on 2 train "$@" --run.dir whole --train.steps 6
+  expect_exit 0 run_on 2 train "$@" --run.dir parts --train.steps 3
+  expect_exit 0 run_on 2 train "$@" --run.dir parts --train.steps 6
+  expect_same_metrics whole parts
+  expect_no_file cache
+  expect_exit 0 run_on 2 train "$@" --run.dir timed --train.steps 3 --run.deterministic off
+  expect_file cache/millrace/onednn-*.json
+  # The next start takes the choices from the file.
+  sed -i 's/"plan":"[^"]*"/"plan":"F(2x2) F(2x2) F(2x2)"/g' cache/millrace/onednn-*.json
+  expect_exit 0 "$millrace" plan "$@" --run.deterministic off --train.global_batch 8  # as many rows as a rank had
+  expect_line 'winograd F\(2x2\):.*, backward data winograd F\(2x2\):.*, backward weights winograd F\(2x2\):'
+  expect_exit 0 run_on 2 train "$@" --run.dir again --train.steps 3 --run.deterministic off --cpu.autotune off
 }
 
 case_voxels() { train_unet brain-boxes 10x12x12x2 voxels --data.subvolume 8 8 8; }

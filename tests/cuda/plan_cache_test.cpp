@@ -1,5 +1,3 @@
-#include "cuda/plans/plan_cache.hpp"
-
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 #include "cuda/dnn/conv.hpp"
 #include "cuda/dnn/conv_graph.hpp"
 #include "cuda/dnn/cudnn.hpp"
+#include "cuda/plans/plan_identity.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/comm/world.hpp"
 #include "support/temporary_folder.hpp"

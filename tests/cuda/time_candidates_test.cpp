@@ -1,11 +1,9 @@
-#include "cuda/plans/time_candidates.hpp"
+#include "millrace/plans/time_candidates.hpp"
 
 #include <gtest/gtest.h>
 
 namespace millrace {
 namespace time_candidates_test {
-
-using cuda::choose_candidate, cuda::time_candidates, cuda::TimingRules;
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 

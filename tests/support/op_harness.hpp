@@ -28,7 +28,8 @@ Backend& backend();
 // set_* functions set an input; want_* functions reserve a result.
 class OpHarness {
  public:
-  explicit OpHarness(const Spec& spec) : op_(backend().make(spec)) {
+  explicit OpHarness(const Spec& spec) : OpHarness(backend().make(spec)) {}
+  explicit OpHarness(std::unique_ptr<Op> op) : op_(std::move(op)) {
     const MemoryRequirements needs = op_->memory_requirements();
     workspace_ = bytes(needs.workspace);
     saved_ = bytes(needs.saved);

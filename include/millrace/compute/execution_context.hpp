@@ -55,11 +55,19 @@ struct CudaOptions {
   bool nccl_windows = true;  // register gradients and weights as symmetric windows, if NCCL can on all ranks
 };
 
+// Options that apply to the CPU only (the cpu.* keys).
+struct CpuOptions {
+  enum class Winograd { automatic, off };
+  Winograd winograd = Winograd::automatic;  // 3x3 convolutions of float32 by Winograd's filtering, where that is faster
+  bool autotune = true;  // time the methods of each convolution, and use the fastest. Not if `deterministic`
+};
+
 struct ExecutionOptions {
   Placement placement;
   CollectiveOptions collective;
   bool deterministic = false;
   bool exchanges = false;  // operations exchange values
+  CpuOptions cpu{.autotune = false};
   CudaOptions cuda;
 };
 

@@ -241,6 +241,7 @@ struct RunConfig {
   CheckpointOptions checkpoint;
   LogOptions log;
   AccountOptions account;
+  CpuOptions cpu;
   CudaOptions cuda;
   TestHooks test;
   std::string text;  // print_config of this configuration; saved as config.cfg

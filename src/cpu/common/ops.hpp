@@ -4,11 +4,12 @@
 #pragma once
 #include <memory>
 
+#include "cpu/common/conv_methods.hpp"
 #include "millrace/ops/backend.hpp"
 
 namespace millrace::cpu {
 
-std::unique_ptr<Op> make_conv(const ConvSpec&);
+std::unique_ptr<Op> make_conv(const ConvSpec&, const ConvMethods& = {});
 // Whether make_strided_pointwise() must be used instead of make_conv(); see strided_pointwise.cpp.
 bool wants_strided_pointwise(const ConvSpec&);
 std::unique_ptr<Op> make_strided_pointwise(const ConvSpec&);

@@ -2,20 +2,18 @@
 // C/groups). packed_weights holds copies of them in layouts of oneDNN, one for forward and one for backward-data,
 // because oneDNN computes with plain weights only in slow reference code. The weight gradient is computed in a layout
 // of oneDNN in the workspace; then one reorder writes or adds it to the canonical gradient. Other ways to compute are
-// faster for small images (kn2row_conv.hpp, kn2row_weight_gradient.hpp), without AVX-512 (tile_conv.hpp,
-// tile_weight_gradient.hpp), and where oneDNN has no code of its own for depthwise convolutions (depthwise_conv.hpp).
+// faster for 3x3 kernels (cpu/winograd), for small images (kn2row_conv.hpp, kn2row_weight_gradient.hpp), without
+// AVX-512 (tile_conv.hpp, tile_weight_gradient.hpp), and where oneDNN has no code of its own for depthwise convolutions
+// (depthwise_conv.hpp). conv_parts.hpp chooses.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <memory>
 
 #include "cpu/common/ops.hpp"
+#include "cpu/conv/conv_parts.hpp"
 #include "cpu/conv/depthwise_conv.hpp"
 #include "cpu/conv/depthwise_weight_gradient.hpp"
-#include "cpu/conv/kn2row_conv.hpp"
-#include "cpu/conv/kn2row_weight_gradient.hpp"
-#include "cpu/conv/tile_conv.hpp"
-#include "cpu/conv/tile_weight_gradient.hpp"
 #include "cpu/onednn/onednn_op.hpp"
 
 namespace millrace::cpu {
@@ -74,21 +72,14 @@ bool is_faster_depthwise(const ConvSpec& s, const Call& by_onednn) {
   return DepthwiseGeometry::supports(s) && by_onednn.name().find("_dw") == std::string::npos;
 }
 
-// Null if the convolution of oneDNN is the fastest.
-std::unique_ptr<ConvPart> faster_conv(const ConvSpec& s, Of of, MemoryRequirements& needs) {
-  if (TileConv::is_faster(s, of)) return std::make_unique<TileConv>(s, of, needs);
-  if (Kn2rowConv::is_faster(s, of)) return std::make_unique<Kn2rowConv>(s, of, needs);
-  return nullptr;
-}
-std::unique_ptr<ConvPart> faster_weight_gradient(const ConvSpec& s) {
-  if (TileWeightGradient::is_faster(s)) return std::make_unique<TileWeightGradient>(s);
-  if (Kn2rowWeightGradient::is_faster(s)) return std::make_unique<Kn2rowWeightGradient>(s);
-  return nullptr;
-}
+// A ConvSpec with the methods for its parts.
+struct ConvTask : ConvSpec {
+  ConvMethods methods;
+};
 
 class Conv : public Op {
  public:
-  explicit Conv(const ConvSpec& s) : bias_count_(s.bias ? s.out_channels : 0) {
+  explicit Conv(const ConvTask& s) : bias_count_(s.bias ? s.out_channels : 0) {
     const auto shape = conv_shape(s, s.dtype);
     const desc canonical = canonical_weight(s, s.dtype), canonical_diff = canonical_weight(s, DType::f32);
 
@@ -98,15 +89,15 @@ class Conv : public Op {
                      {DNNL_ARG_WEIGHTS, forward.weights_desc()},
                      {DNNL_ARG_BIAS, shape.bias},
                      {DNNL_ARG_DST, shape.dst}});
-    other_forward_ = faster_conv(s, Of::forward, needs_);
+    other_forward_ = make_conv_part(s, Of::forward, s.methods, needs_);
     if (!other_forward_ && is_faster_depthwise(s, forward_))
       other_forward_ = std::make_unique<DepthwiseConv>(s, Of::forward, needs_);
     if (!other_forward_) forward_weight_ = PackedWeight(canonical, forward.weights_desc(), needs_);
 
     if (s.mode == Mode::train) {
-      if (s.need_diff_src) other_data_ = faster_conv(s, Of::data, needs_);
+      if (s.need_diff_src) other_data_ = make_conv_part(s, Of::data, s.methods, needs_);
       if (s.need_diff_src && !other_data_) prepare_backward_data(s, shape, forward, canonical);
-      other_weights_ = faster_weight_gradient(s);
+      other_weights_ = make_weight_gradient_part(s, s.methods);
       if (!other_weights_) prepare_backward_weights(s, shape, forward, canonical_diff);
     }
     plan();
@@ -239,9 +230,9 @@ class Conv : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_conv(const ConvSpec& spec) {
+std::unique_ptr<Op> make_conv(const ConvSpec& spec, const ConvMethods& methods) {
   const Shape dst = spec.dst();  // checks the spec
-  return native_or_emulated<Conv>(spec, fmt::format("conv {} -> {}", spec.src.str(), dst.str()),
+  return native_or_emulated<Conv>(ConvTask{spec, methods}, fmt::format("conv {} -> {}", spec.src.str(), dst.str()),
                                   {.src = {spec.src.count()},
                                    .dst = dst.count(),
                                    .weight = {spec.weight().count()},

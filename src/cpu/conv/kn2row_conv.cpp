@@ -8,12 +8,14 @@ namespace millrace::cpu {
 
 using Side = Kn2rowGeometry::Side;
 
+bool Kn2rowConv::supports(const ConvSpec& s) { return s.groups == 1 && !s.bias && Kn2rowGeometry(s).all.size() > 1; }
+
 bool Kn2rowConv::is_faster(const ConvSpec& s, Of of) {
   const Kn2rowGeometry taps(s);
   const std::int64_t pixels = taps.pixels(Side::dst);
   // In float32, oneDNN computes the gradient of src equally fast.
-  return s.groups == 1 && !s.bias && taps.all.size() > 1 && s.src[-1] >= 64 && s.out_channels >= 64 && pixels <= 16 &&
-         pixels * s.src[0] >= 256 && (of == Of::forward || s.dtype != DType::f32);
+  return supports(s) && s.src[-1] >= 64 && s.out_channels >= 64 && pixels <= 16 && pixels * s.src[0] >= 256 &&
+         (of == Of::forward || s.dtype != DType::f32);
 }
 
 Kn2rowConv::Kn2rowConv(const ConvSpec& s, Of of, MemoryRequirements& needs)

@@ -4,7 +4,7 @@
 #pragma once
 #include <map>
 
-#include "cpu/conv/conv_part.hpp"
+#include "cpu/common/conv_part.hpp"
 #include "cpu/conv/kn2row_geometry.hpp"
 #include "cpu/onednn/onednn_op.hpp"
 
@@ -12,7 +12,9 @@ namespace millrace::cpu {
 
 class Kn2rowConv : public ConvPart {
  public:
-  // Whether this is faster than the convolution of oneDNN. Supports neither groups nor bias.
+  // Neither groups nor bias, and more than one tap. The same for Kn2rowWeightGradient.
+  static bool supports(const ConvSpec&);
+  // Whether this is faster than the convolution of oneDNN.
   static bool is_faster(const ConvSpec&, Of);
   // Adds the memory for its copies of the weights to needs.packed_weights.
   Kn2rowConv(const ConvSpec&, Of, MemoryRequirements& needs);

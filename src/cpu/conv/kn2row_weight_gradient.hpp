@@ -4,7 +4,7 @@
 #pragma once
 #include <map>
 
-#include "cpu/conv/conv_part.hpp"
+#include "cpu/common/conv_part.hpp"
 #include "cpu/conv/kn2row_geometry.hpp"
 #include "cpu/onednn/onednn_op.hpp"
 

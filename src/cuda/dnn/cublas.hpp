@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "cuda/dnn/matmul.hpp"
-#include "cuda/plans/plan_selector.hpp"
+#include "millrace/plans/plan_selector.hpp"
 
 namespace millrace::cuda {
 

@@ -8,9 +8,9 @@
 
 #include "cuda/dnn/cublas.hpp"
 #include "cuda/plans/device_timing.hpp"
-#include "cuda/plans/time_candidates.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/value_table.hpp"
+#include "millrace/plans/time_candidates.hpp"
 
 namespace millrace::cuda {
 namespace {

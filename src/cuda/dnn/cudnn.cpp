@@ -7,8 +7,9 @@
 #include <algorithm>
 
 #include "cuda/errors/check.hpp"
-#include "cuda/plans/time_candidates.hpp"
+#include "cuda/plans/plan_identity.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/plans/time_candidates.hpp"
 
 namespace millrace::cuda::cudnn {
 namespace {
@@ -45,7 +46,8 @@ Cudnn::Cudnn(const LaunchContext& context, const Options& options)
       handle_(make_handle(context.stream)),
       options_(options),
       target_(handle_),
-      choices_(PlanIdentity::of_current_device("cudnn", cudnnGetVersion(), options.candidates), options.choices) {
+      choices_(make_selector(PlanIdentity::of_current_device("cudnn", cudnnGetVersion(), options.candidates),
+                             options.choices)) {
   keep_nvrtc_loaded();
 }
 

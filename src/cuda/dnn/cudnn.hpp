@@ -6,7 +6,7 @@
 
 #include "cuda/block/block.hpp"
 #include "cuda/dnn/cudnn_graph.hpp"
-#include "cuda/plans/plan_selector.hpp"
+#include "millrace/plans/plan_selector.hpp"
 
 namespace millrace::cuda::cudnn {
 

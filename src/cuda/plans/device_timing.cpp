@@ -5,8 +5,8 @@
 #include <charconv>
 #include <string>
 
-#include "cuda/plans/time_candidates.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/plans/time_candidates.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "cuda/block/block.hpp"
 #include "cuda/errors/check.hpp"
-#include "cuda/plans/plan_selector.hpp"
+#include "millrace/plans/plan_selector.hpp"
 
 namespace millrace::cuda {
 

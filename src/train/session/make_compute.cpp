@@ -46,6 +46,7 @@ ExecutionContext make_execution_context(World& world, const RunConfig& config, P
   options.collective.timeout_seconds = config.comm.timeout;
   options.collective.progress = config.comm.progress;
   options.collective.delay_seconds_per_mb = config.test.all_reduce_delay;
+  options.cpu = config.cpu;
   options.cuda = config.cuda;
   options.cuda.collective_backend = config.comm.backend;
   if (!options.placement.warning.empty()) log::warn(options.placement.warning);

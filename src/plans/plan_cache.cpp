@@ -1,19 +1,16 @@
-#include "cuda/plans/plan_cache.hpp"
+#include "millrace/plans/plan_cache.hpp"
 
-#include <cuda_runtime.h>
 #include <fmt/core.h>
 
 #include <cctype>
 #include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "cuda/errors/check.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
 #include "millrace/base/log.hpp"
 
-namespace millrace::cuda {
+namespace millrace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -89,37 +86,7 @@ void PlanCache::save(const fs::path& path) {
   }
 }
 
-PlanIdentity PlanIdentity::of_current_device(const std::string& library, std::size_t version, std::size_t candidates) {
-  PlanIdentity out;
-  out.library = library;
-  out.version = version;
-  out.candidates = candidates;
-  int device = 0;
-  cudaDeviceProp p;
-  MR_CUDA(cudaGetDevice(&device));
-  MR_CUDA(cudaGetDeviceProperties(&p, device));
-  MR_CUDA(cudaDriverGetVersion(&out.driver));
-  MR_CUDA(cudaRuntimeGetVersion(&out.runtime));
-  out.device = p.name;
-  out.multiprocessors = p.multiProcessorCount;
-  out.driver_build = cuda::driver_build();
-  return out;
-}
-
-std::string PlanIdentity::text() const {
-  return fmt::format("{} {} with {} candidates, {}, {} multiprocessors, driver {} (build {}), runtime {}", library,
-                     version, candidates, device, multiprocessors, driver,
-                     driver_build.empty() ? "unknown" : driver_build, runtime);
-}
-
-std::string driver_build(const fs::path& path) {
-  std::ifstream in(path);
-  std::string build;
-  in >> build;
-  return build;
-}
-
-fs::path PlanIdentity::file() const {
+fs::path user_cache_file(std::string name) {
   const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
   fs::path folder;
   if (cache && *cache == '/')
@@ -128,10 +95,9 @@ fs::path PlanIdentity::file() const {
     folder = fs::path(home) / ".cache";
   else
     return {};
-  std::string name = device;
   for (char& c : name)
-    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-  return folder / "millrace" / fmt::format("{}-{}-{}-{}.json", library, version, name, multiprocessors);
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.') c = '_';
+  return folder / "millrace" / (name + ".json");
 }
 
-}  // namespace millrace::cuda
+}  // namespace millrace

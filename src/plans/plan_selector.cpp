@@ -1,13 +1,10 @@
-#include "cuda/plans/plan_selector.hpp"
+#include "millrace/plans/plan_selector.hpp"
 
 #include <utility>
 
 #include "millrace/base/error.hpp"
 
-namespace millrace::cuda {
-
-PlanSelector::PlanSelector(const PlanIdentity& identity, const PlanSelectorOptions& options)
-    : PlanSelector(identity.text(), identity.file(), options) {}
+namespace millrace {
 
 PlanSelector::PlanSelector(const std::string& identity, const std::filesystem::path& file,
                            const PlanSelectorOptions& options)
@@ -56,4 +53,4 @@ PlanEntry PlanSelector::get(const std::string& problem, const std::function<Plan
   return entry;
 }
 
-}  // namespace millrace::cuda
+}  // namespace millrace

@@ -4,9 +4,9 @@
 #pragma once
 #include <functional>
 
-#include "cuda/plans/plan_cache.hpp"
+#include "millrace/plans/plan_cache.hpp"
 
-namespace millrace::cuda {
+namespace millrace {
 
 struct PlanSelectorOptions {
   // Time the candidates on the device; false: use the library's first proposal. The fastest kernel may differ from run
@@ -21,9 +21,8 @@ struct PlanSelectorOptions {
 
 class PlanSelector {
  public:
-  // With the cache file of the identity. Collective if options.broadcast is set.
-  PlanSelector(const PlanIdentity&, const PlanSelectorOptions&);
-  // file: the cache file; "": none.
+  // identity: what plans and their times depend on, besides the problem. file: the cache file; "": none. Collective if
+  // options.broadcast is set.
   PlanSelector(const std::string& identity, const std::filesystem::path& file, const PlanSelectorOptions&);
   PlanSelector(const PlanSelector&) = delete;
   PlanSelector& operator=(const PlanSelector&) = delete;
@@ -43,4 +42,4 @@ class PlanSelector {
   bool timing_ = true;
 };
 
-}  // namespace millrace::cuda
+}  // namespace millrace

@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-namespace millrace::cuda {
+namespace millrace {
 
 struct TimingRules {
   double warm_up_seconds = 0.03;  // of work before the first time that counts; an idle device has a low clock
@@ -82,4 +82,4 @@ inline std::size_t choose_candidate(const std::vector<double>& seconds) {
   return seconds.size();
 }
 
-}  // namespace millrace::cuda
+}  // namespace millrace

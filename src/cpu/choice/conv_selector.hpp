@@ -1,0 +1,34 @@
+// ConvSelector: chooses the methods of each convolution, by fixed rules or by timing all methods on this machine. Timed
+// choices are kept in the user's cache folder (millrace/plans/plan_selector.hpp). With fixed rules, the choice depends
+// on nothing but the Spec and the instruction set, so results are bitwise reproducible.
+#pragma once
+#include <optional>
+
+#include "cpu/common/conv_methods.hpp"
+#include "millrace/ops/conv.hpp"
+#include "millrace/plans/plan_selector.hpp"
+
+namespace millrace::cpu {
+
+struct ConvSelectorOptions {
+  bool winograd = true;  // whether Winograd's filtering is a candidate
+  bool timing = false;   // time the candidates; false: fixed rules
+  PlanSelectorOptions plans = {};
+};
+
+class ConvSelector {
+ public:
+  // Collective if options.timing and options.plans.broadcast are set.
+  explicit ConvSelector(const ConvSelectorOptions&);
+  // Collective under the same conditions: see PlanSelector::get().
+  ConvMethods methods(const ConvSpec&);
+  // While it is off, choices follow the rules.
+  void set_timing(bool on) { timing_ = on; }
+
+ private:
+  const bool winograd_;
+  bool timing_ = true;
+  std::optional<PlanSelector> plans_;
+};
+
+}  // namespace millrace::cpu

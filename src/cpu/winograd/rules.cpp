@@ -1,0 +1,31 @@
+#include "cpu/winograd/rules.hpp"
+
+namespace millrace::cpu::winograd {
+namespace {
+
+constexpr std::int64_t least_tiles = 32;  // for which reading the transformed weights pays off
+constexpr double least_saving = 1.5;      // of multiplications; transforms take the rest
+
+// Pairs of an output and a tap that read no padding, along one axis.
+std::int64_t products(std::int64_t outputs, std::int64_t inputs, std::int64_t pad) {
+  std::int64_t sum = 0;
+  for (std::int64_t tap = -pad; tap < 3 - pad; ++tap)
+    sum += std::max<std::int64_t>(0, std::min(outputs, inputs - tap) - std::max<std::int64_t>(0, -tap));
+  return sum;
+}
+
+bool saves_enough(const ConvSpec& s, ConvPart::Of of) {
+  if (!supports(s)) return false;
+  const Tiles tiles(s, of, 4);
+  const double direct = double(products(tiles.to[1], tiles.from[1], tiles.pad_y)) *
+                        double(products(tiles.to[2], tiles.from[2], tiles.pad_x));
+  const double filtered = double(tiles.rows * tiles.columns * tiles.tile * tiles.tile);
+  return tiles.count() >= least_tiles && direct >= least_saving * filtered;
+}
+
+}  // namespace
+
+bool is_faster(const ConvSpec& s, ConvPart::Of of) { return saves_enough(s, of); }
+bool is_faster_weight_gradient(const ConvSpec& s) { return saves_enough(s, ConvPart::Of::forward); }
+
+}  // namespace millrace::cpu::winograd

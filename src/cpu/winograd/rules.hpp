@@ -1,0 +1,12 @@
+// Where Winograd's filtering with 4x4 tiles is faster than the other methods, by fixed rules: there are
+// enough tiles, and the image is not so small that tiles mostly cover what lies outside of it
+// (docs/benchmarks/2026-11-winograd.md).
+#pragma once
+#include "cpu/winograd/tiles.hpp"
+
+namespace millrace::cpu::winograd {
+
+bool is_faster(const ConvSpec&, ConvPart::Of);
+bool is_faster_weight_gradient(const ConvSpec&);
+
+}  // namespace millrace::cpu::winograd

@@ -1,0 +1,33 @@
+// The transforms of Winograd's filtering (filtering.hpp) in two dimensions, for many channels. Element p of a
+// transformed tile, 0 <= p < tile^2, is stored at a distance of p * step: the products of all tiles with the same p are
+// one matrix product.
+#pragma once
+#include <cstdint>
+
+namespace millrace::cpu::winograd {
+
+// Channel vector v (16 channels) of element p is at p * step + v / panel * panel_step + v % panel * 16.
+struct TransformedTile {
+  float* data;
+  std::int64_t step, panel, panel_step;
+};
+
+// From pixels, one pointer each, to a transformed tile.
+using Gather = void (*)(const float* const* pixels, std::int64_t vectors, const TransformedTile& to);
+// From a transformed tile to pixels. bias: (16 * vectors), or null.
+using Scatter = void (*)(const float* from, std::int64_t step, const float* bias, std::int64_t vectors,
+                         float* const* pixels);
+
+struct Transforms {
+  std::int64_t m, tile;  // a tile has tile x tile pixels of the source, and m x m results
+  const char* name;
+  Gather input, filter, diff_output;
+  Scatter output;
+  // The same from a transformed tile to 3 x 3 pointers; adds to what is there if `add`.
+  void (*diff_filter)(const float* from, std::int64_t step, std::int64_t vectors, bool add, float* const* taps);
+
+  std::int64_t positions() const { return tile * tile; }
+};
+extern const Transforms transforms_2, transforms_4;
+
+}  // namespace millrace::cpu::winograd

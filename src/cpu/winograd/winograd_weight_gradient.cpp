@@ -1,0 +1,131 @@
+#include "cpu/winograd/winograd_weight_gradient.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "cpu/common/parallel.hpp"
+#include "cpu/onednn/onednn_op.hpp"
+#include "cpu/winograd/filtering.hpp"
+
+namespace millrace::cpu {
+namespace {
+
+constexpr std::int64_t vector_floats = 16;
+// Of the transformed tiles of a block. The sums are read and written once for each block, so a block is larger than
+// they are, within limits of the second-level and the third-level cache.
+constexpr std::int64_t least_block_bytes = 2 << 20, most_block_bytes = 16 << 20;
+
+std::size_t floats_at(std::int64_t floats) { return align64(std::size_t(floats) * sizeof(float)); }
+std::int64_t odd_lines(std::int64_t floats) { return (floats / vector_floats | 1) * vector_floats; }
+
+}  // namespace
+
+WinogradWeightGradient::WinogradWeightGradient(const ConvSpec& s, std::int64_t m)
+    : transforms_(m == 2 ? winograd::transforms_2 : winograd::transforms_4),
+      kernels_(*onednn::tile_kernels()),
+      tiles_(s, ConvPart::Of::forward, m),
+      in_(tiles_.from[3]),
+      out_(tiles_.to[3]),
+      panels_((in_ + kernels_.columns - 1) / kernels_.columns) {
+  const std::int64_t positions = transforms_.positions();
+  const std::int64_t float_bytes = sizeof(float), sum_bytes = positions * in_ * out_ * float_bytes;
+  const std::int64_t block_bytes = std::clamp(2 * sum_bytes, least_block_bytes, most_block_bytes);
+  const std::int64_t most = std::max<std::int64_t>(32, block_bytes / (positions * (in_ + out_) * float_bytes));
+  const std::int64_t blocks = (tiles_.count() + most - 1) / most;
+  block_tiles_ = (tiles_.count() + blocks - 1) / blocks;
+  panel_step_ = block_tiles_ * kernels_.columns;
+  source_step_ = odd_lines(panels_ * panel_step_);
+  diff_width_ = out_ + vector_floats;
+  diff_step_ = odd_lines(block_tiles_ * diff_width_);
+  diff_at_ = floats_at(positions * source_step_);
+  sums_at_ = diff_at_ + floats_at(positions * diff_step_);
+  zeros_at_ = sums_at_ + floats_at(positions * in_ * out_);
+  workspace_ = zeros_at_ + floats_at(std::max(in_, out_));
+}
+
+std::string WinogradWeightGradient::implementation() const {
+  return fmt::format("winograd {}:{}", transforms_.name, kernels_.name);
+}
+
+void WinogradWeightGradient::transform_tiles(const OpArgs& args, const Block& block, const float* zeros,
+                                             std::int64_t begin, std::int64_t end) const {
+  const float* pixels[36];
+  const std::int64_t panel_vectors = kernels_.columns / vector_floats;
+  for (std::int64_t i = begin; i < end; ++i) {
+    tiles_.source_pixels(pixels, args.src[0].as<float>(), zeros, block.first + i);
+    transforms_.input(pixels, in_ / vector_floats,
+                      {block.source + i * kernels_.columns, source_step_, panel_vectors, panel_step_});
+    tiles_.output_pixels<const float>(pixels, args.diff_dst.as<float>(), zeros, block.first + i);
+    transforms_.diff_output(pixels, out_ / vector_floats, {block.diff + i * diff_width_, diff_step_, out_, 0});
+  }
+}
+
+// sums[position] (out x in) = or += diff' * source, for some rows.
+void WinogradWeightGradient::multiply(const Block& block, std::int64_t position, std::int64_t row_block) const {
+  const std::int64_t begin = out_ * row_block / row_blocks(), end = out_ * (row_block + 1) / row_blocks();
+  float* sums = block.sums + (position * out_ + begin) * in_;
+  for (std::int64_t panel = 0; panel < panels_; ++panel) {
+    const std::int64_t channel = panel * kernels_.columns;
+    kernels_.multiply({block.diff + position * diff_step_ + begin, {1, diff_width_}, end - begin, block.count},
+                      block.source + position * source_step_ + panel * panel_step_,
+                      block.adds ? matmul::Start::dst : matmul::Start::zero, sums + channel, in_,
+                      std::min(kernels_.columns, in_ - channel));
+  }
+}
+
+void WinogradWeightGradient::write(const OpArgs& args, const float* sums) const {
+  float* to = args.diff_weight[0].as<float>();
+  const bool add = args.mode[0] == GradMode::add;
+  parallel_ranges(out_, 4, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t k = begin; k < end; ++k) {
+      float* taps[9];
+      for (std::int64_t t = 0; t < 9; ++t) taps[t] = to + (k * 9 + t) * in_;
+      transforms_.diff_filter(sums + k * in_, out_ * in_, in_ / vector_floats, add, taps);
+    }
+  });
+}
+
+void WinogradWeightGradient::write_bias(const OpArgs& args) const {
+  constexpr std::int64_t chunk = 256;  // pixels whose sums are float32
+  const float* diff = args.diff_dst.as<float>();
+  float* to = args.diff_weight[1].as<float>();
+  const std::int64_t pixels = tiles_.to[0] * tiles_.to[1] * tiles_.to[2];
+  parallel_ranges(out_, vector_floats, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t k = begin; k < end; k += vector_floats) {
+      double total[vector_floats] = {};
+      for (std::int64_t first = 0; first < pixels; first += chunk) {
+        float sum[vector_floats] = {};
+        for (std::int64_t p = first; p < std::min(pixels, first + chunk); ++p)
+          for (std::int64_t c = 0; c < vector_floats; ++c) sum[c] += diff[p * out_ + k + c];
+        for (std::int64_t c = 0; c < vector_floats; ++c) total[c] += double(sum[c]);
+      }
+      for (std::int64_t c = 0; c < vector_floats; ++c)
+        to[k + c] = float(total[c]) + (args.mode[1] == GradMode::add ? to[k + c] : 0.0f);
+    }
+  });
+}
+
+void WinogradWeightGradient::run(const OpArgs& args) {
+  if (args.diff_weight[1]) write_bias(args);
+  if (!args.diff_weight[0]) return;
+  float* zeros = static_cast<float*>(at(args.workspace, zeros_at_));
+  std::fill_n(zeros, std::max(in_, out_), 0.0f);
+  auto* sums = static_cast<float*>(at(args.workspace, sums_at_));
+  for (std::int64_t first = 0; first < tiles_.count(); first += block_tiles_) {
+    const Block block{first,
+                      std::min(block_tiles_, tiles_.count() - first),
+                      static_cast<float*>(args.workspace),
+                      static_cast<float*>(at(args.workspace, diff_at_)),
+                      sums,
+                      first > 0};
+    parallel_ranges(block.count, 4,
+                    [&](std::int64_t begin, std::int64_t end) { transform_tiles(args, block, zeros, begin, end); });
+    parallel_ranges(transforms_.positions() * row_blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) multiply(block, i / row_blocks(), i % row_blocks());
+    });
+  }
+  write(args, sums);
+}
+
+}  // namespace millrace::cpu

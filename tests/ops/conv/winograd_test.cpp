@@ -1,0 +1,194 @@
+// Winograd's filtering against sums in double, and its errors beside those of oneDNN's convolution.
+#include <fmt/core.h>
+
+#include "cpu/common/ops.hpp"
+#include "cpu/common/parallel.hpp"
+#include "cpu/winograd/rules.hpp"
+#include "ops/weighted_op_checks.hpp"
+#include "reference/conv.hpp"
+#include "support/op_harness.hpp"
+
+namespace millrace {
+namespace winograd_test {
+
+using namespace test;
+using cpu::ConvMethod, cpu::ConvMethods;
+
+struct Case {
+  const char* name;
+  std::int64_t images, height, width, in, out, pad_y, pad_x;
+  bool bias = false;
+
+  ConvSpec spec() const {
+    ConvSpec s;
+    s.src = {images, height, width, in};
+    s.out_channels = out;
+    s.window = {.kernel = {3, 3, 1}, .pad = {pad_y, pad_x, 0}};
+    s.bias = bias;
+    return s;
+  }
+};
+
+// Odd sizes, whose last tiles are cut off, no padding and padding of the full convolution, channels that fill half a
+// panel, more tiles than a block has, and blocks that all threads share.
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all{
+      {"even_32_to_32", 2, 8, 8, 32, 32, 1, 1},
+      {"odd_16_to_48_bias", 3, 9, 7, 16, 48, 1, 1, true},
+      {"no_padding_48_to_16", 2, 11, 6, 48, 16, 0, 0},
+      {"full_padding_uneven", 1, 5, 13, 16, 16, 2, 0, true},
+      {"one_pixel", 5, 1, 1, 32, 16, 1, 1},
+      {"many_tiles_64", 3, 37, 33, 64, 64, 1, 1},
+      {"small_images_256_to_272", 33, 4, 4, 256, 272, 1, 1},
+      {"many_blocks_16", 9, 66, 67, 16, 16, 1, 1},
+  };
+  return all;
+}
+
+bool has_kernels() { return cpu::winograd::supports(cases()[0].spec()); }
+
+struct Results {
+  Values dst, diff_src, diff_weight, diff_bias;
+};
+
+ConvMethods all_by(ConvMethod method) { return {method, method, method}; }
+
+struct Problem {
+  ConvSpec s;
+  Values x = random_values(s.src.count(), 1), w = random_values(s.weight().count(), 2),
+         b = random_values(s.out_channels, 3), dy = random_values(s.dst().count(), 4),
+         w0 = random_values(s.weight().count(), 5), b0 = random_values(s.out_channels, 6);
+
+  // implementation: receives that of the op; may be null.
+  Results by(ConvMethod method, GradMode mode, std::string* implementation = nullptr) {
+    OpHarness h(cpu::make_conv(s, all_by(method)));
+    if (implementation) *implementation = h.op().implementation();
+    x = h.set_src(0, s.src, DType::f32, x);
+    w = h.set_weight(0, s.weight(), DType::f32, w);
+    dy = h.set_diff_dst(s.dst(), DType::f32, dy);
+    if (s.bias) b = h.set_weight(1, {s.out_channels}, DType::f32, b);
+    h.want_dst(s.dst(), DType::f32);
+    h.want_diff_src(0, s.src, DType::f32);
+    w0 = h.want_diff_weight(0, s.weight(), mode, w0);
+    if (s.bias) b0 = h.want_diff_weight(1, {s.out_channels}, mode, b0);
+    h.repack();
+    h.forward();
+    h.backward();
+    return {get(h.args.dst), get(h.args.diff_src[0]), get(h.args.diff_weight[0]),
+            s.bias ? get(h.args.diff_weight[1]) : Values{}};
+  }
+  Results expected() const {
+    auto g = reference::conv_backward(s, x, w, dy);
+    add(g.weight, w0);
+    if (s.bias) add(g.bias, b0);
+    return {reference::conv_forward(s, x, w, s.bias ? b : Values{}), g.src, g.weight, s.bias ? g.bias : Values{}};
+  }
+};
+
+// Of the largest magnitude. F(2x2) keeps the tolerances of conv_test.cpp.
+double tolerance(ConvMethod method) { return method == ConvMethod::winograd_2 ? 2e-6 : 4e-6; }
+
+class WinogradConv : public ::testing::TestWithParam<std::tuple<std::size_t, ConvMethod, GradMode>> {};
+
+TEST_P(WinogradConv, ForwardAndGradientsMatch) {
+  if (!has_kernels()) GTEST_SKIP() << "this processor has no kernels for it";
+  const auto [index, method, mode] = GetParam();
+  Problem problem{cases()[index].spec()};
+  std::string with;
+  const Results actual = problem.by(method, mode, &with), expected = problem.expected();
+  const char* name = method == ConvMethod::winograd_2 ? "winograd F(2x2)" : "winograd F(4x4)";
+  for (const char* part : {"", "backward data ", "backward weights "})
+    EXPECT_NE(with.find(std::string(part) + name), std::string::npos) << with;
+  expect_close(actual.dst, expected.dst, tolerance(method), "dst by " + with);
+  expect_close(actual.diff_src, expected.diff_src, tolerance(method), "diff_src by " + with);
+  expect_close(actual.diff_weight, expected.diff_weight, 2 * tolerance(method), "diff_weight by " + with);
+  expect_close(actual.diff_bias, expected.diff_bias, 5e-6, "diff_bias by " + with);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, WinogradConv,
+                         ::testing::Combine(::testing::Range<std::size_t>(0, cases().size()),
+                                            ::testing::Values(ConvMethod::winograd_2, ConvMethod::winograd_4),
+                                            ::testing::Values(GradMode::write, GradMode::add)),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}_{}", cases()[std::get<0>(info.param)].name,
+                                              std::get<1>(info.param) == ConvMethod::winograd_2 ? "2x2" : "4x4",
+                                              std::get<2>(info.param) == GradMode::add ? "add" : "write");
+                         });
+
+// Root of the mean squared error, of the largest magnitude.
+double error(const Values& actual, const Values& expected) {
+  double sum = 0, scale = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    sum += (actual[i] - expected[i]) * (actual[i] - expected[i]);
+    scale = std::max(scale, std::abs(expected[i]));
+  }
+  return std::sqrt(sum / double(expected.size())) / scale;
+}
+
+// The layers of a ResNet-18 for small images, with fewer images. Few images are the hard case for the gradients of the
+// weights: the direct sums are short, and the errors of the transforms do not average out.
+TEST(WinogradErrors, AreAFewTimesThoseOfTheDirectConvolution) {
+  if (!has_kernels()) GTEST_SKIP() << "this processor has no kernels for it";
+  const Case layers[] = {{"64", 2, 32, 32, 64, 64, 1, 1},
+                         {"128", 2, 16, 16, 128, 128, 1, 1},
+                         {"256", 2, 8, 8, 256, 256, 1, 1},
+                         {"512", 2, 4, 4, 512, 512, 1, 1}};
+  for (const Case& layer : layers) {
+    Problem problem{layer.spec()};
+    const Results direct = problem.by(ConvMethod::direct, GradMode::write), expected = problem.expected();
+    for (const ConvMethod method : {ConvMethod::winograd_2, ConvMethod::winograd_4}) {
+      const Results actual = problem.by(method, GradMode::write);
+      const std::string what =
+          fmt::format("{} channels, {}", layer.name, method == ConvMethod::winograd_2 ? "F(2x2)" : "F(4x4)");
+      const auto compare = [&](const char* part, double most, Values Results::*of) {
+        const double mine = error(actual.*of, expected.*of), theirs = error(direct.*of, expected.*of);
+        fmt::print("{}, {}: {:.1e}, direct {:.1e}\n", what, part, mine, theirs);
+        EXPECT_LE(mine, most * theirs) << what << ", " << part;
+      };
+      compare("forward", 4, &Results::dst);
+      compare("backward data", 4, &Results::diff_src);
+      compare("backward weights", method == ConvMethod::winograd_2 ? 4 : 8, &Results::diff_weight);
+    }
+  }
+}
+
+TEST(WinogradOp, TwoRunsAreBitwiseEqual) {
+  if (!has_kernels()) GTEST_SKIP() << "this processor has no kernels for it";
+  for (const std::size_t index : {5, 6}) {
+    Problem problem{cases()[index].spec()};
+    const Results first = problem.by(ConvMethod::winograd_4, GradMode::write),
+                  second = problem.by(ConvMethod::winograd_4, GradMode::write);
+    EXPECT_EQ(first.dst, second.dst);
+    EXPECT_EQ(first.diff_src, second.diff_src);
+    EXPECT_EQ(first.diff_weight, second.diff_weight);
+  }
+}
+
+TEST(WinogradOp, OtherConvolutionsAreComputedDirectly) {
+  ConvSpec strided = cases()[0].spec(), narrow = cases()[0].spec(), wide = cases()[0].spec();
+  strided.window.stride = {2, 2, 1};
+  narrow.src[-1] = 24;
+  wide.window.kernel = {5, 5, 1};
+  for (const ConvSpec& s : {strided, narrow, wide}) {
+    EXPECT_FALSE(cpu::winograd::supports(s));
+    const std::string text = cpu::make_conv(s, all_by(ConvMethod::winograd_4))->implementation();
+    EXPECT_EQ(text.find("winograd"), std::string::npos) << text;
+  }
+}
+
+TEST(WinogradOp, IsChosenByRuleUnlessItIsSwitchedOff) {
+  if (!has_kernels()) GTEST_SKIP() << "this processor has no kernels for it";
+  const ConvSpec s = Case{"", 64, 16, 16, 128, 128, 1, 1}.spec();
+  ConvMethods off;
+  off.winograd = false;
+  EXPECT_NE(cpu::make_conv(s)->implementation().find("winograd F(4x4)"), std::string::npos);
+  EXPECT_EQ(cpu::make_conv(s, off)->implementation().find("winograd"), std::string::npos);
+  // Most of a tile is outside of an image of 3x3 pixels.
+  for (const auto& [side, expected] : {std::pair{4, true}, std::pair{3, false}, std::pair{6, true}})
+    EXPECT_EQ(cpu::winograd::is_faster(Case{"", 64, side, side, 64, 64, 1, 1}.spec(), cpu::ConvPart::Of::forward),
+              expected)
+        << side;
+}
+
+}  // namespace winograd_test
+}  // namespace millrace
