@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 kind=${1:?usage: sanitize.sh address|thread [ROOM...]}
 case $kind in
 address) build=build-asan rooms="base comm io data" leave_out="parity|muon" ;;
-thread) build=build-tsan rooms="comm data train" leave_out="parity|muon|bits|groups|patience|generate" ;;
+thread) build=build-tsan rooms="threads comm data train" leave_out="parity|muon|bits|groups|patience|generate" ;;
 *)
   echo "usage: sanitize.sh address|thread [ROOM...]" >&2
   exit 2

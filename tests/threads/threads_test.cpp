@@ -105,6 +105,19 @@ TEST(Threads, LoopsFollowPausesInWhichThreadsSleep) {
   }
 }
 
+// Many loops of changing size, with pauses in which threads fall asleep. For the thread sanitizer above all.
+TEST(Threads, ManyLoopsComputeEachPartOnce) {
+  std::vector<long> counts(9, 0);
+  long expected = 0;
+  for (int i = 0; i < 50000; ++i) {
+    const int parts = 1 + i % 9;
+    run(parts, 3, [&](int part) { ++counts[std::size_t(part)]; });
+    if (i % 5000 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    expected += parts;
+  }
+  EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), 0L), expected);
+}
+
 TEST(Threads, RangesCoverTheLoopAndBeginAtGrains) {
   const ThreadCount kept(3);
   for (const std::int64_t count : {0, 1, 15, 16, 17, 1000, 4097}) {
