@@ -138,10 +138,3 @@ target_include_directories(millrace_onednn SYSTEM INTERFACE ${ONEDNN_INCLUDE})
 target_link_libraries(millrace_onednn INTERFACE ${ONEDNN_LIBRARY})
 add_library(millrace_nlohmann INTERFACE)
 target_link_libraries(millrace_nlohmann INTERFACE nlohmann_json::nlohmann_json)
-
-# OpenMP for compute loops. The build for the thread sanitizer does not use it, because the sanitizer cannot see libgomp's
-# synchronization. The build of the fuzzers does not either, because clang's OpenMP is a separate package.
-if(NOT MILLRACE_SANITIZE STREQUAL "thread" AND NOT MILLRACE_FUZZ)
-  find_package(OpenMP REQUIRED COMPONENTS CXX)
-  set(MILLRACE_OPENMP OpenMP::OpenMP_CXX)
-endif()

@@ -1,8 +1,7 @@
 #!/bin/bash
 # Builds and runs the tests of the loader, the collectives, checkpoints and HDF5 with a sanitizer, in
-# build-asan or build-tsan. The thread sanitizer cannot see the barriers of OpenMP, so its build does not use
-# OpenMP. In these tests ranks are threads of one process. The comparisons with PyTorch and trainings whose threads other
-# tests have too are left out, because they take long.
+# build-asan or build-tsan. In these tests ranks are threads of one process. The comparisons with PyTorch and trainings
+# whose threads other tests have too are left out, because they take long.
 # Usage: sanitize.sh address|thread [ROOM...]
 # A ROOM is a folder of tests. The default for address leaves out model and train, whose build takes ten minutes more:
 # `sanitize.sh address model train`.
@@ -11,7 +10,7 @@ cd "$(dirname "$0")/.."
 kind=${1:?usage: sanitize.sh address|thread [ROOM...]}
 case $kind in
 address) build=build-asan rooms="base comm io data" leave_out="parity|muon" ;;
-thread) build=build-tsan rooms="comm data train" leave_out="parity|muon|bits|groups|patience|generate" ;;
+thread) build=build-tsan rooms="threads comm data train" leave_out="parity|muon|bits|groups|patience|generate" ;;
 *)
   echo "usage: sanitize.sh address|thread [ROOM...]" >&2
   exit 2

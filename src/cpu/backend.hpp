@@ -9,7 +9,7 @@ namespace millrace {
 
 // The available memory is divided evenly among the ranks of the host.
 std::unique_ptr<Device> make_cpu_device(int ranks_on_host = 1);
-// Computes with the OpenMP threads of the caller. The device must outlive the backend.
+// Computes with the threads of the caller (cpu/common/threads.hpp). The device must outlive the backend.
 std::unique_ptr<Backend> make_cpu_backend(Device&, const cpu::ConvSelectorOptions& = {});
 
 }  // namespace millrace

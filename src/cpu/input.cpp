@@ -1,5 +1,6 @@
 // The input pass. It processes one line of the last spatial axis at a time. If a line is cropped, flipped or not stored
 // channels-last, it is first reordered in its raw type. Then one loop converts and normalises it.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -141,6 +142,12 @@ class Input : public Op {
       gain_.push_back(c.gain);
       shift_.push_back(c.shift);
     }
+    const bool changes_values = spec_.cutout > 0 || spec_.brightness > 0 || spec_.contrast > 0 ||
+                                spec_.saturation > 0 || spec_.hue > 0 || spec_.random_resized_crop > 0;
+    copies_ = spec_.raw == DType::f32 && spec_.dtype == DType::f32 && spec_.transform == Transform::none &&
+              spec_.padded_channels == 0 && !changes_values &&
+              std::all_of(values_.begin(), values_.end(),
+                          [](const InputChannel& c) { return c.factor == 1 && c.offset == 0; });
   }
 
   MemoryRequirements memory_requirements() const override { return {}; }
@@ -188,6 +195,11 @@ class Input : public Op {
                             line.channel_step == 1;
     const std::size_t size = size_of(spec_.raw);
     const auto* raw = args.src[0].as<std::byte>();
+    if (copies_ && contiguous) {
+      const std::int64_t to_at = (row * extent_[0] * extent_[1] + number) * line_count;
+      std::memcpy(args.dst.as<float>() + to_at, raw + std::size_t(line.first) * size, std::size_t(line_count) * size);
+      return;
+    }
     const ColorMatrix mix = move.has_color_jitter() ? color_jitter_.mix(move) : ColorMatrix{};
     const std::int64_t most = move.has_color_jitter() ? tile_count / 3 * 3 : tile_count;  // whole pixels
     for (std::int64_t at = 0; at < line_count; at += most) {
@@ -275,6 +287,7 @@ class Input : public Op {
   ColorJitter color_jitter_;
   std::array<std::int64_t, 3> stored_, extent_;  // spatial extents of src and of dst
   std::vector<float> factor_, offset_, gain_, shift_;
+  bool copies_ = false;  // dst has the bits of the stored values, but for their positions
 };
 
 }  // namespace

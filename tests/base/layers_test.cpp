@@ -52,7 +52,6 @@ std::string library_of(const std::string& header) {
       {std::regex("png.*\\.h"), "png"},
       {std::regex("jpeglib\\.h|jerror\\.h"), "jpeg"},
       {std::regex("mpi\\.h|mpi-ext\\.h"), "mpi"},
-      {std::regex("omp\\.h"), "omp"},
       {std::regex("H5.*|hdf5.*"), "hdf5"},
       {std::regex("(oneapi/)?dnnl.*"), "onednn"},
       {std::regex("nlohmann/.*"), "nlohmann"},

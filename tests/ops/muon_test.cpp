@@ -1,10 +1,10 @@
 // The optimizer muon: matrices that are tall, wide and square, beside parameters that are updated as by adamw.
 #include <fmt/core.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "cpu/common/threads.hpp"
 #include "ops/optimizer_memory.hpp"
 #include "support/expect_error.hpp"
 
@@ -139,10 +139,10 @@ TEST(OptimizerMuon, OverflowLeavesEverythingUntouched) {
 }
 
 TEST(OptimizerMuon, ResultsDoNotDependOnTheThreadCount) {
-  const int threads = omp_get_max_threads();
+  const int threads = cpu::thread_count();
   std::vector<float> results[3];
   for (int i = 0; i < 3; ++i) {
-    omp_set_num_threads(i + 1);
+    cpu::set_thread_count(i + 1);
     OptimizerMemory m(muon_spec());
     m.step();
     m.step();
@@ -150,7 +150,7 @@ TEST(OptimizerMuon, ResultsDoNotDependOnTheThreadCount) {
   }
   EXPECT_EQ(results[0], results[1]);
   EXPECT_EQ(results[0], results[2]);
-  omp_set_num_threads(threads);
+  cpu::set_thread_count(threads);
 }
 
 TEST(OptimizerMuon, AMatrixOfAnotherSizeOrWithShardsIsRefused) {

@@ -1,9 +1,9 @@
 #include <fmt/core.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "cpu/common/threads.hpp"
 #include "ops/optimizer_memory.hpp"
 
 namespace millrace {
@@ -167,12 +167,12 @@ TEST(OptimizerOp, OverflowWithoutLossScaleIsReportedAndSkipped) {
 }
 
 TEST(OptimizerOp, ResultsDoNotDependOnTheThreadCount) {
-  const int threads = omp_get_max_threads();
+  const int threads = cpu::thread_count();
   using enum OptimizerSpec::Kind;
   for (const auto kind : {adamw, lars, lamb}) {
     std::vector<float> results[3];
     for (int i = 0; i < 3; ++i) {
-      omp_set_num_threads(i + 1);
+      cpu::set_thread_count(i + 1);
       OptimizerSpec s = optimizer_spec(kind);
       s.clip = 0.1f;
       OptimizerMemory m(s);
@@ -184,7 +184,7 @@ TEST(OptimizerOp, ResultsDoNotDependOnTheThreadCount) {
     EXPECT_EQ(results[0], results[1]);
     EXPECT_EQ(results[0], results[2]);
   }
-  omp_set_num_threads(threads);
+  cpu::set_thread_count(threads);
 }
 
 TEST(OptimizerOp, TrustRatioOfZeroWeightsIsOne) {

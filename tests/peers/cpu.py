@@ -20,6 +20,7 @@ import torch
 
 import images
 import loader
+import neighbour
 
 HERE = pathlib.Path(__file__).parent
 TOKENS = ["--data.sample", "tokens", "--data.token_labels", "every", "--data.window", "128", "--data.stride", "128"]
@@ -179,6 +180,13 @@ def scale(millrace, folder, options):
         print(f"{one.name:24} weak {a / w:6.1%}   strong {a / s / 2:6.1%}   a step: {a * 1e3:.2f} ms alone, {w * 1e3:.2f} ms and {s * 1e3:.2f} ms by two", flush=True)
 
 
+def beside_neighbour(millrace, folder, options):
+    chosen = {case[1]: case for case in CASES if case[1] in neighbour.STEPS and (not options.only or case[1].startswith(options.only))}
+    setups = [setup for setup in SETUPS if options.ranks in (None, setup[0])]
+    return neighbour.compare(lambda network, ranks, threads: Case(millrace, folder, chosen[network], ranks, threads, "fp32", options.quick), chosen, setups,
+                             1 if options.quick else 3)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
@@ -186,11 +194,16 @@ def main():
     parser.add_argument("--only", help="the cases whose network begins so: resnet18, resnet20, mlp, gpt2, vit, unet, cosmoflow, linear; loader or images")
     parser.add_argument("--precision", nargs="*", default=["fp32", "bf16"], choices=["fp32", "bf16"])
     parser.add_argument("--ranks", type=int, choices=[1, 2], help="only the rows of so many")
+    parser.add_argument("--neighbour", action="store_true", help="only the training beside a busy neighbour, without PyTorch")
     options = parser.parse_args()
     build = pathlib.Path(options.build).resolve()
     with tempfile.TemporaryDirectory() as folder:
-        results = compare(build / "millrace", pathlib.Path(folder), options)
-        scale(build / "millrace", pathlib.Path(folder), options)
+        results = [] if options.neighbour else compare(build / "millrace", pathlib.Path(folder), options)
+        if not options.neighbour:
+            scale(build / "millrace", pathlib.Path(folder), options)
+        results += beside_neighbour(build / "millrace", pathlib.Path(folder), options)
+        if options.neighbour:
+            options.only = "neighbour"
         if not options.only or options.only == "loader":
             results += loader.compare(build / "millrace", pathlib.Path(folder), output, options.quick)
         if not options.only or options.only == "images":

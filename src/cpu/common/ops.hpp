@@ -1,6 +1,6 @@
 // Factories of the operations of the CPU, one for each Spec. backend.cpp is the main caller. They support f32, bf16 and
 // f16 unless stated otherwise, and throw Error(config), with the reason, for an unsupported Spec. An op must run with
-// the number of OpenMP threads that was set when it was made.
+// the number of threads that was set when it was made.
 #pragma once
 #include <memory>
 

@@ -1,43 +1,36 @@
 // Parallel loops over ranges. The ranges depend only on the size and the number of threads, so sums are bitwise
-// reproducible. Without OpenMP, as in the build for the thread sanitizer, loops run on the calling thread.
+// reproducible.
 #pragma once
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
+#include "cpu/common/threads.hpp"
 #include "millrace/base/align.hpp"
 #include "millrace/base/target_clones.hpp"
 
 namespace millrace::cpu {
 
-#ifdef _OPENMP
-inline int thread_count() { return omp_get_max_threads(); }
-inline int thread_number() { return omp_get_thread_num(); }  // of the calling thread, in a parallel loop
-inline void set_thread_count(int threads) { omp_set_num_threads(threads); }
-#else
-inline int thread_count() { return 1; }
-inline int thread_number() { return 0; }
-inline void set_thread_count(int) {}
-#endif
+// A loop is cut into this many ranges per thread, so that others can take over those that a thread has not begun.
+inline constexpr int ranges_per_thread = 4;
 
-// Calls body(begin, end) for at most thread_count() contiguous ranges that cover [0, count). Ranges begin at multiples
-// of `grain`. A loop of at most one grain runs on the calling thread. `body` must not throw.
+// Calls body(begin, end) for contiguous ranges that cover [0, count). Ranges begin at multiples of `grain`. A loop of
+// at most one grain runs on the calling thread. `body` must not throw. thread_number() tells ranges apart that run at
+// the same time.
 template <class Body>
 void parallel_ranges(std::int64_t count, std::int64_t grain, const Body& body) {
   const std::int64_t grains = (count + grain - 1) / grain;
-  const std::int64_t parts = std::min<std::int64_t>(thread_count(), grains);
+  const int threads = thread_count();
+  const std::int64_t parts = std::min<std::int64_t>(threads > 1 ? threads * ranges_per_thread : 1, grains);
   if (parts <= 1) {
     if (count > 0) body(std::int64_t{0}, count);
     return;
   }
-#ifdef _OPENMP
-#pragma omp parallel for schedule(static, 1) num_threads(int(parts))
-#endif
-  for (std::int64_t p = 0; p < parts; ++p)
-    body(grains * p / parts * grain, std::min(count, grains * (p + 1) / parts * grain));
+  const auto run = [&](std::int64_t part) {
+    body(grains * part / parts * grain, std::min(count, grains * (part + 1) / parts * grain));
+  };
+  run_parts(
+      int(parts), threads, [](const void* r, int part) { (*static_cast<const decltype(run)*>(r))(part); }, &run);
 }
 
 }  // namespace millrace::cpu

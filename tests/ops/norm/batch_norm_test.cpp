@@ -1,8 +1,8 @@
 #include "reference/batch_norm.hpp"
 
 #include <fmt/core.h>
-#include <omp.h>
 
+#include "cpu/common/threads.hpp"
 #include "support/op_harness.hpp"
 
 namespace millrace {
@@ -201,12 +201,12 @@ TEST(BatchNormOp, NanPassesTheRelu) {
 
 // The order is that of the processor's threads, or of the blocks of a kernel, which differs from call to call.
 TEST(BatchNormOp, ResultsDoNotDependOnTheOrderOfTheWork) {
-  const int threads = omp_get_max_threads();
+  const int threads = cpu::thread_count();
   for (const std::int64_t channels : {48, 43, 600}) {
     const BatchNormSpec s = norm({8, 33, 31, channels}, true, Activation::relu);
     std::vector<Values> results[3];
     for (int i = 0; i < 3; ++i) {
-      omp_set_num_threads(i + 1);
+      cpu::set_thread_count(i + 1);
       NormRun run(s);
       OpHarness& h = run.h;
       h.want_diff_weight(0, {channels}, GradMode::write);
@@ -223,7 +223,7 @@ TEST(BatchNormOp, ResultsDoNotDependOnTheOrderOfTheWork) {
     EXPECT_EQ(results[0], results[1]) << channels;
     EXPECT_EQ(results[0], results[2]) << channels;
   }
-  omp_set_num_threads(threads);
+  cpu::set_thread_count(threads);
 }
 
 }  // namespace batch_norm_test

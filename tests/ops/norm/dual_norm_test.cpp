@@ -1,7 +1,7 @@
 // Batch norm whose residual has a norm of its own.
 #include <fmt/core.h>
-#include <omp.h>
 
+#include "cpu/common/threads.hpp"
 #include "reference/batch_norm.hpp"
 #include "support/op_harness.hpp"
 
@@ -230,10 +230,10 @@ TEST(DualNormOp, NanPassesTheRelu) {
 TEST(DualNormOp, ResultsDoNotDependOnTheThreadCount) {
   const BatchNormSpec s = spec_of({8, 33, 31, 48}, DType::f16);
   if (lacks_kernel(s)) return;
-  const int threads = omp_get_max_threads();
+  const int threads = cpu::thread_count();
   std::vector<Values> results[2];
   for (int i = 0; i < 2; ++i) {
-    omp_set_num_threads(1 + 2 * i);
+    cpu::set_thread_count(1 + 2 * i);
     DualRun run(s);
     for (int w = 0; w < 4; ++w) run.h.want_diff_weight(w, {48}, GradMode::write);
     run.h.forward();
@@ -242,7 +242,7 @@ TEST(DualNormOp, ResultsDoNotDependOnTheThreadCount) {
                           run.h.args.diff_weight[3]})
       results[i].push_back(get(t));
   }
-  omp_set_num_threads(threads);
+  cpu::set_thread_count(threads);
   EXPECT_EQ(results[0], results[1]);
 }
 

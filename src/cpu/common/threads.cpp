@@ -1,0 +1,48 @@
+#include "cpu/common/threads.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+
+#include "cpu/common/openmp_entry_points.hpp"
+#include "cpu/common/team.hpp"
+
+namespace millrace::cpu {
+namespace {
+
+int default_thread_count() {
+  static const int count = [] {
+    use_own_openmp_entry_points();
+    const char* given = std::getenv("OMP_NUM_THREADS");
+    const long number = given ? std::strtol(given, nullptr, 10) : 0;
+    return int(number > 0 ? std::min(number, 1024L) : std::max(1L, long(std::thread::hardware_concurrency())));
+  }();
+  return count;
+}
+
+thread_local int count_of_thread = 0;  // 0: default_thread_count()
+thread_local std::unique_ptr<Team> team_of_thread;
+
+}  // namespace
+
+int thread_count() { return count_of_thread > 0 ? count_of_thread : default_thread_count(); }
+void set_thread_count(int threads) { count_of_thread = std::max(1, threads); }
+int thread_number() { return Team::member(); }
+bool in_parallel_loop() { return Team::in_loop(); }
+ThreadStats thread_stats() { return Team::stats(); }
+
+void run_parts(int parts, int threads, RunPart run, const void* body) {
+  const int members = std::min(parts, threads);
+  if (members <= 1 || Team::in_loop()) {
+    for (int part = 0; part < parts; ++part) run(body, part);
+    return;
+  }
+  if (!team_of_thread || team_of_thread->size() < members) {
+    team_of_thread.reset();
+    team_of_thread = std::make_unique<Team>(members);
+  }
+  team_of_thread->run({run, body, parts, members, thread_count()});
+}
+
+}  // namespace millrace::cpu

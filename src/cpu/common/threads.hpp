@@ -1,0 +1,31 @@
+// The threads that compute. Each thread that runs parallel loops has its own team; it is member 0. Parts of a loop are
+// claimed: a member begins with its own, neighbouring parts and then takes those that others have not begun. So the
+// calling thread waits only for parts in the middle of which another member is, never for a thread that has not woken
+// up or whose core is busy with another program.
+//
+// oneDNN's OpenMP regions run on the same team: see openmp_entry_points.cpp.
+#pragma once
+
+namespace millrace::cpu {
+
+// The number of threads of loops that the calling thread begins. At first that of OMP_NUM_THREADS, or of the cores.
+int thread_count();
+void set_thread_count(int threads);
+// The member of the team that runs the calling part: below thread_count() and the number of parts; 0 outside of loops.
+// Parts that run at the same time have different numbers.
+int thread_number();
+
+using RunPart = void (*)(const void* body, int part);
+// Runs the parts 0 to parts - 1 (at most 65,535) on `threads` members, and returns when all have ended. Within a part
+// of another loop, they run on the calling thread. Parts must not throw. At most `threads` parts may wait for each
+// other.
+void run_parts(int parts, int threads, RunPart, const void* body);
+bool in_parallel_loop();  // whether the calling thread runs a part of several
+
+// What the teams of all threads have done. For tests and measurements.
+struct ThreadStats {
+  long loops = 0, taken_over = 0;  // loops of several parts; parts that another member than their own computed
+};
+ThreadStats thread_stats();
+
+}  // namespace millrace::cpu
