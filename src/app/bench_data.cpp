@@ -115,9 +115,9 @@ Exit loader_bench(World& world, const Arguments& arguments) {
 
 std::vector<Flag> storage_flags() {
   using enum Flag::Arity;
-  return {{"workload", "name", "unet3d, resnet50, cosmoflow or retinanet", one, "resnet50"},
+  return {{"workload", "name", "retinanet, unet3d, resnet50 or cosmoflow", one, "retinanet"},
           {"accelerator", "name", "accelerator whose compute time is emulated by sleeping: a100, h100 or b200", one,
-           "h100"},
+           "b200"},
           {"accelerators", "N", "number of emulated accelerators of all ranks together", one, "1"},
           {"dir", "path", "folder of the shards. Shards that it lacks are generated, and removed afterwards", one,
            "a new folder in the system's temporary folder"},
@@ -135,7 +135,7 @@ Exit storage_bench(World& world, const Arguments& arguments) {
   reject_positional(parsed);
   StorageBenchOptions options;
   options.workload = option("workload", [&] {
-    return storage_workload(parsed.get("workload", "resnet50"), parsed.get("accelerator", "h100"));
+    return storage_workload(parsed.get("workload", "retinanet"), parsed.get("accelerator", "b200"));
   });
   options.accelerators = flag_number(parsed, "accelerators", 1, between(1, 1 << 16));
   options.samples = flag_number(parsed, "samples", std::int64_t(0), at_least(1));
