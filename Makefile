@@ -62,8 +62,10 @@ faults: deps program
 bench: data
 	$(MPIRUN) 1 $(MILLRACE) bench loader
 	$(MPIRUN) 1 $(MILLRACE) bench loader -c inputs/fashion-mnist.cfg
-	$(MPIRUN) 1 $(MILLRACE) bench storage --workload resnet50 --accelerator h100 --accelerators 6
+	$(MPIRUN) 1 $(MILLRACE) bench loader --epoch 100000 --sample-bytes 48KiB --workers 1
 	$(MPIRUN) 1 $(MILLRACE) bench storage --workload retinanet --accelerator b200 --accelerators 2
+	$(MPIRUN) 1 $(MILLRACE) bench storage --workload unet3d --accelerator b200 --turns 1 --steps 20
+	$(MPIRUN) 1 $(MILLRACE) bench storage --workload resnet50 --accelerator h100 --accelerators 6
 	$(MPIRUN) 1 $(MILLRACE) bench storage --workload cosmoflow --accelerator h100
 	$(MPIRUN) 2 $(MILLRACE) bench comm
 	$(MPIRUN) 1 $(MILLRACE) bench step
@@ -83,7 +85,8 @@ scaling-table: deps program
 	tests/tables/scaling_table.sh . $(MILLRACE) mpirun $(KINDS)
 
 # Compares millrace with PyTorch on the CPU: training of several networks, and data loading. Takes about an hour. The
-# table is also written to build/peers.json. Choose with OPTIONS="--quick", OPTIONS="--only mlp" and others.
+# table is also written to build/peers.json, and the rows that no other work disturbed to build/peers-DATE.md. Choose
+# with OPTIONS="--quick", OPTIONS="--only mlp" and others.
 peers: deps program
 	scripts/with-pytorch.sh $(BUILD) tests/peers/cpu.py $(BUILD) $(OPTIONS)
 

@@ -16,8 +16,6 @@
 namespace millrace {
 namespace {
 
-constexpr std::int64_t gib = std::int64_t(1) << 30;
-
 std::filesystem::path shard_path(const std::filesystem::path& folder, const std::string& stem, std::int64_t number) {
   return folder / fmt::format("{}-{:05}.h5", stem, number);
 }
@@ -50,7 +48,7 @@ void write_shard(const std::filesystem::path& path, std::int64_t rows, std::int6
 }  // namespace
 
 BenchShards::BenchShards(World& world, const std::filesystem::path& folder, const std::string& name,
-                         std::int64_t samples, std::int64_t sample_bytes, bool keep)
+                         std::int64_t samples, std::int64_t sample_bytes, bool keep, std::int64_t file_bytes)
     : stem_(fmt::format("bench-{}-{}x{}", name, samples, sample_bytes)), keep_(keep), mine_(world.rank() == 0) {
   std::string problem;
   if (mine_) try {
@@ -61,7 +59,7 @@ BenchShards::BenchShards(World& world, const std::filesystem::path& folder, cons
                           (keep ? std::string("millrace-bench-storage") : fmt::format("millrace-bench-{}", ::getpid()));
       std::filesystem::create_directories(folder_);
       made_ = expand_glob(glob()).empty();
-      if (made_) make(samples, sample_bytes);
+      if (made_) make(samples, sample_bytes, file_bytes);
     } catch (const std::exception& e) {
       problem = e.what();
     }
@@ -72,13 +70,13 @@ BenchShards::BenchShards(World& world, const std::filesystem::path& folder, cons
 
 // Called when there are no shards. A crash leaves complete shards, but too few of them: bench_storage() notices that by
 // the number of rows.
-void BenchShards::make(std::int64_t samples, std::int64_t sample_bytes) {
+void BenchShards::make(std::int64_t samples, std::int64_t sample_bytes, std::int64_t file_bytes) {
   const auto wanted = std::uint64_t(samples * sample_bytes);
   const std::uint64_t free = std::filesystem::space(folder_).available;
   if (wanted + wanted / 20 > free)
     fail(Exit::data, "{} has {} free, but the shards need {}. lower --samples, or name another --dir", folder_.string(),
          format_bytes(free), format_bytes(wanted));
-  const std::int64_t each = std::max<std::int64_t>(1, gib / sample_bytes), shards = (samples + each - 1) / each;
+  const std::int64_t each = std::max<std::int64_t>(1, file_bytes / sample_bytes), shards = (samples + each - 1) / each;
   for (std::int64_t s = 0; s < shards; ++s)
     write_shard(shard_path(folder_, stem_, s), samples * (s + 1) / shards - samples * s / shards, sample_bytes);
 }

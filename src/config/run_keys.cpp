@@ -113,6 +113,9 @@ void add_log_keys(Keys& k) {
   k.push_back(number_key(MR_FIELD(log.profile_steps), between(0, 1000),
                          "number of consecutive steps whose phases, all-reduces and reads are recorded in trace.json, "
                          "for all ranks on one clock. They begin with step 21 if the run is long enough; 0: none"));
+  k.push_back(switch_key(MR_FIELD(log.speed_of_light),
+                         "measure the arithmetic and memory rates of the machine at the start (at most 0.3 s, kept in "
+                         "$XDG_CACHE_HOME/millrace), and show in each progress line how close the steps come to them"));
 }
 
 void add_account_keys(Keys& k) {

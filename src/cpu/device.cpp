@@ -14,6 +14,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/host_memory.hpp"
 #include "millrace/base/units.hpp"
+#include "millrace/device/activity.hpp"
 
 namespace millrace {
 namespace {
@@ -57,6 +58,48 @@ class EagerStep : public CapturedStep {
   std::function<void()> step_;
 };
 
+// What labels took, while it is started. Labels that enclose others are recorded too.
+class LabelTrace {
+ public:
+  void push(const char* label) {
+    if (on_) open_.push_back({Activity::Kind::kernel, {}, now(), 0, label, ++labels_});
+  }
+  void pop() {
+    if (!on_ || open_.empty()) return;
+    open_.back().ended = now();
+    ended_.push_back(std::move(open_.back()));
+    open_.pop_back();
+  }
+  void start() {
+    ended_.clear();
+    open_.clear();
+    on_ = true;
+  }
+  std::vector<Activity> stop() {
+    on_ = false;
+    return std::move(ended_);
+  }
+
+ private:
+  static std::int64_t now() {
+    return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+  bool on_ = false;
+  std::uint64_t labels_ = 0;
+  std::vector<Activity> open_, ended_;
+};
+
+class LabelTracer : public ActivityTracer {
+ public:
+  explicit LabelTracer(std::shared_ptr<LabelTrace> trace) : trace_(std::move(trace)) {}
+  ~LabelTracer() override { trace_->stop(); }
+  void start() override { trace_->start(); }
+  std::vector<Activity> stop() override { return trace_->stop(); }
+
+ private:
+  std::shared_ptr<LabelTrace> trace_;
+};
+
 class CpuDevice : public Device {
  public:
   explicit CpuDevice(int ranks_on_host) : share_(host_memory().available / std::size_t(std::max(1, ranks_on_host))) {}
@@ -98,6 +141,9 @@ class CpuDevice : public Device {
     return std::make_unique<EagerStep>(std::move(step));
   }
   void synchronize() override {}
+  void push_label(const char* label) override { trace_->push(label); }
+  void pop_label() override { trace_->pop(); }
+  std::unique_ptr<ActivityTracer> make_label_tracer() override { return std::make_unique<LabelTracer>(trace_); }
 
  private:
   static std::size_t padded_to_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
@@ -112,6 +158,7 @@ class CpuDevice : public Device {
     if (bytes && to != from) std::memcpy(to, from, bytes);
   }
   const std::size_t total_ = host_memory().total, share_;
+  const std::shared_ptr<LabelTrace> trace_ = std::make_shared<LabelTrace>();
 };
 
 }  // namespace

@@ -9,6 +9,8 @@ std::unique_ptr<ActivityTracer> Device::make_activity_tracer(std::string* why_no
   return nullptr;
 }
 
+std::unique_ptr<ActivityTracer> Device::make_label_tracer() { return nullptr; }
+
 bool Device::read_health(DeviceHealth&) { return false; }
 
 }  // namespace millrace

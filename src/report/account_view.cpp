@@ -215,4 +215,34 @@ std::string layers_of(const Run& run) {
       all.size() > max_rows ? fmt::format(" The {} most expensive ones are shown.", int(max_rows)) : std::string());
 }
 
+std::string light_of(const Run& run) {
+  constexpr std::size_t max_rows = 16;
+  if (!run.summary || !run.summary->speed_of_light || run.summary->operations.empty()) return "";
+  const auto& all = run.summary->operations;
+  double traced = 0, least = 0;
+  for (const OperationLight& op : all) {
+    traced += op.step_ms;
+    least += op.least_ms;
+  }
+  std::string rows;
+  for (std::size_t i = 0; i < std::min(max_rows, all.size()); ++i) {
+    const OperationLight& op = all[i];
+    rows += fmt::format("<tr><th>{}<br><small>{}</small></th>", code_of(op.name), escaped(op.kind));
+    if (traced > 0) rows += cell("ms", number(op.step_ms)) + cell("share of time", percent(op.step_ms / traced));
+    rows += cell("least ms", number(op.least_ms));
+    rows += (traced > 0 ? meter(op.step_ms > 0 ? op.least_ms / op.step_ms : 0) : std::string()) + "</tr>";
+  }
+  const char* const measured = traced > 0 ? "<th>ms</th><th>share of time</th>" : "";
+  return fmt::format(
+      "<figure class=\"wide\"><figcaption>The step at the speed of light</figcaption><div class=\"scroll\"><table "
+      "class=\"stack kernels\"><thead><tr><th>operation</th>{}<th>least ms</th>{}</tr></thead><tbody>{}</tbody></table>"
+      "</div><p class=\"quiet\">Of a step, forward and backward. Least: max(FLOP / rate of arithmetic, bytes / rate of "
+      "memory) by the rates of this machine.{} The steps reached {} of the speed of light, with loading, communication "
+      "and optimizer in their time.{}</p></figure>\n",
+      measured, traced > 0 ? "<th>share of roofline</th>" : "", rows,
+      traced > 0 ? fmt::format(" Together {} of {} ms in the traced steps.", number(least), number(traced)) : "",
+      percent(*run.summary->speed_of_light),
+      all.size() > max_rows ? fmt::format(" The {} longest operations are shown.", int(max_rows)) : std::string());
+}
+
 }  // namespace millrace::report

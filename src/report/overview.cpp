@@ -78,6 +78,7 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Run& run) {
     add("samples/s", number(run.summary->samples_per_second));
   else if (!run.curves.rate.mid.empty())
     add("samples/s", number(quantile(run.curves.rate.mid, 0.5)));
+  if (ended && run.summary->speed_of_light) add("speed of light", fixed(100 * *run.summary->speed_of_light, 1) + " %");
   if (run.record.earlier.empty() && run.summary)
     add("time", seconds_text(run.summary->seconds));
   else if (!run.record.earlier.empty())

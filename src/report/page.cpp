@@ -211,7 +211,8 @@ std::string body_of(const Runs& runs) {
                         each(runs, [&](const Run& r) { return time_over_steps(r, steps_per_epoch(runs)) + parts(r); }));
   if (one) out += side_by_side(runs, "Where the time went", parts(runs.front()));
   out += side_by_side(runs, "Sampled steps", each(runs, timeline_of));
-  out += side_by_side(runs, "On the device", each(runs, [](const Run& r) { return layers_of(r) + kernels_of(r); }));
+  out += side_by_side(runs, "On the device",
+                      each(runs, [](const Run& r) { return layers_of(r) + light_of(r) + kernels_of(r); }));
   out += side_by_side(runs, one ? "The run" : "The runs", each(runs, settings_of));
   return out;
 }

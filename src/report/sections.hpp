@@ -29,6 +29,7 @@ std::string loader_of(const Run&);
 std::string communication_of(const Run&);
 std::string kernels_of(const Run&);
 std::string layers_of(const Run&);
+std::string light_of(const Run&);  // the operations of the traced steps, beside the rates of the machine
 std::string evaluations_of(const Run&);
 std::string settings_of(const Run&);
 

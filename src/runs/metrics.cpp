@@ -58,6 +58,7 @@ std::optional<StepMetrics> parse_metrics(const std::string& line) {
   m.grad_norm = fields.value(StepLine::grad_norm, m.grad_norm);
   m.loss_scale = fields.value(StepLine::loss_scale, m.loss_scale);
   m.samples_per_second = fields.value(StepLine::samples_per_second, m.samples_per_second);
+  m.speed_of_light = fields.value(StepLine::speed_of_light, m.speed_of_light);
   m.skipped = fields.value(StepLine::skipped, 0) == 1;
   m.seconds = fields.value(StepLine::step_ms, 0) / 1e3;
   for (std::size_t p = 0; p < phase_count; ++p) m.phase_seconds[p] = fields.value(StepLine::first_phase + p, 0) / 1e3;
@@ -95,6 +96,7 @@ void MetricsFile::write(const StepMetrics& m) {
       m.skipped ? "true" : "false", m.samples_per_second, m.seconds * 1e3, ms(Phase::data_wait), ms(Phase::copy),
       ms(Phase::forward), ms(Phase::backward), ms(Phase::communication), ms(Phase::optimizer), ms(Phase::other),
       m.unread_samples);
+  if (m.speed_of_light > 0) line += fmt::format(",\"speed_of_light\":{:.4f}", m.speed_of_light);
   for (std::size_t i = 0; i < m.loss_names.size(); ++i)
     line += fmt::format(",\"loss.{}\":{}", m.loss_names[i], number(m.losses[i]));
   add(line + "}\n");

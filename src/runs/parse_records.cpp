@@ -143,6 +143,10 @@ RunSummary parse_summary(const json& j, FieldMode mode) {
   out.valid_loss = fields.optional("valid_loss");
   out.valid_accuracy = fields.optional("valid_accuracy");
   out.valid_top5 = fields.optional("valid_top5");
+  const Fields light = optional.object("speed_of_light");
+  out.speed_of_light = light.optional("share");
+  for (const Fields& op : light.objects("operations"))
+    out.operations.push_back({op.text("name"), op.text("kind"), op.number("step_ms", 0.0), op.number("least_ms", 0.0)});
   out.cuda_graph = optional.text("cuda_graph");
   out.verdict = optional.text("verdict");
   out.findings = advice_of(fields.objects("findings"), true);

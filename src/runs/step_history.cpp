@@ -14,6 +14,7 @@ void add_to(StepHistory::Sum& sum, const StepHistory::Sum& more) {
   sum.steps += more.steps;
   sum.seconds += more.seconds;
   sum.samples += more.samples;
+  sum.least_seconds += more.least_seconds;
   for (std::size_t p = 0; p < sum.phase_seconds.size(); ++p) sum.phase_seconds[p] += more.phase_seconds[p];
 }
 
@@ -22,7 +23,7 @@ void add_to(StepHistory::Sum& sum, const StepHistory::Sum& more) {
 void StepHistory::add(const StepMetrics& m) {
   if (!empty() && m.step <= last_.step) clear();
   if (empty()) first_step_ = m.step;
-  const Sum step{1, m.seconds, m.samples_per_second * m.seconds, m.phase_seconds};
+  const Sum step{1, m.seconds, m.samples_per_second * m.seconds, m.speed_of_light * m.seconds, m.phase_seconds};
   add_to(all_, step);
   if (recent_.empty() || recent_.back().seconds >= part_seconds) recent_.emplace_back();
   add_to(recent_.back(), step);

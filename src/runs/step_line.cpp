@@ -8,9 +8,18 @@ namespace millrace {
 namespace {
 
 std::array<std::string, StepLine::field_count> make_names() {
-  std::array<std::string, StepLine::field_count> names{
-      "step",    "epoch",         "samples", "loss", "lr", "grad_norm", "loss_scale", "skipped", "samples_per_second",
-      "step_ms", "unread_samples"};
+  std::array<std::string, StepLine::field_count> names{"step",
+                                                       "epoch",
+                                                       "samples",
+                                                       "loss",
+                                                       "lr",
+                                                       "grad_norm",
+                                                       "loss_scale",
+                                                       "skipped",
+                                                       "samples_per_second",
+                                                       "step_ms",
+                                                       "unread_samples",
+                                                       "speed_of_light"};
   for (std::size_t p = 0; p < phase_count; ++p)
     names[StepLine::first_phase + p] = std::string(name_of(Phase(p))) + "_ms";
   return names;

@@ -24,6 +24,7 @@ class StepLine {
     samples_per_second,
     step_ms,
     unread_samples,
+    speed_of_light,
     first_phase  // the milliseconds of Phase(p) are field first_phase + p
   };
   static constexpr std::size_t field_count = first_phase + phase_count;

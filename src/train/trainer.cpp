@@ -41,6 +41,7 @@ Trainer::Impl::Impl(World& world, const RunConfig& config, Timeline::Clock::time
       s(world, config, Session::Use::train, found && found->record ? &*found->record : nullptr),
       dir(config.run.dir),
       device_monitor(s),
+      speed_of_light(s),
       account_builder(s),
       network(s.compute, s.spec, plan_within_memory(s)),
       store(world, s.compute, dir / "checkpoints", config.checkpoint.keep),
@@ -54,6 +55,7 @@ Trainer::Impl::Impl(World& world, const RunConfig& config, Timeline::Clock::time
     store.also_export(s.spec, dir / "model.safetensors");
   }
   device_monitor.set_roofline(network, s.spec.train_rows);
+  speed_of_light.set_network(network);
   if (config.train.balance != "even" && config.train.micro_batch == 0 && world.size() > 1 &&
       network.layout().stats_count > 0)
     log::warn(
@@ -75,7 +77,7 @@ Exit Trainer::Impl::run_all() {
     return Exit::ok;
   }
   if (run.step == 0) warn_of_data(s.world, s.config, s.data);
-  start = write_run_json(s, dir, run.step);
+  start = write_run_json(s, dir, run.step, speed_of_light);
   if (s.world.rank() == 0) {
     run_logger.emplace(s, run, timeline);
     run_logger->shares(*s.batching.load_balancer);
@@ -98,6 +100,7 @@ Exit Trainer::Impl::loop() {
     bool requested = false;
     timeline.enter(Phase::other);
     device_monitor.before_enqueue();
+    speed_of_light.before_enqueue();
     enqueue_one();
     // At a boundary the host collects all steps before it enqueues the next: at the end of an epoch, before an
     // evaluation or a checkpoint, and at the end of a traced window.
@@ -148,6 +151,7 @@ void Trainer::Impl::collect_one(bool* stopping, bool* wants_checkpoint) {
 
 void Trainer::Impl::advance(const StepResult& result) {
   last = result.metrics;
+  speed_of_light.step(last);
   for (int p = 0; p < phase_count; ++p)
     if (Phase(p) != Phase::other) timeline.add(Phase(p), last.phase_seconds[std::size_t(p)]);
   train_seconds += last.seconds;

@@ -187,6 +187,7 @@ void Trainer::Impl::finish(const std::string& status, Exit code) {
   if (train_seconds > 0) summary.samples_per_second = double(trained_samples) / train_seconds;
   summary.seconds = timeline.wall_seconds();
   summary.final_loss = last.loss;
+  summary.light = speed_of_light.stats();
   const auto other = std::find_if(graphs.begin(), graphs.end(), [](const std::string& g) { return g != "on"; });
   summary.cuda_graph = other == graphs.end() ? graphs.front() : *other;
   if (run_logger) run_logger->ended(code);
@@ -199,8 +200,8 @@ void Trainer::Impl::finish(const std::string& status, Exit code) {
   if (!s.config.account.probe && trained_steps > 0) progress.line(verdict(metrics));
   progress.line(all.table() + straggler_line(all.ranks));
   if (trained_steps > 0)
-    progress.line(fmt::format("{} at step {}: {} samples/s while training", status, run.step,
-                              format_count(summary.samples_per_second)));
+    progress.line(fmt::format("{} at step {}: {} samples/s while training{}", status, run.step,
+                              format_count(summary.samples_per_second), light_text(summary.light.share)));
   if (summary.cuda_graph.size() > 3) progress.line("CUDA graphs: " + summary.cuda_graph);
   if (validation) progress.line(fmt::format("validation {}", validation->str()));
 }

@@ -20,6 +20,7 @@
 #include "train/logging/progress.hpp"
 #include "train/logging/run_files.hpp"
 #include "train/logging/run_logger.hpp"
+#include "train/logging/speed_of_light.hpp"
 #include "train/logging/tracer.hpp"
 #include "train/stop_request.hpp"
 #include "train/trainer.hpp"
@@ -33,6 +34,7 @@ struct Trainer::Impl {
   Session s;
   std::filesystem::path dir;
   DeviceMonitor device_monitor;
+  SpeedOfLight speed_of_light;
   AccountBuilder account_builder;
   Network network;
   std::optional<Schedule> schedule;

@@ -46,7 +46,7 @@ case_solo() {
   done
   expect_lines 4 '--repeats <N>  \(15\)'
   expect_says 0 '--sample-bytes <size>  \(3072\)' "$millrace" bench loader --help
-  expect_says 2 'workload: .*resnet50.*b200.*a100, h100' "$millrace" bench storage --accelerator b200
+  expect_says 2 'workload: .*resnet50.*b200.*a100, h100' "$millrace" bench storage --workload resnet50 --accelerator b200
   expect_says 2 "accelerators: '0'.*1 .*65536" "$millrace" bench storage --accelerators 0
   expect_says 2 '--workers' "$millrace" bench loader -c /dev/null --workers 2
   expect_says 0 '\[METRIC\] Training Accelerator Utilization \[AU\] \(%\): ' "$millrace" bench storage --workload retinanet --accelerator b200 --samples 48 --steps 3 --turns 1 --reader direct --dir .

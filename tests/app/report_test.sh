@@ -44,7 +44,8 @@ long_layers() {
 case_page() {
   page whole
   check page whole/report.html
-  expect_texts whole/report.html Loss Accuracy Throughput "Rank by rank" "Timeline of some steps" "All-reduces" Loader "finished" "step 75 of 75"
+  expect_texts whole/report.html Loss Accuracy Throughput "Rank by rank" "Timeline of some steps" "All-reduces" Loader "finished" "step 75 of 75" \
+    "speed of light" "The step at the speed of light" "in the traced steps"
   page whole  # replaces the page
   echo mine >mine.html
   refused 3 'mine\.html exists and was not written by millrace' whole --out mine.html
@@ -57,6 +58,18 @@ summary["hints"] = [{"advice": "run.precision fp32 -> bf16", "evidence": "bf16 <
 json.dump(summary, open(sys.argv[1], "w"))
 PY
   page hinted
+  "$python" - hinted <<'PY'  # as an older version wrote it
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+for name in ("summary.json", "run.json"):
+    old = json.loads((folder / name).read_text())
+    del old["speed_of_light"]
+    (folder / name).write_text(json.dumps(old))
+lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+(folder / "metrics.jsonl").write_text("".join(json.dumps({k: v for k, v in line.items() if k != "speed_of_light"}) + "\n" for line in lines))
+PY
+  page hinted
+  expect_no_line "speed of light" hinted/report.html
   expect_texts hinted/report.html "worth a trial" "run.precision fp32 → bf16" "bf16 &lt; fp32" "<em>watch the loss</em>"
   page whole 'two <b>&' --out both.html
   check page both.html

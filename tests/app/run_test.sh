@@ -10,7 +10,10 @@ small_config
 case_logs() {
   expect_exit 0 train 2 run --log.every 1000
   expect_no_line $'\r'
-  expect_lines 4 '^step '  # the first three and the last
+  expect_lines 4 '^step .* samples/s, speed of light [0-9.]+ % \|'  # the first three and the last
+  expect_line 'finished .* while training, speed of light [0-9.]+ %$'
+  expect_exit 0 train 1 dark --log.speed_of_light off
+  expect_no_line 'speed of light'
   MILLRACE_TERMINAL=1 expect_exit 0 train 1 other
   expect_line $'\r'
 }

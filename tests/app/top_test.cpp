@@ -97,6 +97,19 @@ TEST(StepHistory, AveragesOverAllAndOverRecentSteps) {
   EXPECT_EQ(h.last().step, 2000);
 }
 
+TEST(StepHistory, SpeedOfLightIsWeightedByTime) {
+  StepHistory h;
+  for (int i = 1; i <= 2; ++i) {
+    StepMetrics m = step(i, i == 1 ? 1 : 3);
+    m.speed_of_light = i == 1 ? 0.8 : 0.4;
+    h.add(m);
+  }
+  EXPECT_NEAR(h.all().speed_of_light(), 0.5, 1e-12);
+  h.clear();
+  h.add(step(1, 1));  // of an older version
+  EXPECT_EQ(h.all().speed_of_light(), 0);
+}
+
 TEST(StepHistory, LossesAreMeansForAnyNumberOfSteps) {
   StepHistory h;
   for (int i = 1; i <= 100000; ++i) h.add(step(i, 0.001, i <= 50000 ? 4 : i % 2 ? 1 : 3));
@@ -170,6 +183,18 @@ RunSnapshot example() {
     v.steps.add(m);
   }
   return v;
+}
+
+TEST(Top, ShowsTheShareOfTheSpeedOfLight) {
+  RunSnapshot v = example();
+  StepMetrics m = v.steps.last();
+  v.steps.clear();
+  m.speed_of_light = 0.624;
+  v.steps.add(m);
+  bool found = false;
+  for (const std::string& line : describe(v, {.columns = 200}))
+    found = found || line.find("20 on average, speed of light 62 %; 500.0 ms per step") != std::string::npos;
+  EXPECT_TRUE(found);
 }
 
 TEST(Top, ShowsTheFactsOfARun) {

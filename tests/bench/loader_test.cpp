@@ -38,6 +38,19 @@ TEST(Bench, LoaderAndBaselineReadsGiveRates) {
   EXPECT_THROW(bench_loader(device, o), Error);
 }
 
+TEST(Bench, AnEpochReadsOneHdf5FileAndRemovesIt) {
+  const test::TemporaryFolder folder;
+  test::HostDevice device;
+  const EpochBench b = bench_epoch(
+      device, {.folder = folder.path, .prefetch = 4, .repeats = 1, .samples = 1000, .sample_bytes = 640, .batch = 32});
+  EXPECT_GT(b.first, 0);
+  EXPECT_GT(b.cached, 0);
+  EXPECT_GT(b.baseline, 0);
+  EXPECT_NE(b.reader.find("1 shard"), std::string::npos) << b.reader;
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path));
+  std::cout << b.str() << "\n";
+}
+
 TEST(Bench, ShortStepsWaitForAFractionOfTheirTime) {
   test::HostDevice device;
   LoaderBenchOptions o;

@@ -1,7 +1,9 @@
 """millrace beside PyTorch on the CPU, alternately in one run: cpu.py BUILD [--quick] [--only NETWORK]. Same resident batch, weights, optimizer;
 of PyTorch the fastest of its memory formats, of eager and compiled, of fused and plain optimizers. Prints a table and writes BUILD/peers.json;
-then millrace's own scaling from one rank to two, and its loader and its decoding of JPEG beside PyTorch's."""
+then millrace's own scaling from one rank to two, and its loader and its decoding of JPEG beside PyTorch's. A row during which other work had more than 5 %
+of the cores is measured once more, and otherwise marked. BUILD/peers-DATE.md holds the rows that count."""
 import argparse
+import datetime
 import itertools
 import json
 import math
@@ -21,6 +23,7 @@ import torch
 import images
 import loader
 import neighbour
+import other_work
 
 HERE = pathlib.Path(__file__).parent
 TOKENS = ["--data.sample", "tokens", "--data.token_labels", "every", "--data.window", "128", "--data.stride", "128"]
@@ -155,16 +158,21 @@ def compare(millrace, folder, options):
         for other in [fastest._replace(fused=False)] + [fastest._replace(spins=False)] * (threads > 1):
             tried[other] = c.theirs(other, max(5, c.steps // 3))
         best = [way for way in sorted(tried, key=tried.get) if tried[way] < math.inf][:2]
-        a, b = [], {way: [] for way in best}
-        for _ in range(2 if options.quick else 3):
-            a.append(c.ours())
-            for way in best:
-                b[way].append(c.theirs(way))
+
+        def turns(c=c, best=best):
+            a, b = [], {way: [] for way in best}
+            for _ in range(2 if options.quick else 3):
+                a.append(c.ours())
+                for way in best:
+                    b[way].append(c.theirs(way))
+            return a, b
+
+        (a, b), other = other_work.measured_twice(turns)
         way = min(best, key=lambda w: statistics.median(b[w]))
         ours, theirs = (c.batch / statistics.median(v) for v in (a, b[way]))
         results.append({"name": c.name, "precision": precision, "ranks": ranks, "threads": threads, "millrace": ours, "pytorch": theirs,
-                        "ratio": ours / theirs, "goal": c.goal, "pytorch_way": str(way)})
-        print(f"{c.name:24} {precision:5} {ranks:5} {threads:7} {ours:10.0f} {theirs:10.0f} {ours / theirs:6.2f} {c.goal or '':>5}  {way}", flush=True)
+                        "ratio": ours / theirs, "goal": c.goal, "pytorch_way": str(way), "other_work": other})
+        print(f"{c.name:24} {precision:5} {ranks:5} {threads:7} {ours:10.0f} {theirs:10.0f} {ours / theirs:6.2f} {c.goal or '':>5}  {way}{other_work.mark(other)}", flush=True)
     return results
 
 
@@ -175,9 +183,9 @@ def scale(millrace, folder, options):
         if options.only and not case[1].startswith(options.only):
             continue
         one, weak, strong = (Case(millrace, folder, case, ranks, 1, "fp32", options.quick, rows) for ranks, rows in ((1, case[2]), (2, case[2]), (2, case[2] // 2)))
-        times = [[c.ours() for c in (one, weak, strong)] for _ in range(2 if options.quick else 3)]
+        times, other = other_work.measured_twice(lambda: [[c.ours() for c in (one, weak, strong)] for _ in range(2 if options.quick else 3)])
         a, w, s = (statistics.median(column) for column in zip(*times))
-        print(f"{one.name:24} weak {a / w:6.1%}   strong {a / s / 2:6.1%}   a step: {a * 1e3:.2f} ms alone, {w * 1e3:.2f} ms and {s * 1e3:.2f} ms by two", flush=True)
+        print(f"{one.name:24} weak {a / w:6.1%}   strong {a / s / 2:6.1%}   a step: {a * 1e3:.2f} ms alone, {w * 1e3:.2f} ms and {s * 1e3:.2f} ms by two{other_work.mark(other)}", flush=True)
 
 
 def beside_neighbour(millrace, folder, options):
@@ -209,6 +217,11 @@ def main():
         if not options.only or options.only == "images":
             results += images.compare(build / "millrace", pathlib.Path(folder), output, options.quick)
     (build / "peers.json").write_text(json.dumps(results, indent=2) + "\n")
+    now = datetime.datetime.now(datetime.timezone.utc)
+    page = build / f"peers-{now:%Y-%m-%d}.md"
+    command = f'make peers OPTIONS="{" ".join(sys.argv[2:])}"' if sys.argv[2:] else "make peers"
+    page.write_text(other_work.report(results, command, f"PyTorch {torch.__version__}", now))
+    print(f"\n{page}")
 
 
 main()

@@ -12,6 +12,8 @@ import PIL
 import torch
 from PIL import Image
 
+import other_work
+
 BATCH = 32
 COUNT = 256
 GOAL = 1.5
@@ -84,15 +86,20 @@ def compare(millrace, folder, output, quick):
     results = []
     for zoom in (0, 0.08):
         for workers in (1, 2):
-            a, b = [], []
-            for _ in range(2 if quick else 5):
-                said = output([millrace, "bench", "loader", "--data", str(shards / "*.h5"), "--resize", "256", "--crop", "224", "--zoom", str(zoom),
-                               "--workers", str(workers), "--repeats", "2"])
-                a.append(float(ROW.search(said).group(1)))
-                b.append(theirs(photos, zoom, workers, 1 if quick else 2))
+
+            def turns(zoom=zoom, workers=workers):
+                a, b = [], []
+                for _ in range(2 if quick else 5):
+                    said = output([millrace, "bench", "loader", "--data", str(shards / "*.h5"), "--resize", "256", "--crop", "224", "--zoom", str(zoom),
+                                   "--workers", str(workers), "--repeats", "2"])
+                    a.append(float(ROW.search(said).group(1)))
+                    b.append(theirs(photos, zoom, workers, 1 if quick else 2))
+                return a, b
+
+            (a, b), disturbance = other_work.measured_twice(turns)
             ours, other = statistics.median(a), statistics.median(b)
             name = f"JPEG, {'random parts' if zoom else 'the middle'}"
             results.append({"name": name, "precision": "u8", "ranks": 1, "threads": workers, "millrace": ours, "pytorch": other, "ratio": ours / other, "goal": GOAL,
-                            "pytorch_way": f"{workers} workers"})
-            print(f"{name:24} {'u8':5} {1:5} {workers:7} {ours:10.0f} {other:10.0f} {ours / other:6.2f} {GOAL:>5}", flush=True)
+                            "pytorch_way": f"{workers} workers", "other_work": disturbance})
+            print(f"{name:24} {'u8':5} {1:5} {workers:7} {ours:10.0f} {other:10.0f} {ours / other:6.2f} {GOAL:>5}{other_work.mark(disturbance)}", flush=True)
     return results

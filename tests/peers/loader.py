@@ -7,6 +7,8 @@ import h5py
 import numpy
 import torch
 
+import other_work
+
 BATCH = 128
 # Bytes of a sample, the goal.
 SIZES = [(3 << 10, 10), (112 << 10, 2), (150 << 10, 2)]
@@ -63,18 +65,23 @@ def compare(millrace, folder, output, quick):
     for size, goal in SIZES:
         path = folder / f"loader-{size}.h5"
         rows = write(path, size)
-        ours, other = [], {workers: [] for workers in (0, 1, 2)}
-        for _ in range(2 if quick else 5):
-            said = output([millrace, "bench", "loader", "--repeats", "1", "--data.train", str(path), "--data.normalize", "off", "--data.workers", "2",
-                           "--train.global_batch", str(BATCH), "--run.device", "cpu"])
-            ours.append(float(ROW.search(said).group(1)))
-            for workers, rates in other.items():
-                rates.append(theirs(path, rows, workers, 1 if quick else 2))
+
+        def turns(path=path, rows=rows):
+            ours, other = [], {workers: [] for workers in (0, 1, 2)}
+            for _ in range(2 if quick else 5):
+                said = output([millrace, "bench", "loader", "--repeats", "1", "--data.train", str(path), "--data.normalize", "off", "--data.workers", "2",
+                               "--train.global_batch", str(BATCH), "--run.device", "cpu"])
+                ours.append(float(ROW.search(said).group(1)))
+                for workers, rates in other.items():
+                    rates.append(theirs(path, rows, workers, 1 if quick else 2))
+            return ours, other
+
+        (ours, other), disturbance = other_work.measured_twice(turns)
         path.unlink()
         best = max(other, key=lambda w: statistics.median(other[w]))
         a, b = statistics.median(ours), statistics.median(other[best])
         results.append({"name": f"loader, {size >> 10} KiB samples", "precision": "u8", "ranks": 1, "threads": 2, "millrace": a, "pytorch": b, "ratio": a / b, "goal": goal,
-                        "pytorch_way": f"{best} workers", "pytorch_by_workers": {w: statistics.median(r) for w, r in other.items()}})
+                        "pytorch_way": f"{best} workers", "pytorch_by_workers": {w: statistics.median(r) for w, r in other.items()}, "other_work": disturbance})
         print(f"{results[-1]['name']:24} {'u8':5} {1:5} {2:7} {a:10.0f} {b:10.0f} {a / b:6.2f} {goal:>5}  "
-              + ", ".join(f"{statistics.median(r):.0f} by {w} workers" for w, r in other.items()), flush=True)
+              + ", ".join(f"{statistics.median(r):.0f} by {w} workers" for w, r in other.items()) + other_work.mark(disturbance), flush=True)
     return results

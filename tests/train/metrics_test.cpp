@@ -36,6 +36,7 @@ TEST(Metrics, LinesReadBack) {
   m.skipped = true;
   m.samples_per_second = 1234.5;
   m.seconds = 0.25;
+  m.speed_of_light = 0.625;
   m.unread_samples = 7;
   m.phase_seconds[std::size_t(Phase::data_wait)] = 0.125;
   m.phase_seconds[std::size_t(Phase::other)] = 0.0625;
@@ -56,6 +57,7 @@ TEST(Metrics, LinesReadBack) {
   EXPECT_EQ(read->unread_samples, 7);
   EXPECT_EQ(read->samples_per_second, 1234.5);
   EXPECT_EQ(read->seconds, 0.25);
+  EXPECT_EQ(read->speed_of_light, 0.625);
   EXPECT_EQ(read->phase_seconds, m.phase_seconds);
   for (const std::string& other :
        {std::string(), line.substr(1), line.substr(0, line.size() - 1), std::string("{\"loss\":1}")})

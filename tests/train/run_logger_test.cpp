@@ -70,6 +70,7 @@ TEST(RunLogger, TensorBoardShowsEachStepOnceAcrossLaunches) {
                                                 {"train/loss_scale", "loss_scale"},
                                                 {"speed/samples_per_second", "samples_per_second"},
                                                 {"speed/step_ms", "step_ms"},
+                                                {"speed/speed_of_light", "speed_of_light"},
                                                 {"phase_ms/data_wait", "data_wait_ms"},
                                                 {"phase_ms/copy", "copy_ms"},
                                                 {"phase_ms/forward", "forward_ms"},

@@ -37,6 +37,24 @@ struct LoaderBench {
 
 LoaderBench bench_loader(Device&, const LoaderBenchOptions&);
 
+// An epoch of random samples from one generated HDF5 file, with the reader that data.reader = auto chooses. With the
+// defaults, the data and batches of the table of file formats in the LUMI AI guide: 100,000 images of 3x64x64 float32.
+struct EpochBenchOptions {
+  std::filesystem::path folder;  // for the file, which is removed afterwards; empty: the system's temporary folder
+  int workers = 1, prefetch = 16, repeats = 3;
+  std::int64_t samples = 100000, sample_bytes = 3 * 64 * 64 * 4, batch = 32;
+};
+struct EpochBench {
+  EpochBenchOptions options;
+  std::string reader;
+  double first = 0;     // seconds of the first epoch, from the disk as far as the kernel drops the file from its cache
+  double cached = 0;    // of later epochs; median
+  double baseline = 0;  // a pread loop with as many threads, after that; median
+  std::string str() const;
+};
+// Error(data): too little disk space.
+EpochBench bench_epoch(Device&, const EpochBenchOptions&);
+
 // How long steps wait for data although the loader is fast enough on average: the steps sleep 1.2 times as long as the
 // loader has just needed for a micro-batch. The rest are delays of the loader and of the machine.
 struct WaitRow {

@@ -217,6 +217,7 @@ struct LogOptions {
   std::string prometheus;              // a file; empty: none
   double prometheus_every = 15;        // seconds
   int profile_steps = 4;               // steps of all ranks that trace.json records; 0: none
+  bool speed_of_light = true;          // measure the rates of the machine, and show how far from them the steps are
 };
 
 struct AccountOptions {

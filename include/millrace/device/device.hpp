@@ -176,6 +176,9 @@ class Device {
   virtual void pop_label() {}
   // See activity.hpp. Null, with the reason in why_not (may be null), if the device cannot trace its work.
   virtual std::unique_ptr<ActivityTracer> make_activity_tracer(std::string* why_not);
+  // Traces labelled work, one Activity for each label. Null unless operations run on the host and end before their
+  // labels, so that two readings of the clock suffice.
+  virtual std::unique_ptr<ActivityTracer> make_label_tracer();
   // Reads clock, power and temperature. Takes milliseconds; any thread may call it. False: the device cannot report
   // them.
   virtual bool read_health(DeviceHealth&);

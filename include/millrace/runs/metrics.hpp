@@ -18,6 +18,7 @@ namespace millrace {
 struct StepMetrics {
   std::int64_t step = 0, epoch = 0, samples = 0;  // position in the run after this step
   double loss = 0, lr = 0, grad_norm = 0, loss_scale = 1, samples_per_second = 0, seconds = 0;
+  double speed_of_light = 0;  // the least time that the machine's rates allow / seconds, at most 1; 0: not known
   // Of a network with `loss` lines: the mean of each loss, by name. The names outlive this object.
   std::span<const std::string> loss_names = {};
   std::array<double, 8> losses{};

@@ -47,6 +47,13 @@ struct Advice {
   std::string evidence, advice, caution;
 };
 
+// An operation of the network in traced steps, beside the least time that the machine's rates allow.
+struct OperationLight {
+  std::string name, kind;
+  double step_ms = 0;   // of a step, forward and backward; 0: not traced
+  double least_ms = 0;  // the same by the rates
+};
+
 // summary.json: the result of the launch that ended last.
 struct RunSummary {
   std::string started;  // of the launch that wrote it; with `pid` it identifies the launch. "" in files of old versions
@@ -57,6 +64,8 @@ struct RunSummary {
   std::int64_t unread_samples = 0;  // skipped because they could not be read
   double samples_per_second = 0, seconds = 0;
   std::optional<double> loss, valid_loss, valid_accuracy, valid_top5;
+  std::optional<double> speed_of_light;    // the least time of the steps by the machine's rates / their time
+  std::vector<OperationLight> operations;  // the same of operations, the longest first; empty: not measured
   std::string cuda_graph;               // "on", or "off" with the reason; "" without a GPU and in files of old versions
   std::string verdict;                  // one line; "" in files of old versions
   std::vector<Advice> findings, hints;  // hints have no predicted gain

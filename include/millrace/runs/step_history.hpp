@@ -16,8 +16,10 @@ class StepHistory {
   struct Sum {
     std::int64_t steps = 0;
     double seconds = 0, samples = 0;
+    double least_seconds = 0;  // that the machine's rates allow; 0: not known
     std::array<double, phase_count> phase_seconds{};
-    double rate() const { return seconds > 0 ? samples / seconds : 0; }              // samples per second
+    double rate() const { return seconds > 0 ? samples / seconds : 0; }  // samples per second
+    double speed_of_light() const { return seconds > 0 ? least_seconds / seconds : 0; }
     double step_seconds() const { return steps > 0 ? seconds / double(steps) : 0; }  // mean time of a step
   };
   bool empty() const { return all_.steps == 0; }

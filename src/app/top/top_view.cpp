@@ -131,9 +131,11 @@ StyledLine speed(const RunSnapshot& v) {
   const StepMetrics& last = v.steps.last();
   StyledLine line;
   line.add("speed   ").add(format_count(now.rate()) + " samples/s", Color::bold);
-  line.add(fmt::format(" now, {} on average; {} per step; lr {}, gradient norm {}", format_count(v.steps.all().rate()),
-                       format_seconds(now.step_seconds()), fmt::format("{:.3g}", last.lr),
-                       fmt::format("{:.3g}", last.grad_norm)));
+  const std::string light =
+      now.speed_of_light() > 0 ? fmt::format(", speed of light {}", percent(now.speed_of_light())) : "";
+  line.add(fmt::format(" now, {} on average{}; {} per step; lr {}, gradient norm {}",
+                       format_count(v.steps.all().rate()), light, format_seconds(now.step_seconds()),
+                       fmt::format("{:.3g}", last.lr), fmt::format("{:.3g}", last.grad_norm)));
   if (last.loss_scale != 1) line.add(fmt::format(", loss scale {}", fmt::format("{:.6g}", last.loss_scale)));
   if (v.steps.skipped() > 0) line.add(fmt::format(", {} steps skipped", v.steps.skipped()), Color::yellow);
   return line;

@@ -74,6 +74,8 @@ struct Loader::Impl : SlotLayout {
   std::vector<char*> free;      // memory of free slots; the part that was freed first comes first
   std::size_t depth = 0;        // slots in use now
   bool was_full = false;        // since the last change of depth, all slots were planned at some time
+  std::size_t gathered = 1;     // the step is woken when as many slots are ready
+  double taken = 0;             // steady_seconds() when the step got its last batch
   std::uint64_t ready = 0;      // slots that are filled and not handed out
   std::unique_ptr<DeviceSlots> own_device_slots;
   DeviceSlots* device_slots;
@@ -128,6 +130,9 @@ struct Loader::Impl : SlotLayout {
   std::span<const Batch> take(std::size_t count, bool manage_use);
   // Waits until the next slot is filled. Null: there are no more batches.
   HostSlot* take_filled();
+  // Call with the mutex locked when a very short step has to wait: waits until several batches are ready, for at most
+  // half a millisecond.
+  void gather(std::unique_lock<std::mutex>&);
   // Call with the mutex locked when the step has to wait: doubles the depth if a deeper ring would have held the batch.
   void deepen();
   void deepen_to(std::size_t wanted);

@@ -130,7 +130,7 @@ void Loader::Impl::advance(Worker& w, const Unit& unit, std::unique_lock<std::mu
   if (s.finished < s.item.rows) return;
   s.filled = true;
   ++ready;
-  if (workers == 0) return;
+  if (workers == 0 || ready < gathered) return;
   lock.unlock();
   filled.notify_one();
   lock.lock();

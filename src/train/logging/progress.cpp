@@ -26,6 +26,12 @@ bool on_terminal() {
   return !launched && ::isatty(STDOUT_FILENO);
 }
 
+std::string light_text(double share) {
+  if (share <= 0) return "";
+  return share < 0.1 ? fmt::format(", speed of light {:.1f} %", 100 * share)
+                     : fmt::format(", speed of light {:.0f} %", 100 * share);
+}
+
 Progress::Progress(bool enabled, bool terminal, double every_seconds)
     : enabled_(enabled), terminal_(terminal), every_(every_seconds) {}
 
@@ -55,11 +61,11 @@ void Progress::step(const StepMetrics& m, std::int64_t total_steps) {
                            : std::abs(m.loss) < many_digits ? fmt::format("{:.4f}", m.loss)
                                                             : fmt::format("{:.4g}", m.loss);
   const std::string text = fmt::format(
-      "step {}/{} epoch {} | loss {} | lr {:.3g} | {} samples/s | step {:.1f} ms = data {:.1f} fwd {:.1f} bwd {:.1f} "
+      "step {}/{} epoch {} | loss {} | lr {:.3g} | {} samples/s{} | step {:.1f} ms = data {:.1f} fwd {:.1f} bwd {:.1f} "
       "comm {:.1f} opt {:.1f} other {:.1f}{}{}",
-      m.step, total_steps, m.epoch + 1, loss, m.lr, format_count(m.samples_per_second), m.seconds * 1e3,
-      ms(Phase::data_wait) + ms(Phase::copy), ms(Phase::forward), ms(Phase::backward), ms(Phase::communication),
-      ms(Phase::optimizer), ms(Phase::other), note_of(m),
+      m.step, total_steps, m.epoch + 1, loss, m.lr, format_count(m.samples_per_second), light_text(m.speed_of_light),
+      m.seconds * 1e3, ms(Phase::data_wait) + ms(Phase::copy), ms(Phase::forward), ms(Phase::backward),
+      ms(Phase::communication), ms(Phase::optimizer), ms(Phase::other), note_of(m),
       m.step < total_steps ? " | left " + format_seconds(smooth_seconds_ * double(total_steps - m.step)) : "");
   if (!terminal_) return line(text);
   fmt::print("\r{}\033[K", text);

@@ -12,6 +12,9 @@ namespace millrace {
 // a launcher this is true only with MILLRACE_TERMINAL=1.
 bool on_terminal();
 
+// ", speed of light 62 %"; "" if the share is 0, that is, not known.
+std::string light_text(double share);
+
 class Progress {
  public:
   Progress(bool enabled, bool terminal, double every_seconds);

@@ -99,6 +99,9 @@ std::string PrometheusFile::text() {
           double(unread_));
   if (steps_ > 0) {
     out.add("millrace_samples_per_second", gauge, "Throughput of the last step.", m.samples_per_second);
+    if (m.speed_of_light > 0)
+      out.add("millrace_speed_of_light_ratio", gauge,
+              "Least time of the last step by the rates of the machine, over its time.", m.speed_of_light);
     out.add("millrace_loss", gauge, "Training loss of the last step.", m.loss);
     out.add("millrace_learning_rate", gauge, "Learning rate of the last step.", m.lr);
     out.add("millrace_gradient_norm", gauge, "Gradient norm of the last step.", m.grad_norm);

@@ -28,6 +28,7 @@
 #include "millrace/watchdog/watchdog.hpp"
 #include "train/logging/earlier_starts.hpp"
 #include "train/logging/evaluation_file.hpp"
+#include "train/logging/light_json.hpp"
 
 extern char** environ;
 
@@ -165,7 +166,8 @@ std::string describe_run(const Session& s, const Network& network) {
                      why.empty() ? "" : " (" + why + ")", s.compute.collective->describe());
 }
 
-Launch write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t resumed_at) {
+Launch write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t resumed_at,
+                      const SpeedOfLight& light) {
   const auto hosts = s.world.gather_to_root(s.world.host());
   const auto places = s.world.gather_to_root(s.placement.str());
   const auto readers = s.world.gather_to_root(s.data.train_source->describe());  // `auto` may differ between hosts
@@ -185,6 +187,7 @@ Launch write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t
            {"compiler", __VERSION__},
            {"provenance", s.provenance()},
            {"resolved", resolved(s)},
+           {"speed_of_light", light_record(light)},
            {"train", data_json(s.data.train)},
            {"valid", s.data.has_valid ? data_json(s.data.valid) : json()},
            {"environment", environment()}};
@@ -246,6 +249,7 @@ void write_summary(const std::filesystem::path& dir, const Summary& s, const Acc
            {"session_samples", s.session_samples},
            {"samples_per_second", s.samples_per_second},
            {"seconds", s.seconds},
+           {"speed_of_light", light_json(s.light)},
            {"loss", s.session_steps > 0 ? json(s.final_loss) : json()},
            {"cuda_graph", s.cuda_graph.empty() ? json() : json(s.cuda_graph)},
            {"account", json::parse(account.json())}};

@@ -9,6 +9,7 @@
 #include "millrace/telemetry/account.hpp"
 #include "millrace/train/session/session.hpp"
 #include "train/checkpoint/checkpoint.hpp"
+#include "train/logging/speed_of_light.hpp"
 #include "train/session/evaluation.hpp"
 
 namespace millrace {
@@ -46,7 +47,7 @@ struct Launch {
   int pid = 0;       // of rank 0
 };
 // Writes run.json and config.cfg on rank 0; the launch is empty on other ranks. Collective.
-Launch write_run_json(Session&, const std::filesystem::path& dir, std::int64_t resumed_at);
+Launch write_run_json(Session&, const std::filesystem::path& dir, std::int64_t resumed_at, const SpeedOfLight&);
 
 struct Summary {
   Launch launch;
@@ -57,6 +58,7 @@ struct Summary {
   std::int64_t session_steps = 0, session_samples = 0;
   double samples_per_second = 0, seconds = 0, final_loss = 0;
   std::string cuda_graph = {};  // as Device::graphs()
+  LightStats light = {};
 };
 // Whether the file is the summary of a run that finished after this many steps.
 bool is_final_summary(const std::filesystem::path& summary, std::int64_t steps);

@@ -45,6 +45,10 @@ void RunLogger::step(const StepMetrics& m) {
         Scalar{"phase_ms/other", ms(Phase::other)},
     };
     events_->add(m.step, unix_time(), scalars);
+    if (m.speed_of_light > 0) {
+      const Scalar light{"speed/speed_of_light", m.speed_of_light};
+      events_->add(m.step, unix_time(), {&light, 1});
+    }
     std::vector<std::string> tags;
     std::vector<Scalar> losses;
     for (const std::string& name : m.loss_names) tags.push_back("train/loss." + name);

@@ -32,30 +32,33 @@ class Trial {
     compute_.device->synchronize();
   }
 
-  // The shortest time of one call in seconds. Measures for about so many seconds.
-  double seconds(double duration = 0.2) {
+  // The shortest time of one call in seconds. Measures for about so many seconds, but at least `least_rounds`, of which
+  // the first does not count. A round takes about round_seconds, so that the synchronization costs little.
+  double seconds(double duration = 0.2, int least_rounds = 4, double round_seconds = 0.01) {
     const double end = steady_seconds() + duration;
     int calls = 1;
     double best = 1e30;
-    for (int rounds = 0; steady_seconds() < end || rounds < 4; ++rounds) {
+    for (int rounds = 0; steady_seconds() < end || rounds < least_rounds; ++rounds) {
       const double began = steady_seconds();
       for (int i = 0; i < calls; ++i) op_->forward(args_);
       compute_.device->synchronize();
       const double one = (steady_seconds() - began) / calls;
       if (rounds > 0) best = std::min(best, one);
-      calls = std::clamp(int(0.01 / one), 1, 1000);  // about 10 ms, so that the synchronization costs little
+      calls = std::clamp(int(round_seconds / one), 1, 1000);
     }
     return best;
   }
 
  private:
+  static constexpr std::int64_t random_values = 1 << 16;  // repeated in larger tensors
+
   void* buffer(std::size_t bytes) {
     buffers_.emplace_back(*compute_.device, MemoryKind::device, std::max<std::size_t>(bytes, 64));
     return buffers_.back().data();
   }
   Tensor tensor(const Shape& shape, DType dtype) {
     const Tensor t{buffer(std::size_t(shape.count()) * size_of(dtype)), dtype, shape};
-    std::vector<float> values(std::size_t(std::min<std::int64_t>(shape.count(), 1 << 20)));
+    std::vector<float> values(std::size_t(std::min<std::int64_t>(shape.count(), random_values)));
     for (std::size_t i = 0; i < values.size(); ++i)
       values[i] = uniform01(philox(rng_key(1, RngPurpose::synthetic), 0, i / 4).v[i % 4]) - 0.5f;
     const Buffer random(*compute_.device, MemoryKind::device, values.size() * sizeof(float));
@@ -73,30 +76,40 @@ class Trial {
   OpArgs args_;
 };
 
-double product(ExecutionContext& compute, DType dtype, std::int64_t n) {
+LinearSpec product(DType dtype, std::int64_t n) {
   LinearSpec s;
   s.src = {n, n};
   s.out_features = n;
   s.bias = false;
   s.dtype = dtype;
-  return s.flops() / Trial(compute, s, s.src, 1, s.dst(), s.weight(), dtype).seconds();
+  return s;
 }
 
-double convolution(ExecutionContext& compute, DType dtype, std::int64_t rows, std::int64_t side,
-                   std::int64_t channels) {
+ConvSpec convolution(DType dtype, std::int64_t rows, std::int64_t side, std::int64_t channels) {
   ConvSpec s;
   s.src = {rows, side, side, channels};
   s.out_channels = channels;
   s.dtype = dtype;
   s.window.kernel = {3, 3, 1};
   s.window.pad = {1, 1, 0};
-  return s.flops() / Trial(compute, s, s.src, 1, s.dst(), s.weight(), dtype).seconds();
+  return s;
 }
 
-double memory(ExecutionContext& compute, DType dtype, std::int64_t count) {
+// Of a matrix product or a convolution.
+template <class S>
+double flops_rate(ExecutionContext& compute, const S& s) {
+  return s.flops() / Trial(compute, s, s.src, 1, s.dst(), s.weight(), s.dtype).seconds();
+}
+
+AddSpec addition(DType dtype, std::int64_t count) {
   AddSpec s;
   s.src = {count, 1};
   s.dtype = dtype;
+  return s;
+}
+
+double memory(ExecutionContext& compute, DType dtype, std::int64_t count) {
+  const AddSpec s = addition(dtype, count);
   return forward_cost(s).bytes / Trial(compute, s, s.src, 2, s.src, {}, dtype).seconds(0.15);
 }
 
@@ -112,6 +125,14 @@ double copies(Device& device, std::size_t bytes) {
   return double(bytes) / best;
 }
 
+// Launches slow small tensors down.
+void finish_memory_rates(Peaks& peaks) {
+  for (std::size_t i = peaks.memory_rates.size() - 1; i-- > 0;)
+    peaks.memory_rates[i].bytes_per_second =
+        std::max(peaks.memory_rates[i].bytes_per_second, peaks.memory_rates[i + 1].bytes_per_second);
+  peaks.memory_bytes = peaks.memory_rates.back().bytes_per_second;
+}
+
 // measure(size) with the largest of size, size / 2, ... >= least for which the device has memory. Other ranks or
 // programs may have taken most of it.
 template <class Measure>
@@ -121,6 +142,27 @@ double with_memory(std::int64_t size, std::int64_t least, const Measure& measure
     } catch (const Error& e) {
       if (e.code() != Exit::config || size / 2 < least) throw;
     }
+}
+
+// Larger and larger problems, from spec(size), until one call takes a millisecond, or a larger one would take too much
+// of the time. Returns the highest rate in FLOP/s.
+template <class MakeSpec>
+double growing_flops(ExecutionContext& compute, double duration, std::vector<std::int64_t> sizes,
+                     const MakeSpec& spec) {
+  constexpr double long_enough = 1e-3, round_seconds = 2e-3;
+  const double end = steady_seconds() + duration;
+  double best = 0;
+  for (const std::int64_t size : sizes) {
+    const auto s = spec(size);
+    const double began = steady_seconds();
+    const double left = std::max(0.0, end - began);
+    Trial trial(compute, s, s.src, 1, s.dst(), s.weight(), s.dtype);
+    double one = trial.seconds(0, 2, round_seconds);
+    if (one >= long_enough) one = std::min(one, trial.seconds(left - (steady_seconds() - began), 2, round_seconds));
+    best = std::max(best, s.flops() / one);
+    if (one >= long_enough || steady_seconds() + 3 * (steady_seconds() - began) > end) break;
+  }
+  return best;
 }
 
 }  // namespace
@@ -148,6 +190,13 @@ void Peaks::include(const Cost& cost, double seconds) {
   memory_bytes = count > 0 ? memory_rates.back().bytes_per_second : rate;
 }
 
+void Peaks::scale(double factor) {
+  product_flops *= factor;
+  convolution_flops *= factor;
+  memory_bytes *= factor;
+  for (MemoryRate& measured : memory_rates) measured.bytes_per_second *= factor;
+}
+
 std::string Peaks::str() const {
   std::string out =
       fmt::format("peaks measured here: matrix product {:.1f} GFLOP/s, convolution {:.1f} GFLOP/s, memory {:.1f} GB/s",
@@ -165,12 +214,13 @@ Peaks measure_peaks(ExecutionContext& compute, DType dtype) {
   // Sizes that keep a GPU busy for a millisecond would take minutes on a CPU.
   const bool large = !compute.device->shares_host_memory();
   Peaks peaks;
-  peaks.product_flops =
-      with_memory(large ? 8192 : 1024, large ? 2048 : 1024, [&](std::int64_t n) { return product(compute, dtype, n); });
+  peaks.product_flops = with_memory(large ? 8192 : 1024, large ? 2048 : 1024,
+                                    [&](std::int64_t n) { return flops_rate(compute, product(dtype, n)); });
   for (const std::int64_t channels : {64, 128, 256}) {
     const std::int64_t side = 64 * 32 / channels;
-    const double flops = with_memory(
-        large ? 256 : 8, 8, [&](std::int64_t rows) { return convolution(compute, dtype, rows, side, channels); });
+    const double flops = with_memory(large ? 256 : 8, 8, [&](std::int64_t rows) {
+      return flops_rate(compute, convolution(dtype, rows, side, channels));
+    });
     peaks.convolution_flops = std::max(peaks.convolution_flops, flops);
   }
   // Of one of the three tensors: a quarter of a megabyte, 2, 8 and 64 on a CPU.
@@ -183,13 +233,31 @@ Peaks measure_peaks(ExecutionContext& compute, DType dtype) {
     });
     peaks.memory_rates.push_back({3.0 * double(count) * double(size_of(dtype)), rate});
   }
-  for (std::size_t i = peaks.memory_rates.size() - 1; i-- > 0;)  // launches slow small tensors down
-    peaks.memory_rates[i].bytes_per_second =
-        std::max(peaks.memory_rates[i].bytes_per_second, peaks.memory_rates[i + 1].bytes_per_second);
-  peaks.memory_bytes = peaks.memory_rates.back().bytes_per_second;
+  finish_memory_rates(peaks);
   if (large)
     peaks.copy_bytes =
         with_memory(256, 8, [&](std::int64_t mib) { return copies(*compute.device, std::size_t(mib) << 20); });
+  return peaks;
+}
+
+Peaks measure_peaks_briefly(ExecutionContext& compute, DType dtype, double seconds) {
+  const double end = steady_seconds() + seconds;
+  Peaks peaks;
+  peaks.product_flops = growing_flops(compute, 0.25 * seconds, {256, 512, 768, 1024, 2048, 4096, 8192},
+                                      [&](std::int64_t n) { return product(dtype, n); });
+  peaks.convolution_flops = growing_flops(compute, 0.25 * seconds, {1, 2, 4, 16, 64, 256},
+                                          [&](std::int64_t rows) { return convolution(dtype, rows, 32, 128); });
+  // The largest tensors first, because their rate bounds the others.
+  const bool large = !compute.device->shares_host_memory();
+  for (const std::int64_t kib :
+       large ? std::vector<std::int64_t>{64 << 10, 4 << 10} : std::vector<std::int64_t>{16 << 10, 2 << 10, 512, 64}) {
+    const AddSpec s = addition(dtype, (kib << 10) / std::int64_t(size_of(dtype)));
+    Trial trial(compute, s, s.src, 2, s.src, {}, dtype);
+    const double one = trial.seconds(std::min(0.05 * seconds, end - steady_seconds()), 3, 1e-3);
+    const double bytes = forward_cost(s).bytes;
+    peaks.memory_rates.insert(peaks.memory_rates.begin(), {bytes, bytes / one});
+  }
+  finish_memory_rates(peaks);
   return peaks;
 }
 

@@ -26,9 +26,13 @@ struct Peaks {
   // Raises the peaks to what an operation has reached: a probe that was slower, by another clock rate or because the
   // tensors of the operation were in a cache, has not found the bound.
   void include(const Cost& cost, double seconds);
+  void scale(double factor);  // multiplies the rates of arithmetic and memory
   double best_flops() const { return product_flops > convolution_flops ? product_flops : convolution_flops; }
   std::string str() const;
 };
+
+// The same in about 0.3 seconds, with fewer and smaller problems: as large as keeps the device busy. Call it as below.
+Peaks measure_peaks_briefly(ExecutionContext&, DType, double seconds = 0.3);
 
 // Takes about two seconds. Call it on all ranks at the same time, because they also train at the same time.
 Peaks measure_peaks(ExecutionContext&, DType);
