@@ -21,6 +21,25 @@ MR_DEVICE_INLINE void load_or_zero(float (&to)[n], const float* from) {
     for (int k = 0; k < n; ++k) to[k] = 0;
 }
 
+// store(), with one access of 8 bytes for four elements of 16 bits.
+template <class T, int n>
+MR_DEVICE_INLINE void store_units(void* array, std::int64_t at, const float (&values)[n]) {
+  T* const to = static_cast<T*>(array) + at;
+#ifdef __CUDACC__
+  if constexpr (sizeof(T) * n == sizeof(uint2)) {
+    Pack<T, n> pack;
+    for (int k = 0; k < n; ++k) pack.v[k] = narrow<T>(values[k]);
+    union {
+      Pack<T, n> pack;
+      uint2 words;
+    } bits{pack};
+    __stwb(reinterpret_cast<uint2*>(to), bits.words);
+    return;
+  }
+#endif
+  store(to, values);
+}
+
 // Index i is a pack of n units of a row. x: W_ih x and the biases; h: W_hh h and the biases of its own.
 template <class T, int n>
 struct GateStep {
@@ -39,8 +58,8 @@ struct GateStep {
       step_lstm(units, unit, gates, at, before, result);
     else
       step_gru(units, unit, gates, at, before, result);
-    store(static_cast<T*>(a.hidden) + at, result);
-    if (row < a.own) store(static_cast<T*>(a.dst) + row * a.dst_stride + unit, result);
+    store_units<T>(a.hidden, at, result);
+    if (row < a.own) store_units<T>(a.dst, row * a.dst_stride + unit, result);
   }
 
  private:
@@ -119,7 +138,7 @@ struct GateGradient {
 
  private:
   MR_DEVICE_INLINE void write(void* array, std::int64_t at, const float (&values)[n]) const {
-    store(static_cast<T*>(array) + at, values);
+    store_units<T>(array, at, values);
   }
   MR_DEVICE_INLINE void back_lstm(std::int64_t units, std::int64_t gates, std::int64_t at, const float (&before)[n],
                                   const float (&dh)[n], float (&carry)[n]) const {
