@@ -68,6 +68,9 @@ inline std::vector<OnnxCase> onnx_cases() {
                    "layernorm", "relu6", "se 4", "upsample 2", "slice 1 30 axis=0", "convt 6 4 stride=2 pad=1 bias=on",
                    "instancenorm", "leaky_relu", "maxpool 3 stride=2 pad=1", "linear outputs"},
                   {64, 3}));
+  out.push_back(layers_case(
+      "recurrent", {"lstm 6 layers=2 bidirectional", "gru 5 bidirectional", "gru 4 bias=off", "linear outputs"},
+      {7, 3}));
   out.push_back(layers_case("image",
                             {"conv 12 3x5 stride=2 pad=1 dilation=2 as=a",
                              "batchnorm",
