@@ -97,6 +97,7 @@ struct Make {
   std::unique_ptr<Op> operator()(const IndexedBiasSpec& s) const { return cpu::make_indexed_bias(s); }
   std::unique_ptr<Op> operator()(const SoftmaxSpec& s) const { return cpu::make_softmax(s); }
   std::unique_ptr<Op> operator()(const BatchedMatmulSpec& s) const { return cpu::make_batched_matmul(s); }
+  std::unique_ptr<Op> operator()(const RecurrentSpec& s) const { return cpu::make_recurrent(s); }
   std::unique_ptr<Op> operator()(const MoveLabelsSpec& s) const { return cpu::make_move_labels(s); }
   std::unique_ptr<Op> operator()(const MixSpec& s) const { return cpu::make_mix(s); }
   std::unique_ptr<Op> operator()(const DocumentsSpec& s) const { return cpu::make_documents(s); }

@@ -6,7 +6,7 @@
 #include "cuda/dnn/conv.hpp"
 #include "cuda/dnn/cublas.hpp"
 #include "cuda/dnn/cudnn.hpp"
-#include "cuda/dnn/linear.hpp"
+#include "cuda/dnn/linear_matmuls.hpp"
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/plans/device_timing.hpp"
 #include "cuda/plans/plan_identity.hpp"
@@ -100,6 +100,7 @@ class CudaBackend : public Backend {
     std::unique_ptr<Op> operator()(const BatchedMatmulSpec& s) const {
       return make_batched_matmul(s, b.context_, *b.cublas_);
     }
+    std::unique_ptr<Op> operator()(const RecurrentSpec& s) const { return make_recurrent(s, b.context_, *b.cublas_); }
     std::unique_ptr<Op> operator()(const AttentionSpec& s) const { return make_attention(s, b.context_, b.cudnn_); }
   };
   CudaDevice& device_;

@@ -90,6 +90,9 @@ std::string text_of(const BatchedMatmulSpec& s) {
   return fmt::format("{}x{}x{}{}{}", s.m, s.n, s.k, s.transpose_a ? " transpose_a" : "",
                      s.transpose_b ? " transpose_b" : "");
 }
+std::string text_of(const RecurrentSpec& s) {
+  return fmt::format("{} bias={}{}", s.units, s.bias ? "on" : "off", s.reverse ? " reverse" : "");
+}
 std::string text_of(const LinearCrossEntropySpec&) { return ""; }  // a rewrite makes it
 std::string text_of(const InputSpec& s) {
   std::string out;

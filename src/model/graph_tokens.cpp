@@ -1,4 +1,6 @@
 // The layers of GraphBuilder for tokens, those that copy blocks, and those with constants.
+#include <fmt/core.h>
+
 #include "millrace/base/error.hpp"
 #include "millrace/model/graph.hpp"
 
@@ -64,6 +66,48 @@ int GraphBuilder::rotary(const std::string& name, int src, std::int64_t heads, s
   const RotarySpec spec{shape(src), heads, key_heads, theta, graph_.dtype, graph_.mode};
   spec.check();
   return node(name, spec, {src}, spec.dst());
+}
+
+int GraphBuilder::recurrent_node(const std::string& name, int src, const RecurrentOptions& o, std::int64_t layer,
+                                 bool reverse) {
+  RecurrentSpec spec{shape(src), o.units, o.kind, o.bias, reverse};
+  spec.need_diff_src = graph_.values[std::size_t(src)].needs_grad;
+  spec.dtype = graph_.dtype;
+  spec.mode = graph_.mode;
+  const std::string end = fmt::format("l{}{}", layer, reverse ? "_reverse" : "");
+  std::vector<int> parameters;
+  const auto add = [&](const char* what, const Shape& extents, bool matrix) {
+    parameters.push_back(
+        parameter(fmt::format("{}.{}_{}", name, what, end), extents, Parameter::Init::scaled_uniform, o.units, matrix));
+  };
+  add("weight_ih", spec.weight_ih(), true);
+  add("weight_hh", spec.weight_hh(), true);
+  if (o.bias) {
+    add("bias_ih", {spec.width()}, false);
+    add("bias_hh", {spec.width()}, false);
+  }
+  return node(end == "l0" ? name : name + "." + end, spec, {src}, spec.dst(), parameters);
+}
+
+int GraphBuilder::recurrent(const std::string& name, int src, const RecurrentOptions& o, std::vector<int>* each) {
+  if (shape(src).rank != 3)
+    fail(
+        Exit::config,
+        "model: layer '{}' needs time steps x features, but its input is {}. reshape it, or put an embedding before it",
+        name, shape(src).str());
+  RecurrentSpec{shape(src), o.units}.check();
+  for (std::int64_t layer = 0; layer < o.layers; ++layer) {
+    if (layer > 0 && o.dropout > 0) src = dropout(fmt::format("{}.dropout{}", name, layer), src, o.dropout, o.seed);
+    int out = recurrent_node(name, src, o, layer, false);
+    if (each) each->push_back(out);
+    if (o.bidirectional) {
+      const int back = recurrent_node(name, src, o, layer, true);
+      if (each) each->push_back(back);
+      if (o.sequence || layer + 1 < o.layers) out = concat(fmt::format("{}.both{}", name, layer), out, back, 2);
+    }
+    src = out;
+  }
+  return src;
 }
 
 int GraphBuilder::gated(const std::string& name, int src, Activation kind) {

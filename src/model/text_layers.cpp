@@ -98,6 +98,23 @@ float probability(const TextLine& line, const std::string& word) {
   return p;
 }
 
+// As torch.nn.LSTM and torch.nn.GRU with batch_first.
+int make_recurrent(GraphBuilder& g, TextLine& line, const std::string& name, int src, std::uint64_t seed) {
+  GraphBuilder::RecurrentOptions options;
+  options.kind = line.kind == "lstm" ? RecurrentSpec::Kind::lstm : RecurrentSpec::Kind::gru;
+  options.bidirectional = line.take_word("bidirectional");
+  options.units = line.number(line.word(0, "a number of units"), "number of units");
+  options.layers = line.option("layers", 1);
+  options.bias = line.flag("bias", true);
+  options.seed = seed;
+  const std::string dropout = line.take("dropout");
+  if (!dropout.empty()) options.dropout = probability(line, dropout);
+  if (options.dropout > 0 && options.layers < 2) line.refuse("dropout= is between layers. add layers=2, or remove it");
+  if (options.units < 1) line.refuse("the number of units must be at least 1");
+  if (line.words.size() > 1) line.refuse(fmt::format("'{}' is not an option of {}", line.words[1], line.kind));
+  return g.recurrent(name, src, options);
+}
+
 int make_norm(GraphBuilder& g, TextLine& line, const std::string& name, int src) {
   if (line.kind == "batchnorm") return g.batch_norm(name, src);
   if (line.kind == "groupnorm" || line.kind == "instancenorm") {
@@ -207,6 +224,7 @@ int make_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src
   if (kind == "batchnorm" || kind == "layernorm" || kind == "rmsnorm" || kind == "groupnorm" || kind == "instancenorm")
     return make_norm(g, line, name, src);
   if (const auto* activation = find_activation(kind)) return g.activation(name, src, activation->kind);
+  if (kind == "lstm" || kind == "gru") return make_recurrent(g, line, name, src, spec.seed);
   if (kind == "linear") return make_linear(g, line, name, src, spec);
   if (kind == "dropout" || kind == "droppath")
     return g.dropout(name, src, probability(line, line.word(0, "a probability")), spec.seed, kind == "droppath");
@@ -221,7 +239,7 @@ int make_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src
   line.refuse(fmt::format(
       "unknown layer '{}'. use one of input, conv, convt, embedding, documents, positions, batchnorm, layernorm, "
       "rmsnorm, "
-      "groupnorm, instancenorm, {}, glu, scale, se, attention, dropout, droppath, linear, maxpool, avgpool, "
+      "groupnorm, instancenorm, {}, glu, scale, se, attention, lstm, gru, dropout, droppath, linear, maxpool, avgpool, "
       "globalpool, upsample, reshape, channels_to_axis, axis_to_channels, add, concat, scale_by, slice, loss, "
       "or a block of repeat or residual",
       kind, activation_names()));

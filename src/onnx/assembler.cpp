@@ -184,6 +184,10 @@ std::string Assembler::weight(int parameter, const Arrangement& arrangement) {
   std::string bytes;
   if (arrangement.axes.empty()) {
     bytes = bytes_of(values);
+    const std::string stored = bytes;
+    const std::size_t size = arrangement.parts.empty() ? 0 : bytes.size() / arrangement.parts.size();
+    for (std::size_t part = 0; part < arrangement.parts.size(); ++part)
+      bytes.replace(part * size, size, stored, std::size_t(arrangement.parts[part]) * size, size);
   } else {
     bytes = permuted(values, shape, arrangement.axes);
     const OnnxShape view = shape;

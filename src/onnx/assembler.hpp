@@ -23,6 +23,7 @@ struct Arrangement {
   OnnxShape view = {};   // extents in which the parameter is seen; empty: its own
   OnnxShape axes = {};   // of the view, in their new order; empty: as they are
   OnnxShape shape = {};  // of the constant; empty: the permuted view
+  OnnxShape parts = {};  // equal parts of the first axis, in their new order; without axes; empty: as they are
   auto operator<=>(const Arrangement&) const = default;
 };
 

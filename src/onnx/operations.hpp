@@ -29,6 +29,8 @@ void add_node(Assembler&, const Node&, const PositionEmbeddingSpec&);
 void add_node(Assembler&, const Node&, const DocumentsSpec&);
 void add_node(Assembler&, const Node&, const AttentionSpec&);
 void add_node(Assembler&, const Node&, const RotarySpec&);
+// recurrent.cpp
+void add_node(Assembler&, const Node&, const RecurrentSpec&);
 // tables.cpp
 void add_node(Assembler&, const Node&, const GatherSpec&);
 void add_node(Assembler&, const Node&, const AffineSpec&);

@@ -62,6 +62,7 @@ struct Name {
   const char* operator()(const IndexedBiasSpec&) const { return "indexed_bias"; }
   const char* operator()(const SoftmaxSpec&) const { return "softmax"; }
   const char* operator()(const BatchedMatmulSpec&) const { return "matmul"; }
+  const char* operator()(const RecurrentSpec& s) const { return s.kind == RecurrentSpec::Kind::lstm ? "lstm" : "gru"; }
   const char* operator()(const LayerNormSpec& s) const {
     return s.kind == LayerNormSpec::Kind::rms ? "rms_norm" : "layer_norm";
   }
@@ -127,6 +128,13 @@ struct Forward {
   Cost operator()(const BatchedMatmulSpec& s) const {
     return {s.flops(), double(s.batch) * double(s.m * s.k + s.k * s.n + s.m * s.n) * double(size_of(s.dtype))};
   }
+  // The products with the inputs are written and read.
+  Cost operator()(const RecurrentSpec& s) const {
+    const Shape gates{s.rows() * s.steps(), s.width()};
+    return {s.flops(), size_of_tensor(s.src, s.dtype) + size_of_tensor(s.weight_ih(), s.dtype) +
+                           size_of_tensor(s.weight_hh(), s.dtype) + 2 * size_of_tensor(gates, DType::f32) +
+                           size_of_tensor(s.dst(), s.dtype)};
+  }
   Cost operator()(const EmbeddingSpec& s) const {
     return {0, size_of_tensor(s.src, s.raw) + 2 * size_of_tensor(s.dst(), s.dtype)};
   }
@@ -182,6 +190,10 @@ struct Backward {
   Cost operator()(const SoftmaxSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
   Cost operator()(const IndexedBiasSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
   Cost operator()(const BatchedMatmulSpec& s) const { return {2 * s.flops(), 2 * Forward{}(s).bytes}; }
+  Cost operator()(const RecurrentSpec& s) const {
+    const double of_inputs = s.need_diff_src ? 0 : s.flops() * double(s.features()) / double(s.features() + s.units);
+    return {2 * s.flops() - of_inputs, 2 * Forward{}(s).bytes};
+  }
   Cost operator()(const ScaleBySpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
   template <class Rest>
   Cost operator()(const Rest& s) const {

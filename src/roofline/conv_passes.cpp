@@ -1,5 +1,5 @@
 // Counts src/cuda/dnn/conv.cpp and src/cuda/kernels/depthwise. Each call of cuDNN counts as one kernel.
-#include "millrace/ops/depthwise.hpp"
+#include "millrace/ops/conv.hpp"
 #include "millrace/roofline/cuda_fusion.hpp"
 #include "roofline/op_passes.hpp"
 

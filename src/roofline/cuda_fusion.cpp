@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "millrace/ops/depthwise.hpp"
+#include "millrace/ops/conv.hpp"
 
 namespace millrace::roofline {
 namespace {

@@ -74,6 +74,7 @@ void forward_passes(const PowerSpec&, OpPasses&);
 void forward_passes(const IndexedBiasSpec&, OpPasses&);
 void forward_passes(const SoftmaxSpec&, OpPasses&);
 void forward_passes(const BatchedMatmulSpec&, OpPasses&);
+void forward_passes(const RecurrentSpec&, OpPasses&);
 inline void forward_passes(const ReshapeSpec&, OpPasses&) {}
 void forward_passes(const MoveLabelsSpec&, OpPasses&);
 void forward_passes(const MixSpec&, OpPasses&);
@@ -108,6 +109,7 @@ void backward_passes(const PowerSpec&, OpPasses&);
 void backward_passes(const IndexedBiasSpec&, OpPasses&);
 void backward_passes(const SoftmaxSpec&, OpPasses&);
 void backward_passes(const BatchedMatmulSpec&, OpPasses&);
+void backward_passes(const RecurrentSpec&, OpPasses&);
 void backward_passes(const ReshapeSpec&, OpPasses&);
 inline void backward_passes(const InputSpec&, OpPasses&) {}
 inline void backward_passes(const MoveLabelsSpec&, OpPasses&) {}

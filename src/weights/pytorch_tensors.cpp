@@ -42,7 +42,8 @@ bool has_channels_first(const Graph& graph, int value) {
     const Node& node = graph.nodes[std::size_t(from)];
     if (std::holds_alternative<ConvSpec>(node.spec) || std::holds_alternative<TransposedConvSpec>(node.spec))
       return true;
-    if (std::holds_alternative<PositionEmbeddingSpec>(node.spec) || std::holds_alternative<EmbeddingSpec>(node.spec))
+    if (std::holds_alternative<PositionEmbeddingSpec>(node.spec) || std::holds_alternative<EmbeddingSpec>(node.spec) ||
+        std::holds_alternative<RecurrentSpec>(node.spec))
       return false;
     if (node.src.empty()) return false;
     value = node.src[0];

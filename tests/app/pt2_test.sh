@@ -176,19 +176,19 @@ case_refused() {
   expect_says 3 'net\.pt2 is damaged.*weight_0' train 2 run
 }
 
-# Ten losses of nine networks, as PyTorch has computed them; with dropout, their mean and deviation. RANKS [KIND]
+# Ten losses of eleven networks, as PyTorch has computed them; with dropout, their mean and deviation. RANKS [KIND]
 compare_losses() { expect_exit 0 python3 "$root/tests/parity/pt2_runs.py" "$millrace" "$mpiexec" "$@"; }
 case_losses() {
   compare_losses 1
-  expect_lines 17 'largest error of a loss|standard errors'
+  expect_lines 21 'largest error of a loss|standard errors'
 }
 case_sgd_on_two() {
   compare_losses 2 sgd
-  expect_lines 8 'largest error of a loss'
+  expect_lines 10 'largest error of a loss'
 }
 case_adamw_on_two() {
   compare_losses 2 adamw
-  expect_lines 8 'largest error of a loss'
+  expect_lines 10 'largest error of a loss'
   compare_losses 2 dropout
   expect_lines 1 'standard errors'
 }

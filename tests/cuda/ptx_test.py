@@ -49,6 +49,7 @@ WIDE = {
     "tokens/documents": {"FindStarts": (0, 0)},
     "tokens/gated": {r"GatedForward.*Li8E": (2, 1), r"GatedBackward.*Li8E": (3, 2)},
     "tokens/position_embedding": {r"AddPositions.*Li8E": (2, 1), r"DropToken.*Li8E": (1, 1)},
+    "tokens/recurrent": {r"GateStep.*Li4E": (16, 6), r"GateGradient.*Li4E": (8, 1), r"StepRows.*Li8E": (1, 1)},
     "tokens/rotary": {r"Rotate.*Li8E": (2, 2)},
     "tokens/softmax": {r"SoftmaxForward.*Li8E": (3, 1), r"SoftmaxBackward.*Li8E": (4, 1)},
     "tokens/scale": {r"ScaleForward.*Li8E": (2, 1), r"ScaleBackward.*Li8E": (2, 1)},

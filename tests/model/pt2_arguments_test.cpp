@@ -103,5 +103,46 @@ TEST(Pt2Arguments, PartsOfParametersAreNoWholeOnes) {
       "no matrix");
 }
 
+// A GRU or LSTM over three steps of 168 features, whose weights are both `p`, and what reads one of its results.
+struct RecurrentCase {
+  std::string kind = "gru";
+  double state = 0;
+  std::int64_t layers = 1;
+  bool batch_first = true;
+  std::string read = "out";
+};
+ExportedProgram recurrent_program(const RecurrentCase& c) {
+  const bool lstm = c.kind == "lstm";
+  const ExportedNode flat = node("flatten.using_ints", "f", {{"self", tensor("x")}, {"start_dim", 2L}});
+  const ExportedNode state = node("full.default", "s", {{"size", integers({1, 1, 168})}, {"fill_value", c.state}});
+  const Argument states = lstm ? Argument(std::vector<TensorName>{{"s"}, {"s"}}) : tensor("s");
+  ExportedNode layer = node(c.kind + ".input", "out",
+                            {{"input", tensor("f")},
+                             {"hx", states},
+                             {"params", std::vector<TensorName>{{"p"}, {"p"}}},
+                             {"has_biases", false},
+                             {"num_layers", c.layers},
+                             {"dropout", 0.0},
+                             {"train", true},
+                             {"bidirectional", false},
+                             {"batch_first", c.batch_first}});
+  layer.results = lstm ? Names{"out", "h", "c"} : Names{"out", "h"};
+  return with_parameter({flat, state, layer, node("relu.default", "y", {{"self", tensor(c.read)}})},
+                        {lstm ? 672 : 504, 168});
+}
+
+TEST(Pt2Arguments, RecurrentLayersBeginWithZerosAndReturnNoCells) {
+  EXPECT_EQ(operations_of(translated(recurrent_program({}))), (Names{"gather", "gru", "activation"}));
+  EXPECT_EQ(operations_of(translated(recurrent_program({.kind = "lstm", .read = "h"}))),
+            (Names{"gather", "lstm", "slice", "activation"}));
+  expect_refused(recurrent_program({.state = 1}), "only a state of zeros is supported");
+  expect_refused(recurrent_program({.kind = "lstm", .read = "c"}), "returns c_n, which is read");
+  expect_refused(recurrent_program({.layers = 2}), "has 2 weights, which is not supported");
+  expect_refused(recurrent_program({.batch_first = false}), "batch_first=True");
+  ExportedProgram other = recurrent_program({});
+  other.tensors[0].sizes = {504, 100};
+  expect_refused(other, "where 168 inputs and 100 units need another one");
+}
+
 }  // namespace pt2_arguments_test
 }  // namespace millrace::pt2

@@ -131,6 +131,33 @@ TEST(Zoo, OnlyEmbeddingsAcceptTokens) {
   EXPECT_NE(refusal({"embedding 5", "linear outputs"}).find("data.sample = tokens"), std::string::npos);
 }
 
+TEST(Zoo, RecurrentLayersHaveTheWeightsOfPyTorch) {
+  const Graph g =
+      layers({"lstm 6 layers=2 bidirectional dropout=0.1 as=rnn", "gru 5 bias=off", "linear outputs"}, {7, 3});
+  std::set<std::string> names;
+  for (const Parameter& p : g.parameters) {
+    names.insert(p.name + " " + p.shape.str());
+    if (p.name.starts_with("rnn.")) {
+      EXPECT_EQ(p.init, Parameter::Init::scaled_uniform) << p.name;
+      EXPECT_EQ(p.fan_in, 6) << p.name;
+    }
+  }
+  for (const char* name : {"rnn.weight_ih_l0 24x3", "rnn.weight_hh_l0_reverse 24x6", "rnn.bias_ih_l1 24",
+                           "rnn.weight_ih_l1_reverse 24x12", "gru1.weight_ih_l0 15x12", "gru1.weight_hh_l0 15x5"})
+    EXPECT_TRUE(names.contains(name)) << name;
+  EXPECT_EQ(names.size(), 16u + 2 + 2);
+  EXPECT_EQ(std::ranges::count_if(g.nodes, [](const Node& n) { return n.name == "rnn.dropout1"; }), 1);
+  const auto refused = [](const std::string& line) { return refusal({"embedding 4", line, "linear outputs"}, true); };
+  EXPECT_NE(refused("lstm 4 dropout=0.5").find("add layers=2"), std::string::npos);
+  EXPECT_NE(refused("gru 0").find("at least 1"), std::string::npos);
+  EXPECT_NE(refused("gru").find("a number of units"), std::string::npos);
+  EXPECT_NE(refused("lstm 4 reverse").find("'reverse' is not an option of lstm"), std::string::npos);
+  EXPECT_NE(refused("lstm 4 heads=2").find("'heads' is not an option"), std::string::npos);
+  EXPECT_NE(refusal({"lstm 4", "linear outputs"}).find("needs time steps x features"), std::string::npos);
+  EXPECT_NE(refusal({"lstm 4", "linear outputs"}, true).find("which only `embedding WIDTH` accepts"),
+            std::string::npos);
+}
+
 const std::vector<std::string> small_gpt{"embedding 8 std=0.02 as=wte",
                                          "positions std=0.02 as=wpe",
                                          "repeat 3 as=h {",

@@ -41,6 +41,21 @@ inline OnnxCase archive_case(const std::string& name, const Shape& sample, int o
   return out;
 }
 
+inline OnnxCase recurrent_case() {
+  return layers_case("recurrent",
+                     {"lstm 6 layers=2 bidirectional", "gru 5 bidirectional", "gru 4 bias=off", "linear outputs"},
+                     {7, 3});
+}
+
+inline OnnxCase volume_case() {
+  OnnxCase out = layers_case(
+      "volume", {"conv 4 2 as=a", "upsample 2 mode=linear", "maxpool 2", "add a", "linear outputs"}, {4, 6, 5, 2});
+  out.spec.input.channels = {1};
+  out.spec.input.subvolume = {4, 4, 3};
+  out.spec.input.transform = Transform::log1p;
+  return out;
+}
+
 // All operations occur.
 inline std::vector<OnnxCase> onnx_cases() {
   std::vector<OnnxCase> out;
@@ -68,6 +83,7 @@ inline std::vector<OnnxCase> onnx_cases() {
                    "layernorm", "relu6", "se 4", "upsample 2", "slice 1 30 axis=0", "convt 6 4 stride=2 pad=1 bias=on",
                    "instancenorm", "leaky_relu", "maxpool 3 stride=2 pad=1", "linear outputs"},
                   {64, 3}));
+  out.push_back(recurrent_case());
   out.push_back(layers_case("image",
                             {"conv 12 3x5 stride=2 pad=1 dilation=2 as=a",
                              "batchnorm",
@@ -90,11 +106,7 @@ inline std::vector<OnnxCase> onnx_cases() {
                              "tanh",
                              "linear outputs"},
                             {20, 21, 3}));
-  out.push_back(layers_case(
-      "volume", {"conv 4 2 as=a", "upsample 2 mode=linear", "maxpool 2", "add a", "linear outputs"}, {4, 6, 5, 2}));
-  out.back().spec.input.channels = {1};
-  out.back().spec.input.subvolume = {4, 4, 3};
-  out.back().spec.input.transform = Transform::log1p;
+  out.push_back(volume_case());
   out.push_back(archive_case("shuffle", {12, 11, 3}));
   out.push_back(archive_case("swin", {12, 8, 3}));
   out.push_back(archive_case("response", {8, 12, 3}));

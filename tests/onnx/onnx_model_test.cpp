@@ -123,15 +123,16 @@ TEST(OnnxModel, EveryOperationOfInferenceOccursInACase) {
     for (const Node& node : build_model(c.spec, c.batch, DType::f32, Mode::infer).nodes)
       found.insert(name_of(node.spec));
   for (const Spec& spec :
-       std::initializer_list<Spec>{ConvSpec{},         LinearSpec{},    BatchNormSpec{},      PoolSpec{},
-                                   ActivationSpec{},   AddSpec{},       DropoutSpec{},        InputSpec{},
-                                   EmbeddingSpec{},    LayerNormSpec{}, AttentionSpec{},      PositionEmbeddingSpec{},
-                                   GatedSpec{},        ScaleSpec{},     RotarySpec{},         ConcatSpec{},
-                                   SliceSpec{},        UpsampleSpec{},  TransposedConvSpec{}, GroupNormSpec{},
-                                   ScaleBySpec{},      ReshapeSpec{},   DocumentsSpec{},      GatherSpec{},
-                                   AffineSpec{},       PowerSpec{},     IndexedBiasSpec{},    SoftmaxSpec{},
-                                   BatchedMatmulSpec{}})
+       std::initializer_list<Spec>{ConvSpec{},          LinearSpec{},    BatchNormSpec{},      PoolSpec{},
+                                   ActivationSpec{},    AddSpec{},       DropoutSpec{},        InputSpec{},
+                                   EmbeddingSpec{},     LayerNormSpec{}, AttentionSpec{},      PositionEmbeddingSpec{},
+                                   GatedSpec{},         ScaleSpec{},     RotarySpec{},         ConcatSpec{},
+                                   SliceSpec{},         UpsampleSpec{},  TransposedConvSpec{}, GroupNormSpec{},
+                                   ScaleBySpec{},       ReshapeSpec{},   DocumentsSpec{},      GatherSpec{},
+                                   AffineSpec{},        PowerSpec{},     IndexedBiasSpec{},    SoftmaxSpec{},
+                                   BatchedMatmulSpec{}, RecurrentSpec{}})
     EXPECT_TRUE(found.contains(name_of(spec))) << name_of(spec);
+  EXPECT_TRUE(found.contains("gru"));
 }
 
 // Convolutions read what is there: of an image network, only those layers transpose that want the channels last.

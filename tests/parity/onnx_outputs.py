@@ -61,6 +61,9 @@ CASES = {
                "conv 16 1 as=b", "glu silu", "globalpool", "sigmoid", "linear outputs"], (20, 21, 3), "class"),
     "sequence": (["conv 24 4 stride=4 bias=on", "positions class_token=on", "residual {", "rmsnorm", *ATTENTION, "}",
                   "linear 20 axis=last", "rmsnorm", "slice 0 3 axis=0", "linear outputs"], (16, 16, 2), "class"),
+    "recurrent": (["lstm 12 layers=2 bidirectional", "gru 10 bidirectional", "gru 8 bias=off", "slice 15 1 axis=0", "linear outputs"],
+                  (16, 3), "class"),
+    "text_lstm": (["embedding 12", "lstm 16 layers=2 dropout=0.1", "linear outputs axis=last"], (24,), "tokens"),
     "tied": (["embedding 24 as=table", "positions", "layernorm", "linear outputs axis=last bias=off weights=table"], (24,), "tokens"),
     "normalized": ("--model.name mlp --model.hidden 8 --data.normalize_targets on", (6,), "targets"),
     "binary": ("--model.name mlp --model.hidden 8 --model.loss binary_cross_entropy", (6,), "binary"),
@@ -71,6 +74,9 @@ CASES = {
     "pt2_cnn": ("cnn", (12, 14, 3), "class"),
     "pt2_squeeze": ("squeeze", (8, 10, 3), "class"),
     "pt2_unet": ("unet", (8, 12, 3), "pixel"),
+    "pt2_signallstm": ("signallstm", (10, 3), "class"),
+    "pt2_signalgru": ("signalgru", (9, 3), "class"),
+    "pt2_textgru": ("textgru", (8,), "tokens"),
     "pt2_vit": ("vit", (12, 16, 3), "class"),
     "pt2_convnext": ("convnext", (12, 8, 3), "class"),
     "pt2_volume": ("volume", (8, 6, 4, 2), "class"),
@@ -136,6 +142,7 @@ def keys_of(name, folder):
     keys = ["--data.train", "data.h5", "--data.valid", "data.h5"]
     if name.startswith("pt2_"):
         (folder / "net.pt2").write_bytes((ROOT / "tests/fixtures/pt2" / f"{words}.pt2").read_bytes())
+        keys += ["--data.layout", "channels_last"] if len(sample) == 2 else []
         keys += ["--model.name", "pt2", "--model.file", "net.pt2"]
     elif isinstance(words, list):
         keys += ["--data.layout", "channels_last"] if sample and len(sample) == 2 else []
@@ -143,7 +150,7 @@ def keys_of(name, folder):
     else:
         keys += words.split()
     if labels == "tokens":
-        keys += TOKENS.replace("24", str(sample[0])).replace("40", "30" if name == "pt2_written" else "40").split()
+        keys += TOKENS.replace("24", str(sample[0])).replace("40", "30" if name in ("pt2_written", "pt2_textgru") else "40").split()
     if labels == "inputs":
         keys += ["--data.x", "image, weather", "--data.y", "kind, rain"]
     return keys
@@ -204,6 +211,7 @@ def check_archive(name, folder, results):
     """--format pt2: the weights are those of --format safetensors; PyTorch computes with them what onnxruntime does."""
     import pt2_models
     import pt2_more
+    import pt2_recurrent
 
     torch.set_default_dtype(torch.float32)  # the modules above change it
     run("export", "run", "--format", "pt2", cwd=folder)
@@ -214,7 +222,8 @@ def check_archive(name, folder, results):
     for key, value in state.items():
         if not torch.equal(value, expected[key]):
             sys.exit(f"{name}: {key} differs from --format safetensors")
-    make = next(case[0] for case in pt2_models.CASES + pt2_more.CASES if case[0].__name__.lower() == CASES[name][0])
+    cases = pt2_models.CASES + pt2_more.CASES + pt2_recurrent.CASES
+    make = next(case[0] for case in cases if case[0].__name__.lower() == CASES[name][0])
     network = make().float()
     network.load_state_dict(state, strict=True)
     with h5py.File(folder / "data.h5") as file:

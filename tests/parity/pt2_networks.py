@@ -6,6 +6,7 @@ import typing
 import torch.nn as nn
 
 import pt2_models
+import pt2_recurrent
 
 CLASSES = 10
 
@@ -159,8 +160,8 @@ def monai_networks():
 
 
 def hand_written_networks():
-    targets = {"unet": "map", "gpt": "next"}
-    for make, _, sample, outputs, rate in pt2_models.CASES:
+    targets = {"unet": "map", "gpt": "next", "textlstm": "next", "textgru": "next"}
+    for make, _, sample, outputs, rate in pt2_models.CASES + pt2_recurrent.CASES:
         name = make.__name__.lower()
         if name != "random":
             yield Network("by hand", name, make, sample, targets.get(name, "class"), outputs, 8, rate / 5, rate / 20)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Trains a small language model and networks of other kinds on the simulated CUDA.
-# Usage: networks_test.sh MILLRACE_SIMULATED MPIEXEC gpt|generate|networks|heads|predict
+# Usage: networks_test.sh MILLRACE_SIMULATED MPIEXEC gpt|generate|networks|heads|predict|recurrent
 set -euo pipefail
 source "$(dirname "$0")/training_lib.sh" "$1" "$2"
 
@@ -79,6 +79,59 @@ CFG
   expect_line 'attention backward bf16 .* causal workspace [0-9]+"' cache/millrace/cudnn-*.json
   expect_line 'attention backward bf16 .* causal accumulate workspace' cache/millrace/cudnn-*.json
   dropout
+}
+
+# LSTM and GRU, with units that are and that are not a multiple of a pack.
+case_recurrent() {
+  awk 'BEGIN { srand(1); split("the cat sat on a mat and far dogs ran", w); for (i = 0; i < 1000; ++i) printf "%s ", w[int(10 * rand()) + 1] }' >text.txt
+  expect_exit 0 "$millrace" pack --x text.txt --tokens uint8 --context 31 --out text
+  cat >net.cfg <<'CFG'
+[run]
+device = cuda
+[data]
+train = text/train-*.h5
+sample = tokens
+token_labels = every
+window = 12
+stride = 12
+vocabulary = 128
+[model]
+name = layers
+layers = embedding 16
+layers = lstm 12 layers=2 bidirectional
+layers = gru 7 bidirectional bias=off
+layers = gru 8
+layers = linear outputs axis=last
+[train]
+global_batch = 14
+steps = 4
+[optim]
+name = adamw
+lr = 0.01
+schedule = constant
+[cuda]
+autotune = off
+[checkpoint]
+every = none
+CFG
+  local precision
+  expect_exit 0 train 1 cpu --run.device cpu
+  expect_exit 0 train 1 one
+  expect_close one cpu 1e-5
+  for precision in bf16 fp16; do
+    expect_exit 0 train 1 cpu_$precision --run.device cpu --run.precision $precision
+    expect_exit 0 train 1 $precision --run.precision $precision
+    expect_close $precision cpu_$precision 0.005
+  done
+  expect_exit 0 train 1 eager --run.precision bf16 --cuda.graph off
+  expect_bits eager bf16
+  expect_exit 0 train 2 two --optim.zero 1
+  expect_close two one 1e-5
+  expect_exit 0 train 1 accumulated --train.micro_batch 7 --train.recompute full
+  expect_close accumulated one 1e-5
+  expect_exit 0 run_on 1 plan -c net.cfg
+  expect_lines 4 ' lstm .* gates by a kernel'
+  expect_lines 3 ' gru .* gates by a kernel'
 }
 
 # Kernels drop the probabilities that the processor drops. cuDNN draws others, the same for the same micro-batches.

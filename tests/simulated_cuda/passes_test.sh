@@ -1,6 +1,6 @@
 #!/bin/bash
 # Compares the launches that `millrace plan --gpu` predicts with those of a captured step on the simulated CUDA.
-# Usage: passes_test.sh MILLRACE_SIMULATED MPIEXEC levels|modes|attention|volumes
+# Usage: passes_test.sh MILLRACE_SIMULATED MPIEXEC levels|modes|attention|volumes|recurrent
 set -euo pipefail
 source "$(dirname "$0")/../app/lib.sh" "$1" "$2"
 unset MILLRACE_SIMULATED_SEED
@@ -94,6 +94,15 @@ case_attention() {
   expect_passes 1 1 fp32 --run.precision fp32
   expect_passes 1 1 accumulated --run.precision bf16 --train.micro_batch 16
   expect_passes 1 1 chunked --run.precision bf16 --train.micro_batch 16 --train.logits_memory 100
+}
+
+# Each step has a product and a kernel; the first one has no product. Of one step, W_hh has a gradient of zeros.
+case_recurrent() {
+  sed -i 's/shape=8x8x8/shape=7x8/; /^layers =/d' net.cfg
+  sed -i 's/^name = layers$/&\nlayers = lstm 16 bidirectional\nlayers = gru 8 layers=2 bias=off\nlayers = slice 6 1 axis=0\nlayers = lstm 6\nlayers = linear outputs/' net.cfg
+  expect_passes 1 1 fp16
+  expect_passes 1 1 fp32 --run.precision fp32
+  expect_passes 1 1 accumulated --run.precision bf16 --train.micro_batch 16
 }
 
 # A reshape launches nothing.

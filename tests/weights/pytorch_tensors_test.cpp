@@ -95,6 +95,8 @@ TEST(PyTorchTensors, SignalsAreFlattenedLikeImagesAfterConvolutionsOnly) {
   EXPECT_EQ(std::vector<float>(after.begin(), after.begin() + 6), (std::vector<float>{0, 2, 4, 1, 3, 5}));
   const auto plain = ordered(layers({"linear outputs as=fc"}, {3, 2}), "fc.weight");
   EXPECT_EQ(std::vector<float>(plain.begin(), plain.begin() + 6), (std::vector<float>{0, 1, 2, 3, 4, 5}));
+  const auto recurrent = ordered(layers({"conv 2 1 as=c", "gru 2", "linear outputs as=fc"}, {3, 2}), "fc.weight");
+  EXPECT_EQ(std::vector<float>(recurrent.begin(), recurrent.begin() + 6), (std::vector<float>{0, 1, 2, 3, 4, 5}));
 }
 
 TEST(PyTorchTensors, PartsOfAMatrixKeepTheirRows) {

@@ -155,6 +155,17 @@ class GraphBuilder {
   int attention(const std::string& name, int src, const AttentionOptions&);
   // Rotates the queries and keys of such a source; it must have one axis of positions.
   int rotary(const std::string& name, int src, std::int64_t heads, std::int64_t key_heads, float theta);
+  struct RecurrentOptions {
+    RecurrentSpec::Kind kind = RecurrentSpec::Kind::lstm;
+    std::int64_t units = 0, layers = 1;
+    bool bias = true, bidirectional = false;
+    bool sequence = true;  // false: only `each` is read, and the result may be that of one direction
+    float dropout = 0;     // between the layers
+    std::uint64_t seed = 0;
+  };
+  // src: (N, S, features). Weights are called as in PyTorch: NAME.weight_ih_l0, NAME.bias_hh_l1_reverse. each: gets the
+  // results (N, S, units) of all layers, forwards and then backwards.
+  int recurrent(const std::string& name, int src, const RecurrentOptions&, std::vector<int>* each = nullptr);
   int gated(const std::string& name, int src, Activation);
   int scale(const std::string& name, int src, double initial);
   // factors: (N, C) for a source (N, ..., C).
@@ -204,6 +215,7 @@ class GraphBuilder {
            int stats = -1);
   int parameter(const std::string& name, const Shape&, Parameter::Init, std::int64_t fan_in, bool matrix);
   int source_of_loss(const std::string& name, int src);
+  int recurrent_node(const std::string& name, int src, const RecurrentOptions&, std::int64_t layer, bool reverse);
   Graph graph_;
   std::vector<Node> losses_;
   std::uint32_t dropouts_ = 0;

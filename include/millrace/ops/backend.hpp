@@ -24,6 +24,7 @@
 #include "millrace/ops/optimizer.hpp"
 #include "millrace/ops/pool.hpp"
 #include "millrace/ops/position_embedding.hpp"
+#include "millrace/ops/recurrent.hpp"
 #include "millrace/ops/rotary.hpp"
 #include "millrace/ops/transposed_conv.hpp"
 #include "millrace/ops/upsample.hpp"
@@ -35,7 +36,7 @@ using Spec = std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, Activat
                           PositionEmbeddingSpec, GatedSpec, ScaleSpec, RotarySpec, ConcatSpec, SliceSpec, UpsampleSpec,
                           TransposedConvSpec, GroupNormSpec, ScaleBySpec, ReshapeSpec, MoveLabelsSpec, MixSpec,
                           DocumentsSpec, LinearCrossEntropySpec, GatherSpec, AffineSpec, PowerSpec, IndexedBiasSpec,
-                          SoftmaxSpec, BatchedMatmulSpec>;
+                          SoftmaxSpec, BatchedMatmulSpec, RecurrentSpec>;
 const char* name_of(const Spec&);  // "conv", "linear", ...
 // The backward pass reads src, or dst. A loss has no backward pass.
 bool keeps_src(const Spec&);

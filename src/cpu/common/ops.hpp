@@ -56,6 +56,7 @@ std::unique_ptr<Op> make_power(const PowerSpec&);
 std::unique_ptr<Op> make_indexed_bias(const IndexedBiasSpec&);
 std::unique_ptr<Op> make_softmax(const SoftmaxSpec&);
 std::unique_ptr<Op> make_batched_matmul(const BatchedMatmulSpec&);
+std::unique_ptr<Op> make_recurrent(const RecurrentSpec&);
 std::unique_ptr<Op> make_move_labels(const MoveLabelsSpec&);
 std::unique_ptr<Op> make_mix(const MixSpec&);
 std::unique_ptr<Op> make_documents(const DocumentsSpec&);

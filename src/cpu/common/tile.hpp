@@ -38,6 +38,10 @@ void add(float* dst, const float* a, const float* b, std::int64_t n);
 void multiply(float* dst, const float* a, const float* b, std::int64_t n);
 void add_products(float* __restrict sum, const float* __restrict a, const float* __restrict b, std::int64_t n);
 
+// sum = (write) or sum += (add) the sums of the columns of a matrix in float32 or bf16, row by row. So their bits do
+// not depend on the number of threads.
+void sum_columns(float* sum, const Tensor& matrix, GradMode);
+
 // Calls body(begin, n) for each tile of [0, count), on all threads. Tiles begin at multiples of tile_count.
 template <class Body>
 void parallel_tiles(std::int64_t count, const Body& body) {

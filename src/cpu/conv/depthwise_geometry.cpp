@@ -4,7 +4,6 @@
 
 #include "cpu/matmul/float_matmul.hpp"
 #include "millrace/base/align.hpp"
-#include "millrace/ops/depthwise.hpp"
 
 namespace millrace::cpu {
 

@@ -17,7 +17,7 @@
 #include "cuda/kernels/conv_kernels.hpp"
 #include "cuda/kernels/kernels.hpp"
 #include "cuda/runtime/workspace.hpp"
-#include "millrace/ops/depthwise.hpp"
+#include "millrace/ops/conv.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "cuda/dnn/conv.hpp"
 #include "cuda/plans/fusion_cost.hpp"
-#include "millrace/ops/depthwise.hpp"
+#include "millrace/ops/conv.hpp"
 
 namespace millrace::cuda {
 namespace {

@@ -8,8 +8,6 @@
 // because cuBLAS does not support them. Backward: the bias gradient is part of the multiplication that computes the
 // weight gradient. The gradients of activations are separate kernels, because the multiplication that produced diff_dst
 // belongs to the next layer. At fusion level 2, that layer's multiplication includes the gradient of relu or gelu_tanh.
-#include "cuda/dnn/linear.hpp"
-
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include "cuda/dnn/linear.hpp"
 #include "cuda/plans/fusion_cost.hpp"
 #include "millrace/base/error.hpp"
 

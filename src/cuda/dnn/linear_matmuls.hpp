@@ -1,9 +1,17 @@
-// The matrix multiplications that a linear layer is made of, and their epilogues.
+// Linear layers, made of the matrix multiplications of a library, and these multiplications with their epilogues.
 #pragma once
 #include "cuda/dnn/matmul.hpp"
 #include "millrace/ops/linear.hpp"
 
 namespace millrace::cuda {
+
+// The Cublas must outlive the operation.
+std::unique_ptr<Op> make_linear(const LinearSpec&, const LaunchContext&, Cublas&);
+
+// Implements Backend::why_not_fused. Fusion is rejected if cuBLAS does not support the gradient of the activation or
+// the shape, if it has no kernel, or if the measured time of the fused kernel is longer than that of the plain kernel
+// and of the passes over memory that fusion saves.
+std::string why_not_fused(const LinearSpec&, Cublas&);
 
 bool has_fused_epilogue(Activation);  // relu and gelu_tanh, which cuBLAS supports
 // cuBLAS can store the input of gelu_tanh in aux only if the number of features is a multiple of 8.

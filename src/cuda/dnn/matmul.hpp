@@ -13,6 +13,7 @@
 #include "cuda/kernels/orthogonalizer.hpp"
 #include "millrace/base/types.hpp"
 #include "millrace/ops/matmul.hpp"
+#include "millrace/ops/recurrent.hpp"
 
 namespace millrace::cuda {
 
@@ -91,6 +92,8 @@ std::unique_ptr<Orthogonalizer> make_newton_schulz(std::int64_t rows, std::int64
 
 // Products of two values of a network. The Cublas must outlive the operation.
 std::unique_ptr<Op> make_batched_matmul(const BatchedMatmulSpec&, const LaunchContext&, Cublas&);
+// LSTM and GRU, in recurrent.cpp. The Cublas must outlive the operation.
+std::unique_ptr<Op> make_recurrent(const RecurrentSpec&, const LaunchContext&, Cublas&);
 
 std::string str(const MatmulSpec&);  // "768 x 4096 x 3072 bf16 -> f32, A transposed"
 

@@ -96,6 +96,36 @@ struct MakeKernelOp {
   std::unique_ptr<Op> operator()(const AttentionSpec& s) const { return make_attention(s, context); }
 };
 
+// One time step of a recurrent layer, for `rows` rows, of which those from `own` on have zeros for dst and diff_dst.
+// Matrices are dense; null: zeros, or not wanted. RecurrentLayout describes the arrays.
+struct RecurrentForward {
+  std::int64_t rows = 0, own = 0;
+  float* gates = nullptr;          // in: W_ih x
+  const float* product = nullptr;  // W_hh h
+  const float *bias_ih = nullptr, *bias_hh = nullptr;
+  const float* before = nullptr;  // the state of the step before
+  float *state = nullptr, *query = nullptr;
+  void* hidden = nullptr;
+  void* dst = nullptr;  // of the first row at this time; the next row is dst_stride elements on
+  std::int64_t dst_stride = 0;
+};
+struct RecurrentBackward {
+  std::int64_t rows = 0, own = 0;
+  const float *gates = nullptr, *before = nullptr, *state = nullptr, *query = nullptr;
+  const float* diff_hidden = nullptr;
+  float* carry = nullptr;          // in and out
+  bool carries = false;            // carry has been written by the next step
+  const void* diff_dst = nullptr;  // as dst
+  std::int64_t dst_stride = 0;
+  void *diff_ih = nullptr, *diff_hh = nullptr;
+};
+void recurrent_forward(const LaunchContext&, const RecurrentSpec&, const RecurrentForward&);
+void recurrent_backward(const LaunchContext&, const RecurrentSpec&, const RecurrentBackward&);
+// steps: (S, rows, in) in the order of the computation; src: (N, S, in). Copies src to steps, with zeros in rows that
+// src does not have, or back.
+void to_steps(const LaunchContext&, const RecurrentSpec&, std::int64_t rows, void* steps, const void* src);
+void from_steps(const LaunchContext&, const RecurrentSpec&, std::int64_t rows, void* src, const void* steps);
+
 // dst = src, converted between any two of f32, bf16 and f16.
 void convert(const LaunchContext&, void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count);
 // dst = src (GradMode::write) or dst += src (GradMode::add). Moves 16-bit weight gradients into the float32 gradient.

@@ -119,7 +119,8 @@ std::string Context::layer_name(const Call& call, int tensor) {
   std::string name = call.node().name;
   if (tensor >= 0) {
     name = program.tensors[std::size_t(canonical(tensor))].name;
-    if (name.ends_with(".weight")) name.resize(name.size() - 7);
+    for (const std::string end : {".weight", ".weight_ih_l0"})
+      if (name.ends_with(end)) name.resize(name.size() - end.size());
   }
   std::string out = name;
   for (int number = 2; !names_.insert(out).second; ++number) out = fmt::format("{}_{}", name, number);

@@ -114,7 +114,7 @@ class Context {
   // (rows, spatial..., channels) of a value (rows, channels, spatial...).
   int image(const Call&, const Value&);
 
-  // A name for a layer: that of its weight without ".weight", or of its node.
+  // A name for a layer: that of its weight without ".weight" or ".weight_ih_l0", or of its node.
   std::string layer_name(const Call&, int tensor = -1);
   // A parameter of a layer that the builder has added: from which tensor, and where its atoms lie. order: the atoms of
   // `value`, as the parameter stores them.
@@ -194,6 +194,7 @@ void add_pointwise(Operations&);
 void add_shapes(Operations&);
 void add_tokens(Operations&);
 void add_products(Operations&);
+void add_recurrent(Operations&);
 void add_sums(Operations&);
 
 // A value of the graph with these axes.

@@ -23,6 +23,7 @@ const Operations& operations() {
     add_shapes(out);
     add_tokens(out);
     add_products(out);
+    add_recurrent(out);
     add_sums(out);
     return out;
   }();

@@ -49,6 +49,7 @@ class HostKernelsBackend : public Backend {
     std::unique_ptr<Op> operator()(const BatchedMatmulSpec& s) const {
       return cuda::make_batched_matmul(s, context, b.cublas_);
     }
+    std::unique_ptr<Op> operator()(const RecurrentSpec& s) const { return cuda::make_recurrent(s, context, b.cublas_); }
     std::unique_ptr<Op> operator()(const LinearCrossEntropySpec& s) const {
       return make_linear_cross_entropy(s, (*this)(s.chunk_linear()), (*this)(s.chunk_loss()));
     }

@@ -1,6 +1,6 @@
 // The CUDA backend on the host: its kernels, and its operations made of matrix multiplications, which run in plain
 // loops (cublas.hpp). Convolutions are those of the CPU backend.
-#include "cuda/dnn/linear.hpp"
+#include "cuda/dnn/linear_matmuls.hpp"
 #include "support/host/cublas.hpp"
 #include "support/host/kernels_backend.hpp"
 #include "support/op_harness.hpp"
