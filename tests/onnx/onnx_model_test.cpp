@@ -129,7 +129,7 @@ TEST(OnnxModel, EveryOperationOfInferenceOccursInACase) {
                                    EmbeddingSpec{},  LayerNormSpec{}, AttentionSpec{},      PositionEmbeddingSpec{},
                                    GatedSpec{},      ScaleSpec{},     RotarySpec{},         ConcatSpec{},
                                    SliceSpec{},      UpsampleSpec{},  TransposedConvSpec{}, GroupNormSpec{},
-                                   ScaleBySpec{},    ReshapeSpec{},   DocumentsSpec{}})
+                                   ScaleBySpec{},    ReshapeSpec{},   DocumentsSpec{},      PreluSpec{}})
     EXPECT_TRUE(found.contains(name_of(spec))) << name_of(spec);
 }
 

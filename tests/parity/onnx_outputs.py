@@ -83,6 +83,9 @@ CASES = {
     "pt2_deit": ("deit", (8, 12, 3), "class"),
     "pt2_response": ("response", (8, 12, 3), "class"),
     "pt2_channels": ("channels", (8, 6, 3), "class"),
+    "pt2_slopes": ("slopes", (8, 10, 3), "class"),
+    "pt2_einsum": ("einsum", (8, 6, 3), "class"),
+    "pt2_depth": ("depth", (8, 6, 3), "class"),
 }
 
 
