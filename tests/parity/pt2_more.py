@@ -205,7 +205,7 @@ class Slopes(nn.Module):
 
 
 class Einsum(nn.Module):
-    """Attention as einsum, and a convolution of constants that are stacked and repeated."""
+    """Attention as einsum, a part of it without autocast, and a convolution of constants that are stacked and repeated."""
 
     def __init__(self, width=16, heads=2):
         super().__init__()
@@ -224,7 +224,8 @@ class Einsum(nn.Module):
         n, c, h, w = x.shape
         x = (x + self.place(self.places(n, h, w))).flatten(2).transpose(1, 2)
         q, k, v = self.qkv(x).view(n, h * w, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
-        scores = torch.einsum("blxd,blyd->blxy", q, k) * (c // self.heads) ** -0.5
+        with torch.autocast(device_type="cpu", enabled=False):
+            scores = torch.einsum("blxd,blyd->blxy", q, k) * (c // self.heads) ** -0.5
         y = torch.einsum("bhxy, bhyd -> bxhd", scores.softmax(dim=-1), v).reshape(n, h * w, c)
         return self.head(torch.einsum("bnc,ck->bkn", x + self.proj(y), self.table).mean(2))
 

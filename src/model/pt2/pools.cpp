@@ -95,7 +95,7 @@ Values adaptive_average_pool(Context& c, const Call& call) {
     const std::int64_t in = x.axes.size(int(axis) + 2);
     global = global && out[axis] == 1;
     same = same && out[axis] == in;
-    if (out[axis] < 1) call.refuse(fmt::format("pools {} to {} values", in, out[axis]));
+    if (out[axis] < 1 || out[axis] % rows_symbol == 0) call.refuse(fmt::format("pools {} to {} values", in, out[axis]));
     equal = equal && in % out[axis] == 0;
     w.kernel[axis] = w.stride[axis] = in / out[axis];
   }
