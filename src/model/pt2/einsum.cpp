@@ -56,8 +56,6 @@ Groups groups_of(const Call& call, const Equation& e) {
 // The axes in the order of `letters`, of which the last two groups become one axis each.
 Value arranged(const Call& call, Value x, const std::string& letters, const std::string& batch,
                const std::string& first, const std::string& second) {
-  if (x.axes.rank() != int(letters.size()))
-    call.refuse(fmt::format("has {} axes where its equation has '{}'", x.axes.rank(), letters));
   std::vector<int> order;
   for (const char letter : batch + first + second) order.push_back(int(letters.find(letter)));
   x.axes.permute(order);
@@ -79,12 +77,16 @@ std::int64_t size_of(const std::string& letters, const Axes& axes, char letter) 
 
 Values einsum(Context& c, const Call& call) {
   const Equation e = equation_of(call);
-  const Groups g = groups_of(call, e);
+  Groups g = groups_of(call, e);
   const Values operands = call.values("tensors");
   if (operands.size() != 2) call.refuse("is of another number of values than two, which is not supported");
   const Value &a = operands[0], &b = operands[1];
+  for (const auto& [value, letters] : {std::pair{&a, &e.left}, {&b, &e.right}})
+    if (value->axes.rank() != int(letters->size()))
+      call.refuse(fmt::format("has {} axes where its equation has '{}'", value->axes.rank(), *letters));
   if (a.kind == Value::Kind::parameter)
     call.refuse(fmt::format("multiplies a parameter from the left ('{}'), which is not supported", e.text));
+  std::ranges::stable_partition(g.batch, [&](char letter) { return size_of(e.left, a.axes, letter) == rows_symbol; });
   Sizes sizes;
   for (const char letter : g.batch + g.left) sizes.push_back(size_of(e.left, a.axes, letter));
   for (const char letter : g.right) sizes.push_back(size_of(e.right, b.axes, letter));
