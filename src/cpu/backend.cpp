@@ -94,6 +94,7 @@ struct Make {
   std::unique_ptr<Op> operator()(const GatherSpec& s) const { return cpu::make_gather(s); }
   std::unique_ptr<Op> operator()(const AffineSpec& s) const { return cpu::make_affine(s); }
   std::unique_ptr<Op> operator()(const PowerSpec& s) const { return cpu::make_power(s); }
+  std::unique_ptr<Op> operator()(const PreluSpec& s) const { return cpu::make_prelu(s); }
   std::unique_ptr<Op> operator()(const IndexedBiasSpec& s) const { return cpu::make_indexed_bias(s); }
   std::unique_ptr<Op> operator()(const SoftmaxSpec& s) const { return cpu::make_softmax(s); }
   std::unique_ptr<Op> operator()(const BatchedMatmulSpec& s) const { return cpu::make_batched_matmul(s); }

@@ -40,7 +40,7 @@ std::string text_of(const AddSpec&) { return ""; }
 std::string text_of(const DropoutSpec&) { return ""; }
 std::string text_of(const EmbeddingSpec& s) { return fmt::format("{} vocabulary={}", s.width, s.vocabulary); }
 std::string text_of(const LayerNormSpec& s) {
-  return fmt::format("epsilon={:g}{}", s.epsilon, s.bias ? "" : " bias=off");
+  return fmt::format("epsilon={:g}{}{}", s.epsilon, s.bias ? "" : " bias=off", s.weight ? "" : " weight=off");
 }
 std::string text_of(const PositionEmbeddingSpec& s) { return s.class_token ? "class_token" : ""; }
 std::string text_of(const GatedSpec& s) { return name_of(s.kind); }
@@ -57,7 +57,9 @@ std::string text_of(const TransposedConvSpec& s) {
   return fmt::format("{} {} output_pad={} groups={} bias={}", s.out_channels, text_of(s.window), s.output_pad, s.groups,
                      s.bias ? "on" : "off");
 }
-std::string text_of(const GroupNormSpec& s) { return fmt::format("groups={} epsilon={:g}", s.groups, s.epsilon); }
+std::string text_of(const GroupNormSpec& s) {
+  return fmt::format("groups={} epsilon={:g}{}", s.groups, s.epsilon, s.affine ? "" : " affine=off");
+}
 std::string text_of(const ScaleBySpec&) { return ""; }
 std::string text_of(const ReshapeSpec&) { return ""; }
 std::string text_of(const AttentionSpec& s) {
@@ -84,6 +86,9 @@ std::string text_of(const AffineSpec& s) {
                      s.inner == 1 ? "" : fmt::format(" inner={}", s.inner));
 }
 std::string text_of(const PowerSpec& s) { return fmt::format("{:.9g}", s.exponent); }
+std::string text_of(const PreluSpec& s) {
+  return s.slopes == 0 ? fmt::format("slope={:.9g}", s.slope) : fmt::format("slopes={}", s.slopes);
+}
 std::string text_of(const IndexedBiasSpec& s) { return fmt::format("{} index={}", s.entries, text_of(s.index)); }
 std::string text_of(const SoftmaxSpec&) { return ""; }
 std::string text_of(const BatchedMatmulSpec& s) {

@@ -22,6 +22,7 @@ struct TakePositions {
   bool operator()(AddSpec& s) const { return take(s.src); }
   bool operator()(GatedSpec& s) const { return take(s.src); }
   bool operator()(ScaleSpec& s) const { return take(s.src); }
+  bool operator()(PreluSpec& s) const { return take(s.src); }
   bool operator()(ScaleBySpec& s) const { return take(s.src); }
   bool operator()(DropoutSpec& s) const { return (s.whole_rows || s.mode == Mode::infer) && take(s.src); }
   template <class Other>

@@ -16,9 +16,10 @@ int GraphBuilder::transposed_conv(const std::string& name, int src, std::int64_t
   return node(name, spec, {src}, dst, parameters);
 }
 
-int GraphBuilder::group_norm(const std::string& name, int src, std::int64_t groups, float epsilon) {
-  const GroupNormSpec spec{shape(src), groups, epsilon, graph_.dtype, graph_.mode};
+int GraphBuilder::group_norm(const std::string& name, int src, std::int64_t groups, float epsilon, bool affine) {
+  const GroupNormSpec spec{shape(src), groups, epsilon, graph_.dtype, graph_.mode, affine};
   spec.check();
+  if (!affine) return node(name, spec, {src}, spec.dst());
   const Shape channels{spec.channels()};
   const std::vector<int> parameters{parameter(name + ".weight", channels, Parameter::Init::one, channels[0], false),
                                     parameter(name + ".bias", channels, Parameter::Init::zero, channels[0], false)};

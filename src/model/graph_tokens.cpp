@@ -1,6 +1,8 @@
 // The layers of GraphBuilder for tokens, those that copy blocks, and those with constants.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "millrace/base/error.hpp"
 #include "millrace/model/graph.hpp"
 
@@ -12,8 +14,10 @@ int GraphBuilder::embedding(const std::string& name, std::int64_t vocabulary, st
   return node(name, spec, {Graph::x}, spec.dst(), {table});
 }
 
-int GraphBuilder::layer_norm(const std::string& name, int src, LayerNormSpec::Kind kind, bool bias, float epsilon) {
-  const LayerNormSpec spec{shape(src), kind, bias, epsilon, graph_.dtype, graph_.mode};
+int GraphBuilder::layer_norm(const std::string& name, int src, LayerNormSpec::Kind kind, bool bias, float epsilon,
+                             bool weight) {
+  const LayerNormSpec spec{shape(src), kind, bias, epsilon, graph_.dtype, graph_.mode, false, weight};
+  if (!weight) return node(name, spec, {src}, spec.dst());
   const Shape channels{spec.channels()};
   std::vector<int> parameters{parameter(name + ".weight", channels, Parameter::Init::one, channels[0], false)};
   if (bias) parameters.push_back(parameter(name + ".bias", channels, Parameter::Init::zero, channels[0], false));
@@ -33,6 +37,19 @@ int GraphBuilder::documents(const std::string& name, std::int64_t separator) {
   const int dst = node(name, spec, {Graph::x}, spec.dst());
   graph_.values.back().dtype = spec.dtype;
   return dst;
+}
+
+// A gather of nothing but zeros reads no elements.
+bool GraphBuilder::depends_on(int value, int other) const {
+  std::vector<bool> depends(graph_.values.size());
+  depends[std::size_t(other)] = true;
+  for (const Node& node : graph_.nodes) {
+    const auto* gather = std::get_if<GatherSpec>(&node.spec);
+    if (gather && std::ranges::all_of(gather->index.values(), [](std::int32_t at) { return at < 0; })) continue;
+    if (node.dst >= 0 && std::ranges::any_of(node.src, [&](int src) { return depends[std::size_t(src)]; }))
+      depends[std::size_t(node.dst)] = true;
+  }
+  return depends[std::size_t(value)];
 }
 
 bool GraphBuilder::holds_documents(int value) const {
@@ -166,6 +183,20 @@ int GraphBuilder::affine(const std::string& name, int src, Table<float> scale, T
 
 int GraphBuilder::power(const std::string& name, int src, float exponent) {
   const PowerSpec spec{shape(src), exponent, graph_.dtype, graph_.mode};
+  return node(name, spec, {src}, spec.dst());
+}
+
+int GraphBuilder::prelu(const std::string& name, int src, std::int64_t slopes, double initial) {
+  const PreluSpec spec{shape(src), slopes, 0, graph_.dtype, graph_.mode};
+  spec.check();
+  const int weight = parameter(name + ".weight", spec.weight(), Parameter::Init::constant, 1, false);
+  graph_.parameters.back().init_value = initial;
+  return node(name, spec, {src}, spec.dst(), {weight});
+}
+
+int GraphBuilder::leaky_relu(const std::string& name, int src, float slope) {
+  const PreluSpec spec{shape(src), 0, slope, graph_.dtype, graph_.mode};
+  spec.check();
   return node(name, spec, {src}, spec.dst());
 }
 

@@ -144,6 +144,12 @@ int make_gated(GraphBuilder& g, const TextLine& line, const std::string& name, i
   return g.gated(name, src, found->kind);
 }
 
+// One learned slope for each channel, or one for all.
+int make_prelu(GraphBuilder& g, TextLine& line, const std::string& name, int src) {
+  const bool one = line.choice("slopes", {"channels", "one"}) == "one";
+  return g.prelu(name, src, one ? 1 : g.shape(src)[-1], line.real("init", 0.25, -1e6, 1e6));
+}
+
 // axis= counts the axes of a sample from 0; without it, the channels.
 int axis_of(const GraphBuilder& g, TextLine& line, int src) {
   const int last = g.shape(src).rank - 1;
@@ -223,6 +229,9 @@ int make_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src
     return make_window_layer(g, line, name, src, spec);
   if (kind == "batchnorm" || kind == "layernorm" || kind == "rmsnorm" || kind == "groupnorm" || kind == "instancenorm")
     return make_norm(g, line, name, src);
+  if (kind == "prelu") return make_prelu(g, line, name, src);
+  if (kind == "leaky_relu" && line.named.contains("slope"))
+    return g.leaky_relu(name, src, float(line.real("slope", 0.01, -1e6, 1e6)));
   if (const auto* activation = find_activation(kind)) return g.activation(name, src, activation->kind);
   if (kind == "lstm" || kind == "gru") return make_recurrent(g, line, name, src, spec.seed);
   if (kind == "linear") return make_linear(g, line, name, src, spec);
@@ -239,7 +248,7 @@ int make_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src
   line.refuse(fmt::format(
       "unknown layer '{}'. use one of input, conv, convt, embedding, documents, positions, batchnorm, layernorm, "
       "rmsnorm, "
-      "groupnorm, instancenorm, {}, glu, scale, se, attention, lstm, gru, dropout, droppath, linear, maxpool, avgpool, "
+      "groupnorm, instancenorm, {}, prelu, glu, scale, se, attention, lstm, gru, dropout, droppath, linear, maxpool, avgpool, "
       "globalpool, upsample, reshape, channels_to_axis, axis_to_channels, add, concat, scale_by, slice, loss, "
       "or a block of repeat or residual",
       kind, activation_names()));

@@ -20,6 +20,7 @@ struct WorksOnParts {
   bool operator()(const ActivationSpec&) const { return true; }
   bool operator()(const GatedSpec&) const { return true; }
   bool operator()(const ScaleSpec&) const { return true; }
+  bool operator()(const PreluSpec&) const { return true; }
   bool operator()(const AddSpec&) const { return true; }
   bool operator()(const DropoutSpec&) const { return true; }
   bool operator()(const ConcatSpec& s) const { return s.axis == s.src.rank - 1 && s.src.rank > 2; }

@@ -67,7 +67,7 @@ std::string add_rms_norm(Assembler& a, const Node& node, const LayerNormSpec& s)
   const std::string moved = a.add("Add", node.name + ".epsilon", {mean, a.constant(s.epsilon)});
   const std::string root = a.add("Sqrt", node.name + ".root", {moved});
   const std::string unit = a.add("Div", node.name + ".unit", {x, root});
-  return a.add("Mul", node.name, {unit, a.weight(node.weight[0])});
+  return s.weight ? a.add("Mul", node.name, {unit, a.weight(node.weight[0])}) : unit;
 }
 
 }  // namespace
@@ -116,6 +116,7 @@ void add_node(Assembler& a, const Node& node, const GroupNormSpec& s) {
       a.add("InstanceNormalization", node.name + ".unit",
             {groups, a.constant(ones, channels), a.constant(zeros, channels)}, {{"epsilon", s.epsilon}});
   const std::string back = a.reshape(node.name + ".channels", unit, extents_in(Order::first, s.src));
+  if (!s.affine) return a.set(node.dst, back, Order::first);
   const std::string scaled =
       a.add("Mul", node.name + ".scaled", {back, a.channel_weight(node.weight[0], rank, Order::first)});
   a.set(node.dst, a.add("Add", node.name, {scaled, a.channel_weight(node.weight[1], rank, Order::first)}),
@@ -124,7 +125,9 @@ void add_node(Assembler& a, const Node& node, const GroupNormSpec& s) {
 
 void add_node(Assembler& a, const Node& node, const LayerNormSpec& s) {
   if (s.kind == LayerNormSpec::Kind::rms) return a.set(node.dst, add_rms_norm(a, node, s), Order::last);
-  const std::vector<std::string> inputs{a.get(node.src[0], Order::last), a.weight(node.weight[0])};
+  const std::vector<float> ones(std::size_t(s.channels()), 1);
+  const std::string weight = s.weight ? a.weight(node.weight[0]) : a.constant(ones, {s.channels()});
+  const std::vector<std::string> inputs{a.get(node.src[0], Order::last), weight};
   a.set(node.dst,
         a.add("LayerNormalization", node.name, with_bias(a, node, inputs, s.bias),
               {{"axis", std::int64_t(-1)}, {"epsilon", s.epsilon}}),

@@ -18,6 +18,7 @@ void add_node(Assembler&, const Node&, const DropoutSpec&);
 void add_node(Assembler&, const Node&, const AddSpec&);
 void add_node(Assembler&, const Node&, const GatedSpec&);
 void add_node(Assembler&, const Node&, const ScaleSpec&);
+void add_node(Assembler&, const Node&, const PreluSpec&);
 void add_node(Assembler&, const Node&, const ScaleBySpec&);
 void add_node(Assembler&, const Node&, const ConcatSpec&);
 void add_node(Assembler&, const Node&, const SliceSpec&);

@@ -92,6 +92,14 @@ void add_node(Assembler& a, const Node& node, const ScaleSpec& s) {
   keep_order(a, node, a.add("Mul", node.name, {a.get(node.src[0]), factors}));
 }
 
+void add_node(Assembler& a, const Node& node, const PreluSpec& s) {
+  const std::string x = a.get(node.src[0]);
+  if (s.slopes == 0) return keep_order(a, node, a.add("LeakyRelu", node.name, {x}, {{"alpha", s.slope}}));
+  const std::string slopes =
+      s.slopes == 1 ? a.weight(node.weight[0]) : a.channel_weight(node.weight[0], s.src.rank, a.order(node.src[0]));
+  keep_order(a, node, a.add("PRelu", node.name, {x, slopes}));
+}
+
 void add_node(Assembler& a, const Node& node, const ScaleBySpec& s) {
   const Order order = a.order(node.src[0]);
   std::string factors = a.get(node.src[1], order);

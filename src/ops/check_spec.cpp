@@ -70,6 +70,13 @@ void AffineSpec::check() const {
          offset.size(), inner, src.str());
 }
 
+void PreluSpec::check() const {
+  if (src.rank < 2 || src.count() == 0) fail(Exit::config, "prelu: input {} has no channels", src.str());
+  if (slopes != 0 && slopes != 1 && slopes != channels())
+    fail(Exit::config, "prelu: {} slopes for an input of {}. one, or one for each channel, is possible", slopes,
+         src.str());
+}
+
 void IndexedBiasSpec::check() const {
   if (positions() == 0 || src.count() % positions() != 0)
     fail(Exit::config, "indexed bias: {} positions do not divide {}", positions(), src.str());

@@ -59,6 +59,7 @@ struct Name {
   const char* operator()(const GatherSpec&) const { return "gather"; }
   const char* operator()(const AffineSpec&) const { return "affine"; }
   const char* operator()(const PowerSpec&) const { return "power"; }
+  const char* operator()(const PreluSpec&) const { return "prelu"; }
   const char* operator()(const IndexedBiasSpec&) const { return "indexed_bias"; }
   const char* operator()(const SoftmaxSpec&) const { return "softmax"; }
   const char* operator()(const BatchedMatmulSpec&) const { return "matmul"; }
@@ -188,6 +189,7 @@ struct Backward {
   Cost operator()(const GroupNormSpec& s) const { return {0, 5 * size_of_tensor(s.src, s.dtype)}; }
   Cost operator()(const PowerSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
   Cost operator()(const SoftmaxSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
+  Cost operator()(const PreluSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
   Cost operator()(const IndexedBiasSpec& s) const { return {0, 3 * size_of_tensor(s.src, s.dtype)}; }
   Cost operator()(const BatchedMatmulSpec& s) const { return {2 * s.flops(), 2 * Forward{}(s).bytes}; }
   Cost operator()(const RecurrentSpec& s) const {

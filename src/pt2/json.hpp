@@ -19,5 +19,7 @@ std::int64_t integer_of(const json&);
 const std::pair<const std::string, json>& tagged(const json&);
 
 ExportedNode read_node(const json&);
+// Adds the node, or the nodes of a graph within it that changes nothing.
+void add_node(const json&, std::vector<ExportedNode>&);
 
 }  // namespace millrace::pt2

@@ -152,7 +152,7 @@ void read_graph(const json& document, ExportedProgram& out) {
   const json& graph = module.at("graph");
   const json& signature = module.at("signature");
   for (const json& spec : signature.at("input_specs")) add_input(spec, graph.at("tensor_values"), out);
-  for (const json& node : graph.at("nodes")) out.nodes.push_back(read_node(node));
+  for (const json& node : graph.at("nodes")) add_node(node, out.nodes);
   for (const json& spec : signature.at("output_specs")) add_output(spec, out);
   require_order(out);
 }

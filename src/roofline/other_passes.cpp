@@ -96,7 +96,7 @@ void forward_passes(const LayerNormSpec& s, OpPasses& out) {
 void backward_passes(const LayerNormSpec& s, OpPasses& out) {
   const int tensors = 2 + out.wants_gradient(0) + s.accumulates_diff_src;
   // One block a multiprocessor at least, so there are enough parts for two stages.
-  const int sums = column_sum_launches(s.positions()) * (s.bias ? 2 : 1);
+  const int sums = column_sum_launches(s.positions()) * (s.weight + s.bias);
   out.add(PassKind::layer_norm, tensors * tensor_bytes(s.src, s.dtype), 1 + sums);
 }
 
@@ -204,7 +204,7 @@ void forward_passes(const GroupNormSpec& s, OpPasses& out) {
 void backward_passes(const GroupNormSpec& s, OpPasses& out) {
   const int tensors = out.wants_gradient(0) ? 5 : 2;
   out.add(PassKind::layer_norm, tensors * tensor_bytes(s.src, s.dtype),
-          2 + int(out.wants_gradient(0)) + 2 * column_sum_launches(s.src[0]));
+          2 + int(out.wants_gradient(0)) + (s.affine ? 2 * column_sum_launches(s.src[0]) : 0));
 }
 
 void forward_passes(const ScaleBySpec& s, OpPasses& out) {

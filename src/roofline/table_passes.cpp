@@ -22,6 +22,16 @@ void backward_passes(const PowerSpec& s, OpPasses& out) {
   if (out.wants_gradient(0)) out.add(PassKind::activation, 3 * tensor_bytes(s.src, s.dtype));
 }
 
+void forward_passes(const PreluSpec& s, OpPasses& out) {
+  out.add(PassKind::activation, 2 * tensor_bytes(s.src, s.dtype));
+}
+void backward_passes(const PreluSpec& s, OpPasses& out) {  // with the sums of the parts of the rows
+  if (s.slopes == 0 && !out.wants_gradient(0)) return;
+  int sums = s.slopes == 0 ? 0 : column_sum_launches(s.src.count() / s.channels());
+  if (s.slopes == 1 && s.channels() > 1) sums += column_sum_launches(s.channels());
+  out.add(PassKind::activation, (out.wants_gradient(0) ? 3 : 2) * tensor_bytes(s.src, s.dtype), 1 + sums);
+}
+
 void forward_passes(const IndexedBiasSpec& s, OpPasses& out) {
   out.add(PassKind::add, 2 * tensor_bytes(s.src, s.dtype));
 }

@@ -45,6 +45,7 @@ WIDE = {
     "rows/group_norm": {r"RowSums.*MomentTerms.*Li8E": (5, 4), r"RowSums.*GradientTerms.*Li8E": (4, 4), r"9Normalise.*Li8E": (1, 1),
                         r"8Gradient.*Li8E": (2, 1)},
     "rows/mix": {"MixRows.*Li8E": (2, 1)},
+    "rows/prelu": {r"PreluForward.*Li8E": (1, 1), r"PreluBackward.*Li8E": (2, 1)},
     "rows/scale_by": {r"ScaleByFactor.*Li8E": (2, 1), r"RowSums.*Li8E": (8, 2)},
     "tokens/documents": {"FindStarts": (0, 0)},
     "tokens/gated": {r"GatedForward.*Li8E": (2, 1), r"GatedBackward.*Li8E": (3, 2)},

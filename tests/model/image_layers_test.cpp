@@ -68,6 +68,22 @@ TEST(ImageLayers, TextGivesTheDocumentedOperations) {
   EXPECT_EQ(weight->fan_in, 3 * 3 * 6) << "as PyTorch counts it";
 }
 
+TEST(ImageLayers, SlopesBelowZeroAreLearnedOrConstant) {
+  const Graph g = graph_of(layers({"conv 6 3", "prelu", "prelu slopes=one init=0.5 as=one", "leaky_relu slope=0.125",
+                                   "leaky_relu", "linear outputs"}),
+                           {4, 4, 3});
+  const std::vector<std::string> lines = describe_function(g);
+  EXPECT_EQ(lines[2], "prelu1 = prelu(conv1) slopes=6 -> 1x2x2x6");
+  EXPECT_EQ(lines[3], "one = prelu(prelu1) slopes=1 -> 1x2x2x6");
+  EXPECT_EQ(lines[4], "leaky_relu1 = prelu(one) slope=0.125 -> 1x2x2x6");
+  EXPECT_EQ(lines[5], "leaky_relu2 = activation(leaky_relu1) leaky_relu -> 1x2x2x6");
+  const auto slope = std::ranges::find(g.parameters, "one.weight", &Parameter::name);
+  ASSERT_NE(slope, g.parameters.end());
+  EXPECT_EQ(slope->shape, Shape{1});
+  EXPECT_EQ(slope->init_value, 0.5);
+  EXPECT_FALSE(slope->matrix);  // no weight decay
+}
+
 TEST(ImageLayers, WhatDoesNotFitIsRefused) {
   for (const auto& [line, message] :
        {std::pair{"groupnorm 3", "3 groups do not divide the channels of an input of 2x8x8x8"},
@@ -75,6 +91,7 @@ TEST(ImageLayers, WhatDoesNotFitIsRefused) {
         {"convt 8 3 output_pad=1", "output_pad 1 must be below the stride 1"},
         {"convt 8 2 pad=2", "pad=2 is too large for its kernel"},
         {"convt 9 3 groups=2", "2 groups do not divide both 8 input channels and 9 output channels"},
+        {"prelu slopes=two", "slopes"},
         {"se 9", "the reduction must be from 1 to the number of channels, 8"},
         {"reshape 8x8x4", "its extents must multiply to the 512 values of each sample"},
         {"scale_by input", "must have one value for each channel"},

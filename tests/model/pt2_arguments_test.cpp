@@ -144,5 +144,95 @@ TEST(Pt2Arguments, RecurrentLayersBeginWithZerosAndReturnNoCells) {
   expect_refused(other, "where 168 inputs and 100 units need another one");
 }
 
+ExportedProgram einsum(const std::string& equation) {
+  return program_of(
+      {node("flatten.using_ints", "f", {{"self", tensor("x")}, {"start_dim", 2L}}),
+       node("einsum.default", "y", {{"equation", equation}, {"tensors", std::vector<TensorName>{{"f"}, {"f"}}}})});
+}
+
+TEST(Pt2Arguments, EquationsOfEinsumAreProductsForEachRow) {
+  const Graph graph = translated(einsum("bcx, bdx -> bdc"), {4, 12, 14, 3});
+  const auto product = std::ranges::find_if(
+      graph.nodes, [](const Node& n) { return std::holds_alternative<BatchedMatmulSpec>(n.spec); });
+  ASSERT_NE(product, graph.nodes.end());
+  const auto& s = std::get<BatchedMatmulSpec>(product->spec);
+  EXPECT_EQ((std::vector<std::int64_t>{s.batch, s.m, s.n, s.k}), (std::vector<std::int64_t>{4, 3, 3, 168}));
+  expect_refused(einsum("bxx,bcx->bc"), "'bxx,bcx->bc', which repeats a letter");
+  expect_refused(einsum("...c,...d->...cd"), "repeats a letter or has others");
+  expect_refused(einsum("bcx,bdx"), "products of two values, with ->");
+  expect_refused(einsum("bcx,bdy->bcd"), "sums 'x' of one value alone");
+  expect_refused(einsum("acx,bdx->abcd"), "no product of matrices for each row");
+  expect_refused(einsum("bcx,bdx->bcz"), "axes of its own");
+  expect_refused(einsum("bcxy,bdx->bcdy"), "has 3 axes where its equation has 'bcxy'");
+  expect_refused(einsum("bcx,bxd->bcd"), "do not fit");
+}
+
+// The last node of the mask is called "m".
+Graph masked(std::vector<ExportedNode> nodes, bool divides, double by) {
+  nodes.insert(nodes.begin(), node("rand.default", "r", {{"size", integers({rows_symbol, 1, 1, 1})}}));
+  nodes.push_back(node("div.Tensor", "d", {{"self", tensor("x")}, {"other", by}}));
+  nodes.push_back(node("mul.Tensor", "y", {{"self", tensor(divides ? "d" : "x")}, {"other", tensor("m")}}));
+  return translated(program_of(nodes));
+}
+
+TEST(Pt2Arguments, RandomRowsAreStochasticDepth) {
+  const ExportedNode sum = node("add.Tensor", "s", {{"self", tensor("r")}, {"other", 0.75}}),
+                     floor = node("floor.default", "m", {{"self", tensor("s")}}),
+                     less = node("lt.Scalar", "m", {{"self", tensor("r")}, {"other", 0.75}}),
+                     more = node("ge.Scalar", "m", {{"self", tensor("r")}, {"other", 0.25}});
+  for (const auto& nodes : {std::vector{sum, floor}, std::vector{less}, std::vector{more}}) {
+    const Graph graph = masked(nodes, true, 0.75);
+    EXPECT_EQ(operations_of(graph), (Names{"dropout", "gather"}));
+    const auto& s = std::get<DropoutSpec>(graph.nodes[0].spec);
+    EXPECT_TRUE(s.whole_rows);
+    EXPECT_FLOAT_EQ(s.probability, 0.25f);
+  }
+  // Other factors stay.
+  EXPECT_EQ(operations_of(masked({less}, true, 0.5)), (Names{"affine", "dropout", "gather"}));
+  const auto drawn = [](const Sizes& sizes) {
+    return program_of({node("rand.default", "r", {{"size", integers(sizes)}}),
+                       node("mul.Tensor", "y", {{"self", tensor("x")}, {"other", tensor("r")}})});
+  };
+  expect_refused(drawn({rows_symbol, 3, 1, 1}), "not one for each row");
+  expect_refused(program_of({node("rand.default", "r", {{"size", integers({rows_symbol, 1, 1, 1})}}),
+                             node("lt.Scalar", "m", {{"self", tensor("r")}, {"other", 0.0}}),
+                             node("mul.Tensor", "y", {{"self", tensor("x")}, {"other", tensor("m")}})}),
+                 "keeps rows with the probability 0");
+  expect_refused(program_of({node("lt.Scalar", "y", {{"self", tensor("x")}, {"other", 0.5}})}),
+                 "stochastic depth only");
+}
+
+TEST(Pt2Arguments, ElementsAreAddedInEveryModeOfPad) {
+  const auto index_of = [](const std::string& mode) {
+    const Graph graph = translated(program_of(
+        {node("pad.default", "y", {{"self", tensor("x")}, {"pad", integers({2, 1, 0, 0})}, {"mode", mode}})}));
+    const auto& index = std::get<GatherSpec>(graph.nodes[0].spec).index;
+    return std::vector<std::int32_t>{index[0], index[1], index[2], index[15], index[16]};
+  };
+  using Index = std::vector<std::int32_t>;
+  EXPECT_EQ(index_of("replicate"), (Index{0, 0, 0, 13, 13}));
+  EXPECT_EQ(index_of("reflect"), (Index{2, 1, 0, 13, 12}));
+  EXPECT_EQ(index_of("circular"), (Index{12, 13, 0, 13, 0}));
+  EXPECT_EQ(index_of("constant"), (Index{-1, -1, 0, 13, -1}));
+  const auto padded = [](std::int64_t before, const std::string& mode) {
+    return program_of(
+        {node("pad.default", "y", {{"self", tensor("x")}, {"pad", integers({before, 0})}, {"mode", mode}})});
+  };
+  expect_refused(padded(14, "reflect"), "repeats more elements");
+  expect_refused(padded(15, "circular"), "repeats more elements");
+}
+
+TEST(Pt2Arguments, SlopesBelowZero) {
+  const Graph graph =
+      translated(program_of({node("leaky_relu.default", "y", {{"self", tensor("x")}, {"negative_slope", 0.25}})}));
+  EXPECT_EQ(std::get<PreluSpec>(graph.nodes[0].spec).slope, 0.25f);
+  const Graph learned =
+      translated(with_parameter({node("prelu.default", "y", {{"self", tensor("x")}, {"weight", tensor("p")}})}, {3}));
+  EXPECT_EQ(std::get<PreluSpec>(learned.nodes[0].spec).slopes, 3);
+  EXPECT_EQ(learned.parameters[0].name, "gamma");
+  expect_refused(with_parameter({node("prelu.default", "y", {{"self", tensor("x")}, {"weight", tensor("p")}})}, {2}),
+                 "prelu: 2 slopes for an input of 4x12x14x3");
+}
+
 }  // namespace pt2_arguments_test
 }  // namespace millrace::pt2

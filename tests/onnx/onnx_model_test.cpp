@@ -130,7 +130,7 @@ TEST(OnnxModel, EveryOperationOfInferenceOccursInACase) {
                                    SliceSpec{},         UpsampleSpec{},  TransposedConvSpec{}, GroupNormSpec{},
                                    ScaleBySpec{},       ReshapeSpec{},   DocumentsSpec{},      GatherSpec{},
                                    AffineSpec{},        PowerSpec{},     IndexedBiasSpec{},    SoftmaxSpec{},
-                                   BatchedMatmulSpec{}, RecurrentSpec{}})
+                                   BatchedMatmulSpec{}, RecurrentSpec{}, PreluSpec{}})
     EXPECT_TRUE(found.contains(name_of(spec))) << name_of(spec);
   EXPECT_TRUE(found.contains("gru"));
 }

@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include "reference/elementwise.hpp"
+#include "support/expect_error.hpp"
 #include "support/op_harness.hpp"
 
 namespace millrace {
@@ -76,6 +77,46 @@ TEST(ActivationOp, ExtremesSaturateAndNanPropagates) {
       ASSERT_TRUE(std::isfinite(expected)) << "the reference overflows: " << name << " of " << x[i];
       EXPECT_NEAR(y[i], expected, 2e-7 * std::abs(expected) + 1e-38) << name << " of " << x[i];
     }
+  }
+}
+
+TEST(PreluOp, ForwardAndGradientsMatch) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const Shape& src : {Shape{3, 7}, Shape{2, 5, 16}, Shape{9000, 24}, Shape{5, 3, 2, 1}, Shape{3, 5001}})
+      for (const std::int64_t slopes : {std::int64_t(0), std::int64_t(1), src[-1]})
+        for (const GradMode mode : {GradMode::write, GradMode::add}) {
+          const PreluSpec s{src, slopes, 0.1f, dtype, Mode::train};
+          OpHarness h(s);
+          Values raw = random_values(src.count(), 1);
+          raw[2] = 0;  // as PyTorch has it: the slope applies
+          const Values x = h.set_src(0, src, dtype, raw),
+                       dy = h.set_diff_dst(src, dtype, random_values(src.count(), 2));
+          Values w, sums;
+          if (slopes > 0) {
+            w = h.set_weight(0, {slopes}, DType::f32, random_values(slopes, 3));
+            sums = h.want_diff_weight(0, {slopes}, mode, random_values(slopes, 4));
+          }
+          h.want_dst(src, dtype);
+          h.want_diff_src(0, src, dtype);
+          h.forward();
+          h.backward();
+          const auto expected = reference::prelu_gradients(s, x, w, dy);
+          for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += expected.slopes[i];
+          const std::string what = fmt::format("{} {} {}", src.str(), slopes, name_of(dtype));
+          expect_close(get(h.args.dst), reference::prelu(s, x, w), tolerance.of(dtype), what);
+          expect_close(get(h.args.diff_src[0]), expected.src, tolerance.of(dtype), what + " gradient");
+          if (slopes > 0) expect_close(get(h.args.diff_weight[0]), sums, 3e-6, what + " gradient of the slopes");
+        }
+  expect_error(Exit::config, "prelu: 2 slopes", [] { PreluSpec{{4, 3}, 2}.check(); });
+}
+
+TEST(PreluReference, GradientsMatchFiniteDifferences) {
+  for (const std::int64_t slopes : {1, 5}) {
+    const PreluSpec s{{3, 5}, slopes};
+    const Values x = random_values(15, 1), w = random_values(slopes, 2), dy = random_values(15, 3);
+    const auto gradients = reference::prelu_gradients(s, x, w, dy);
+    expect_gradient([&](const Values& v) { return reference::prelu(s, v, w); }, x, dy, gradients.src, "src");
+    expect_gradient([&](const Values& v) { return reference::prelu(s, x, v); }, w, dy, gradients.slopes, "slopes");
   }
 }
 

@@ -186,6 +186,71 @@ class Channels(nn.Module):
         return self.fc(self.drop(F.relu(self.a(x))).mean((2, 3)))
 
 
+class Slopes(nn.Module):
+    """Learned and constant slopes; a norm without weights; pools and interpolation whose windows overlap or differ."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.conv, self.fc = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(12, 8, 3, padding=1), nn.Linear(8, 5)
+        self.each, self.all = nn.PReLU(8, init=0.1), nn.PReLU(init=0.3)
+
+    def forward(self, x):
+        x = torch.cat([self.each(self.stem(x)), x.repeat(1, 2, 1, 1)[:, :4]], 1)
+        y = F.avg_pool2d(x, 3, 2, 1, count_include_pad=False)
+        y = F.interpolate(y, size=(7, 9), mode="bilinear", align_corners=True)
+        x = F.adaptive_avg_pool2d(x, (7, 9)) + F.leaky_relu(y, 0.1) + F.interpolate(y[:, :, :4], size=(7, 9))
+        x = self.all(self.conv(F.interpolate(x, scale_factor=1.5, mode="bilinear")))
+        x = F.layer_norm(x.permute(0, 2, 3, 1), [8]).mean((1, 2))
+        return self.fc(F.hardtanh(x + torch.stack([x, x.flip(1)], 1).mean(1), -0.5, 0.75))
+
+
+class Einsum(nn.Module):
+    """Attention as einsum, a part of it without autocast, and a convolution of constants that are stacked and repeated."""
+
+    def __init__(self, width=16, heads=2):
+        super().__init__()
+        self.heads = heads
+        self.patch, self.place = nn.Conv2d(3, width, 2, 2), nn.Conv2d(4, width, 1)
+        self.qkv, self.proj = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width)
+        self.table, self.head = nn.Parameter(0.2 * torch.randn(width, 6)), nn.Linear(6, 5)
+
+    def places(self, n, h, w):
+        rows, columns = torch.arange(h).view(1, h, 1).repeat(1, 1, w), torch.arange(w).view(1, 1, w).repeat(1, h, 1)
+        angles = torch.stack([rows, columns], 1).to(self.table.dtype) / 3.0
+        return torch.cat([angles.sin(), angles.cos()], 1).repeat(n, 1, 1, 1)
+
+    def forward(self, x):
+        x = self.patch(x)
+        n, c, h, w = x.shape
+        x = (x + self.place(self.places(n, h, w))).flatten(2).transpose(1, 2)
+        q, k, v = self.qkv(x).view(n, h * w, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
+        with torch.autocast(device_type="cpu", enabled=False):
+            scores = torch.einsum("blxd,blyd->blxy", q, k) * (c // self.heads) ** -0.5
+        y = torch.einsum("bhxy, bhyd -> bxhd", scores.softmax(dim=-1), v).reshape(n, h * w, c)
+        return self.head(torch.einsum("bnc,ck->bkn", x + self.proj(y), self.table).mean(2))
+
+
+class Depth(nn.Module):
+    """Stochastic depth as transformers and MONAI write it, of which only the evaluation is compared."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(6, 6, 1), nn.Conv2d(6, 6, 1)
+        self.fc = nn.Linear(6, 5)
+
+    def drop(self, x, keep):
+        if not self.training:
+            return x
+        noise = keep + torch.rand((x.shape[0], 1, 1, 1), dtype=x.dtype)
+        noise.floor_()
+        return x.div(keep) * noise
+
+    def forward(self, x):
+        x = F.relu(self.a(x))
+        x = x + self.drop(self.b(x), 0.75)
+        return self.fc((x + self.drop(self.c(x), 0.5)).mean((2, 3)))
+
+
 class Refused(nn.Module):
     """Has an operation that millrace does not know."""
 
@@ -206,5 +271,8 @@ CASES = [
     (Deit, 5, [8, 12, 3], 5, 0.02),
     (Response, 5, [8, 12, 3], 5, 0.05),
     (Channels, 4, [8, 6, 3], 5, 0.05),
+    (Slopes, 4, [8, 10, 3], 5, 0.05),
+    (Einsum, 4, [8, 6, 3], 5, 0.05),
+    (Depth, 4, [8, 6, 3], 5, 0.05),
 ]
 

@@ -42,6 +42,13 @@ class Result(nn.Module):
         return self.network(x)[self.key]
 
 
+class Enlarged(Result):
+    """Logits at each pixel of the image, as the loss of the library makes them."""
+
+    def forward(self, x):
+        return nn.functional.interpolate(super().forward(x), size=x.shape[2:], mode="bilinear", align_corners=False)
+
+
 # The side of the images, and what the network is made with.
 TORCHVISION = {
     "resnet18": (64, {}), "mobilenet_v2": (64, {}), "mobilenet_v3_small": (64, {}),
@@ -97,7 +104,7 @@ def transformers_networks():
     def of(name, config, sample, target="class", outputs=CLASSES, **options):
         def make():
             made = getattr(transformers, config)(**options)
-            return Result(getattr(transformers, name)(made), "logits")
+            return (Enlarged if target == "map" else Result)(getattr(transformers, name)(made), "logits")
         return Network("transformers", name, make, sample, target, outputs)
 
     labels, patches = {"num_labels": CLASSES}, {"image_size": 32, "patch_size": 8}
@@ -135,7 +142,11 @@ def monai_networks():
 
     def of(name, sample, target, **options):
         note = f", {len(sample) - 1}-D"
-        return Network("MONAI", name + note, lambda: getattr(nets, name)(**options), sample, target)
+
+        def make():
+            network = getattr(nets, name)(**options)
+            return Result(network, 0) if name == "ViT" else network
+        return Network("MONAI", name + note, make, sample, target)
 
     for sample in (IMAGE, VOLUME):
         channels = {"spatial_dims": len(sample) - 1, "in_channels": 1, "out_channels": CLASSES}
@@ -170,10 +181,13 @@ def hand_written_networks():
 def without_randomness(network):
     """Dropout and stochastic depth with the probability 0."""
     for module in network.modules():
-        if "Dropout" in type(module).__name__ or type(module).__name__ in ("StochasticDepth", "DropPath"):
+        name = type(module).__name__
+        if "Dropout" in name or name == "StochasticDepth" or name.endswith("DropPath"):
             for attribute in ("p", "drop_prob"):
                 if hasattr(module, attribute):
                     setattr(module, attribute, 0.0)
+        if hasattr(module, "drop_connect_rate"):  # of MONAI's blocks
+            module.drop_connect_rate = 0.0
         if isinstance(module, nn.MultiheadAttention):
             module.dropout = 0.0
         if isinstance(getattr(module, "drop_rate", None), float):  # of functional.dropout

@@ -79,6 +79,30 @@ inline double activation_slope(Activation kind, double x) {
   return 1;
 }
 
+inline double prelu_slope(const PreluSpec& s, const std::vector<double>& slopes, std::size_t i) {
+  return s.slopes == 0 ? double(s.slope) : slopes[i % std::size_t(s.slopes)];
+}
+inline std::vector<double> prelu(const PreluSpec& s, const std::vector<double>& src,
+                                 const std::vector<double>& slopes) {
+  std::vector<double> dst = src;
+  for (std::size_t i = 0; i < dst.size(); ++i)
+    if (src[i] <= 0) dst[i] *= prelu_slope(s, slopes, i);
+  return dst;
+}
+struct PreluGradients {
+  std::vector<double> src, slopes;
+};
+inline PreluGradients prelu_gradients(const PreluSpec& s, const std::vector<double>& src,
+                                      const std::vector<double>& slopes, const std::vector<double>& diff_dst) {
+  PreluGradients out{diff_dst, std::vector<double>(slopes.size(), 0.0)};
+  for (std::size_t i = 0; i < src.size(); ++i) {
+    if (src[i] > 0) continue;
+    out.src[i] *= prelu_slope(s, slopes, i);
+    if (s.slopes > 0) out.slopes[i % std::size_t(s.slopes)] += src[i] * diff_dst[i];
+  }
+  return out;
+}
+
 // The factor of each element: 0 or 1 / (1 - probability).
 inline std::vector<double> dropout_factors(const DropoutSpec& s, const std::vector<double>& ids,
                                            const StepState& state) {

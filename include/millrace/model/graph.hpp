@@ -112,6 +112,8 @@ class GraphBuilder {
   };
   GraphBuilder(const Batch&, DType compute, Mode);
   const Shape& shape(int value) const { return graph_.values[std::size_t(value)].shape; }
+  // Whether the value depends on the elements of another one.
+  bool depends_on(int value, int other) const;
   bool holds_documents(int value) const;  // it is a result of documents()
   int input(InputSpec);
   // The same for one of several inputs: the bytes from `begin` on of each sample, which hold values of this type and
@@ -131,9 +133,10 @@ class GraphBuilder {
   int transposed_conv(const std::string& name, int src, std::int64_t out_channels, const Window&,
                       std::int64_t output_pad, bool bias, std::int64_t groups = 1);
   int batch_norm(const std::string& name, int src, float epsilon = 1e-5f);
-  int group_norm(const std::string& name, int src, std::int64_t groups, float epsilon);
-  // Layer norm, or RMS norm without bias, over the last axis.
-  int layer_norm(const std::string& name, int src, LayerNormSpec::Kind, bool bias, float epsilon);
+  // affine: with a learned factor and a bias for each channel.
+  int group_norm(const std::string& name, int src, std::int64_t groups, float epsilon, bool affine = true);
+  // Layer norm, or RMS norm without bias, over the last axis. Without a weight it has no bias.
+  int layer_norm(const std::string& name, int src, LayerNormSpec::Kind, bool bias, float epsilon, bool weight = true);
   // flatten: all values of a row are one vector. Otherwise each position of a row, (C), is one, and the result has the
   // shape (N, ..., out_features).
   int linear(const std::string& name, int src, std::int64_t out_features, bool bias = true, bool flatten = true);
@@ -168,6 +171,9 @@ class GraphBuilder {
   int recurrent(const std::string& name, int src, const RecurrentOptions&, std::vector<int>* each = nullptr);
   int gated(const std::string& name, int src, Activation);
   int scale(const std::string& name, int src, double initial);
+  // slopes: learned ones, 1 or as many as there are channels.
+  int prelu(const std::string& name, int src, std::int64_t slopes, double initial = 0.25);
+  int leaky_relu(const std::string& name, int src, float slope);
   // factors: (N, C) for a source (N, ..., C).
   int scale_by(const std::string& name, int src, int factors);
   int reshape(const std::string& name, int src, const Shape& to);

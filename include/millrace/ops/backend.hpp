@@ -36,7 +36,7 @@ using Spec = std::variant<ConvSpec, LinearSpec, BatchNormSpec, PoolSpec, Activat
                           PositionEmbeddingSpec, GatedSpec, ScaleSpec, RotarySpec, ConcatSpec, SliceSpec, UpsampleSpec,
                           TransposedConvSpec, GroupNormSpec, ScaleBySpec, ReshapeSpec, MoveLabelsSpec, MixSpec,
                           DocumentsSpec, LinearCrossEntropySpec, GatherSpec, AffineSpec, PowerSpec, IndexedBiasSpec,
-                          SoftmaxSpec, BatchedMatmulSpec, RecurrentSpec>;
+                          SoftmaxSpec, BatchedMatmulSpec, RecurrentSpec, PreluSpec>;
 const char* name_of(const Spec&);  // "conv", "linear", ...
 // The backward pass reads src, or dst. A loss has no backward pass.
 bool keeps_src(const Spec&);

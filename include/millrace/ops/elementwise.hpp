@@ -105,6 +105,28 @@ struct PowerSpec {
   static constexpr bool keeps_src = true, keeps_dst = false;
 };
 
+// dst = src[0] where that is above 0, otherwise the slope times src[0] (He et al. 2015). `slopes` of them are learned:
+// one for each channel, or 1 for all. 0: the slope is the constant `slope` (leaky ReLU).
+//
+//   src[0], dst   (N, ..., C)
+//   weight[0]     (slopes) float32, if slopes > 0
+//
+// The gradients of the slopes are added up in parts, whose number depends on the shape (CPU) or on the shape and the
+// device (CUDA), in a fixed order.
+struct PreluSpec {
+  Shape src;
+  std::int64_t slopes = 0;
+  float slope = 0;
+  DType dtype = DType::f32;
+  Mode mode = Mode::train;
+
+  Shape dst() const { return src; }
+  Shape weight() const { return {slopes}; }
+  std::int64_t channels() const { return src[-1]; }
+  void check() const;  // Error(config): another number of slopes, or an empty source
+  static constexpr bool keeps_src = true, keeps_dst = false;
+};
+
 // dst[g, p] = src[0][g, p] + weight[0][index[p]]: learned values at constant places, such as the bias of the relative
 // positions in an attention. Nothing is added where the index is -1.
 //

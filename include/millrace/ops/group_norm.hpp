@@ -5,8 +5,8 @@
 //   dst = (src - mean) / sqrt(variance + epsilon) * gamma + beta, with the biased variance
 //
 //   src[0], dst   (N, ..., C) in `dtype`
-//   weight[0]     gamma, (C) float32
-//   weight[1]     beta, (C) float32
+//   weight[0]     gamma, (C) float32, if affine; otherwise 1
+//   weight[1]     beta, (C) float32, if affine; otherwise 0
 //   saved         mean and 1 / sqrt(...) of each row and group; float32
 //
 // Backward reads src again. Sums over positions are computed in parts whose number depends only on the shape (CPU) or
@@ -22,6 +22,7 @@ struct GroupNormSpec {
   float epsilon = 1e-5f;
   DType dtype = DType::f32;
   Mode mode = Mode::train;
+  bool affine = true;
 
   Shape dst() const { return src; }
   std::int64_t channels() const { return src[-1]; }

@@ -5,7 +5,7 @@
 //   rms     dst = src / sqrt(mean of src^2 + epsilon) * gamma; it has no beta
 //
 //   src[0], dst   (N, ..., C) in `dtype`
-//   weight[0]     gamma, (C) float32
+//   weight[0]     gamma, (C) float32, if weight; otherwise 1
 //   weight[1]     beta, (C) float32, if bias
 //   saved         for each position: the mean (layer), then for each position: 1 / sqrt(...); float32
 //
@@ -26,6 +26,7 @@ struct LayerNormSpec {
   Mode mode = Mode::train;
   // Fusion level 1: backward adds to diff_src[0], in float32, instead of writing it.
   bool accumulates_diff_src = false;
+  bool weight = true;  // without one there is no bias
 
   Shape dst() const { return src; }
   std::int64_t channels() const { return src[-1]; }

@@ -53,6 +53,7 @@ std::unique_ptr<Op> make_upsample(const UpsampleSpec&);
 std::unique_ptr<Op> make_gather(const GatherSpec&);
 std::unique_ptr<Op> make_affine(const AffineSpec&);
 std::unique_ptr<Op> make_power(const PowerSpec&);
+std::unique_ptr<Op> make_prelu(const PreluSpec&);
 std::unique_ptr<Op> make_indexed_bias(const IndexedBiasSpec&);
 std::unique_ptr<Op> make_softmax(const SoftmaxSpec&);
 std::unique_ptr<Op> make_batched_matmul(const BatchedMatmulSpec&);

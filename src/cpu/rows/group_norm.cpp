@@ -134,6 +134,9 @@ class GroupNorm : public Op {
     const std::int64_t of_row = spec_.mode == Mode::train ? 4 : 2;
     return static_cast<float*>(args.workspace) + lines_.sum_count(2) + (row * of_row + number) * lines_.width;
   }
+  double gamma(const OpArgs& args, std::int64_t channel) const {
+    return spec_.affine ? double(args.weight[0].as<float>()[channel]) : 1;
+  }
   void clear(float* sums, std::int64_t part) const {
     std::fill_n(sums + part * 2 * lines_.width, 2 * lines_.width, 0.0f);
   }
@@ -167,9 +170,9 @@ class GroupNorm : public Op {
                    inverse = 1 / std::sqrt((variance < 0 ? 0 : variance) + double(spec_.epsilon));
       if (spec_.mode == Mode::train) moments(args, row, begin) = {float(center), float(inverse)};
       for (std::int64_t c = begin; c < begin + group_; ++c) {
-        const double scale = double(args.weight[0].as<float>()[c]) * inverse;
+        const double scale = gamma(args, c) * inverse;
         first[c] = float(scale);
-        second[c] = float(double(args.weight[1].as<float>()[c]) - center * scale);
+        second[c] = float((spec_.affine ? double(args.weight[1].as<float>()[c]) : 0) - center * scale);
       }
     }
     for (float* const of : {first, second}) lines_.spread(of, [of](std::int64_t c) { return of[c]; });
@@ -178,17 +181,16 @@ class GroupNorm : public Op {
   // dx = (dy * gamma - mean_g - xhat * mean_gx) * inverse; lanes 0 to 3: scale, mean, slope and bias.
   void prepare_backward(const OpArgs& args, std::int64_t row) const {
     const float* const sums = static_cast<const float*>(args.workspace);
-    const float* const gamma = args.weight[0].as<float>();
     const double count = double(lines_.positions * group_);
     for (std::int64_t begin = 0; begin < lines_.channels; begin += group_) {
       double g = 0, gx = 0;
       for (std::int64_t c = begin; c < begin + group_; ++c) {
-        g += double(gamma[c]) * lines_.total(sums, 2, 0, row, c);
-        gx += double(gamma[c]) * lines_.total(sums, 2, 1, row, c);
+        g += gamma(args, c) * lines_.total(sums, 2, 0, row, c);
+        gx += gamma(args, c) * lines_.total(sums, 2, 1, row, c);
       }
       const double inverse = double(moments(args, row, begin).inverse);
       for (std::int64_t c = begin; c < begin + group_; ++c) {
-        lanes(args, row, 0)[c] = float(double(gamma[c]) * inverse);
+        lanes(args, row, 0)[c] = float(gamma(args, c) * inverse);
         lanes(args, row, 2)[c] = float(-gx / count * inverse * inverse);
         lanes(args, row, 3)[c] = float(-g / count * inverse);
       }

@@ -87,6 +87,7 @@ class LayerNorm : public Op {
     dispatch_dtype(spec_.dtype, [](auto) {});
     if (spec_.src.count() == 0) fail(Exit::config, "layer norm: input {} is empty", spec_.src.str());
     parts_ = std::clamp<std::int64_t>(positions_ / min_part_positions, 1, max_parts);
+    if (!spec_.weight) ones_.assign(std::size_t(channels_), 1.0f);
   }
 
   MemoryRequirements memory_requirements() const override {
@@ -99,7 +100,7 @@ class LayerNorm : public Op {
   std::string implementation() const override { return "openmp"; }
 
   void forward(const OpArgs& args) override {
-    const float* gamma = args.weight[0].as<float>();
+    const float* gamma = spec_.weight ? args.weight[0].as<float>() : ones_.data();
     const float* beta = spec_.bias ? args.weight[1].as<float>() : nullptr;
     each_position([&](std::int64_t position, Row& row) {
       const float* x = read_floats(args.src[0], position * channels_, channels_, row.x.data());
@@ -112,7 +113,7 @@ class LayerNorm : public Op {
   }
 
   void backward(const OpArgs& args) override {
-    const float* gamma = args.weight[0].as<float>();
+    const float* gamma = spec_.weight ? args.weight[0].as<float>() : ones_.data();
     const bool weights = args.diff_weight[0] || args.diff_weight[1];
     float* sums = static_cast<float*>(args.workspace);
     parallel_ranges(parts_, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -201,6 +202,7 @@ class LayerNorm : public Op {
   }
 
   LayerNormSpec spec_;
+  std::vector<float> ones_;  // in place of a weight
   std::int64_t channels_, positions_, parts_ = 1;
 };
 

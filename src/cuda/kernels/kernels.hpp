@@ -38,6 +38,7 @@ std::unique_ptr<Op> make_upsample(const UpsampleSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_gather(const GatherSpec&, const LaunchContext&, Device&);
 std::unique_ptr<Op> make_affine(const AffineSpec&, const LaunchContext&, Device&);
 std::unique_ptr<Op> make_power(const PowerSpec&, const LaunchContext&);
+std::unique_ptr<Op> make_prelu(const PreluSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_indexed_bias(const IndexedBiasSpec&, const LaunchContext&, Device&);
 std::unique_ptr<Op> make_softmax(const SoftmaxSpec&, const LaunchContext&);
 std::unique_ptr<Op> make_move_labels(const MoveLabelsSpec&, const LaunchContext&);
@@ -88,6 +89,7 @@ struct MakeKernelOp {
   std::unique_ptr<Op> operator()(const GatherSpec& s) const { return make_gather(s, context, device); }
   std::unique_ptr<Op> operator()(const AffineSpec& s) const { return make_affine(s, context, device); }
   std::unique_ptr<Op> operator()(const PowerSpec& s) const { return make_power(s, context); }
+  std::unique_ptr<Op> operator()(const PreluSpec& s) const { return make_prelu(s, context); }
   std::unique_ptr<Op> operator()(const IndexedBiasSpec& s) const { return make_indexed_bias(s, context, device); }
   std::unique_ptr<Op> operator()(const SoftmaxSpec& s) const { return make_softmax(s, context); }
   std::unique_ptr<Op> operator()(const MoveLabelsSpec& s) const { return make_move_labels(s, context); }

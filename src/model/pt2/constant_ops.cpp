@@ -105,11 +105,14 @@ Constant triangle(const Call& call, bool lower) {
 Constant lower_triangle(Context&, const Call& call) { return triangle(call, true); }
 Constant upper_triangle(Context&, const Call& call) { return triangle(call, false); }
 
-Constant joined_constants(Context& c, const Call& call) {
+std::vector<Constant> parts_of(Context& c, const Call& call) {
   std::vector<Constant> parts;
   for (const Value& v : call.values("tensors")) parts.push_back(*c.as_constant(v));
   if (parts.empty()) call.refuse("joins nothing");
-  const auto axis = std::size_t(call.axis("dim", 0, parts[0].rank()));
+  return parts;
+}
+
+Constant join_along(const Call& call, const std::vector<Constant>& parts, std::size_t axis) {
   Sizes sizes = parts[0].sizes;
   Type type = parts[0].type;
   for (std::size_t i = 1; i < parts.size(); ++i) {
@@ -131,6 +134,39 @@ Constant joined_constants(Context& c, const Call& call) {
   }
   out.offset = 0;
   return out;
+}
+
+Constant joined_constants(Context& c, const Call& call) {
+  const std::vector<Constant> parts = parts_of(c, call);
+  return join_along(call, parts, std::size_t(call.axis("dim", 0, parts[0].rank())));
+}
+
+Constant stacked(Context& c, const Call& call) {
+  std::vector<Constant> parts = parts_of(c, call);
+  const auto axis = std::size_t(call.axis("dim", 0, parts[0].rank() + 1));
+  for (Constant& part : parts) {
+    if (part.rank() < int(axis)) call.refuse("joins constants of different numbers of axes");
+    Sizes sizes = part.sizes;
+    sizes.insert(sizes.begin() + std::ptrdiff_t(axis), 1);
+    part = part.reshaped(sizes);
+  }
+  return join_along(call, parts, axis);
+}
+
+Constant tiled(Context&, const Call& call) {
+  const Constant x = self_of(call);
+  const Sizes times = without_rows(call.integers("repeats"));
+  if (times.size() < x.sizes.size()) call.refuse("has too few numbers");
+  Sizes apart, repeated, whole;
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    const std::size_t added = times.size() - x.sizes.size();
+    const std::int64_t size = i < added ? 1 : x.sizes[i - added];
+    apart.insert(apart.end(), {1, size});
+    repeated.insert(repeated.end(), {times[i], size});
+    checked_count({times[i], size});
+    whole.push_back(times[i] * size);
+  }
+  return x.reshaped(apart).expanded(repeated).reshaped(whole);
 }
 
 Constant taken(Context&, const Call& call) { return index_constant(call, self_of(call)); }
@@ -223,7 +259,9 @@ const std::map<std::string, Fold>& computations() {
                                                {"triu", upper_triangle},
                                                {"index", taken},
                                                {"cumsum", cumulated},
-                                               {"cat", joined_constants}};
+                                               {"cat", joined_constants},
+                                               {"stack", stacked},
+                                               {"repeat", tiled}};
   return all;
 }
 

@@ -22,6 +22,11 @@ Value& Context::value(const Call& call, const std::string& name) {
   return found->second;
 }
 
+const Value* Context::find(const std::string& name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? nullptr : &found->second;
+}
+
 std::int64_t Context::number(const Call& call, const std::string& name) const {
   const auto found = numbers_.find(name);
   if (found == numbers_.end()) call.refuse(fmt::format("reads '{}', which is no number", name));
@@ -62,8 +67,22 @@ std::optional<Constant> Context::as_constant(const Value& v) {
              tensor.is_integer() ? read(std::vector<std::int64_t>(count)) : read(std::vector<float>(count));
 }
 
+// Each row has the constant, whose first axis is that of the rows. The samples are not read: zeros take their place.
+Value Context::made_of(const Call& call, const Constant& constant) {
+  if (constant.rank() < 1 || constant.sizes[0] != 1)
+    call.refuse("reads a constant that is not the same for each row, which is not supported");
+  Sizes sizes = constant.sizes;
+  sizes[0] = rows_symbol;
+  const std::int64_t count = checked_count(constant.sizes);
+  std::vector<std::int32_t> nothing(std::size_t(count), -1);
+  const int zeros = builder.gather(layer_name(call) + ".constant", input, Shape{rows, 1, count}, 1,
+                                   Table<std::int32_t>(std::move(nothing)));
+  return affine(*this, call, graph_value(zeros, Axes::contiguous(sizes)), Constant::filled({}, 1), constant);
+}
+
 Value Context::plain(const Call& call, Value v) {
   if (v.kind == Value::Kind::class_token) v = with_token(*this, call, v);
+  if (const auto constant = as_constant(v); constant && input >= 0) return made_of(call, *constant);
   if (v.kind != Value::Kind::graph)
     call.refuse(v.kind == Value::Kind::parameter
                     ? "computes with a parameter alone, which is not possible yet"

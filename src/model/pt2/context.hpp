@@ -23,6 +23,7 @@ struct Value {
     parameter,    // `tensor`
     class_token,  // `tensor` for each row, before the positions of `graph`
     blank,        // not written yet
+    uniform,      // a random number for each row: uniform in [keep, keep + 1)
     row_mask,     // one random factor for each row: 0, or `factor` with the probability `keep`
     constant      // `constant`, the same for all rows
   };
@@ -33,10 +34,10 @@ struct Value {
   std::shared_ptr<const Constant> constant;
   // Of a parameter: the elements at these places of it, in the stored order of `axes`. Null: all of them.
   std::shared_ptr<const Constant> picked;
-  double keep = 1, factor = 1;
-  int memory = -1;     // values with the same number share, or may share, their elements in PyTorch
-  int object = -1;     // names with the same number are one tensor of PyTorch
-  bool stale = false;  // a later node has overwritten its elements
+  double keep = 1, factor = 1;  // factor of a graph value: it is still to be multiplied by it (only_masks_rows)
+  int memory = -1;              // values with the same number share, or may share, their elements in PyTorch
+  int object = -1;              // names with the same number are one tensor of PyTorch
+  bool stale = false;           // a later node has overwritten its elements
 };
 using Values = std::vector<Value>;
 
@@ -83,9 +84,11 @@ class Context {
   const ExportedProgram& program;
   const ModelSpec& spec;
   const std::int64_t rows;
+  int input = -1;  // the samples, unless they are tokens
 
   // Values by their name in the archive.
   Value& value(const Call&, const std::string& name);
+  const Value* find(const std::string& name) const;  // null: there is none yet
   std::int64_t number(const Call&, const std::string& name) const;
   void define(const std::string& name, Value);
   void define(const std::string& name, std::int64_t number) { numbers_[name] = number; }
@@ -96,8 +99,9 @@ class Context {
   // Of a value that does not depend on the samples, such as a buffer; nullopt: it does, or it is a parameter.
   std::optional<Constant> as_constant(const Value&);
 
-  // Copies selected elements out. The value must be of the kind `graph`, or a class token.
+  // Copies selected elements out. The value must be of the kind `graph`, a class token, or a constant.
   Value plain(const Call&, Value);
+  Value made_of(const Call&, const Constant&);
   // The value with its atoms, but for selected ones, in this stored order. It is copied if that is another one.
   Value ordered(const Call&, const Value&, const Atoms& order);
   // In the order of its axes.
@@ -173,10 +177,23 @@ Value expanded(Context&, const Call&, Value, const Sizes& to);
 void fit_together(Context&, const Call&, Value&, Value&);
 Value sum_of_values(Context&, const Call&, Value, Value);
 Value sum_with(Context&, const Call&, const Value&, const char* other, double factor);  // + factor * that argument
-// The mean over the axes of the argument `dim`. In pools.cpp.
+// The mean over the axes of the argument `dim`, or over these. In pools.cpp.
 Value mean_over(Context&, const Call&, Value);
+Value mean_over(Context&, const Call&, Value, std::vector<int> axes, bool keep);
+// For each element of a result, elements of an axis with their weights. In windows.cpp, as those below.
+using WeightedWindows = std::vector<std::vector<std::pair<std::int64_t, double>>>;
+Value windows_of_axis(Context&, const Call&, Value, int axis, const WeightedWindows&);
+// Windows of an adaptive average pool, and the neighbours that an interpolation reads. scale: elements of the source
+// for one of the result.
+WeightedWindows adaptive_windows(std::int64_t from, std::int64_t to);
+WeightedWindows nearest_windows(std::int64_t from, std::int64_t to, double scale);
+WeightedWindows linear_windows(std::int64_t from, std::int64_t to, double scale, bool align_corners);
 // x W: of a parameter with the inputs first. In layers.cpp.
 Values times_parameter(Context&, const Call&, const Value& x, const Value& weight);
+// Stochastic depth: x times a row mask. In random.cpp, with the question whether the result of a division is only read
+// by such a product; then it may leave its factor to that.
+Value with_dropped_rows(Context&, const Call&, Value x, const Value& mask);
+bool only_masks_rows(const Context&, const Call&);
 // Products, softmax and dropout of values. In products.cpp.
 Value matrix_product(Context&, const Call&, Value, Value);
 Value softmax_over(Context&, const Call&, Value, int axis);
@@ -196,6 +213,9 @@ void add_tokens(Operations&);
 void add_products(Operations&);
 void add_recurrent(Operations&);
 void add_sums(Operations&);
+void add_joins(Operations&);
+void add_random(Operations&);
+void add_einsum(Operations&);
 
 // A value of the graph with these axes.
 inline Value graph_value(int graph, Axes axes) {

@@ -25,6 +25,9 @@ const Operations& operations() {
     add_products(out);
     add_recurrent(out);
     add_sums(out);
+    add_joins(out);
+    add_random(out);
+    add_einsum(out);
     return out;
   }();
   return all;
@@ -168,6 +171,7 @@ void define_inputs(Context& c, int input) {
       v.graph = input;
       v.kind = c.spec.tokens ? Value::Kind::tokens : Value::Kind::graph;
       v.axes = axes_of_input(c, user, c.builder.shape(input));
+      if (!c.spec.tokens) c.input = input;
     } else {
       v.axes = Axes::contiguous(c.program.tensors[std::size_t(one.tensor)].sizes);
       if (one.kind == GraphInput::Kind::parameter) v.kind = Value::Kind::parameter;

@@ -42,10 +42,13 @@ Values batch_norm(Context& c, const Call& call) {
 Values norm_of_groups(Context& c, const Call& call, std::int64_t groups) {
   Value x = call.computed("input");
   const int src = normalised(c, call, x);
-  const auto sources = scale_and_shift(call);
   const std::int64_t channels = x.axes.size(1);
-  const int out = c.builder.group_norm(c.layer_name(call, sources[0].value.tensor), src, groups > 0 ? groups : channels,
-                                       float(call.real("eps", 1e-5)));
+  if (groups < 1) groups = channels;
+  const float epsilon = float(call.real("eps", 1e-5));
+  if (!call.has("weight") && !call.has("bias"))
+    return {graph_value(c.builder.group_norm(c.layer_name(call), src, groups, epsilon, false), x.axes)};
+  const auto sources = scale_and_shift(call);
+  const int out = c.builder.group_norm(c.layer_name(call, sources[0].value.tensor), src, groups, epsilon);
   c.attach(call, sources);
   return {graph_value(out, x.axes)};
 }
@@ -62,11 +65,17 @@ Values over_last_axis(Context& c, const Call& call, LayerNormSpec::Kind kind) {
   Value x = call.computed("input");
   const Sizes shape = call.integers("normalized_shape");
   if (shape.size() != 1) call.refuse("normalises several axes at once. only the last one is possible");
-  if (!call.has("weight")) call.refuse("has no weight. norms without one are not supported yet");
+  const bool rms = kind == LayerNormSpec::Kind::rms;
+  if (rms && !call.has("eps")) call.refuse("has no eps. give one, such as eps=1e-6");
+  if (!call.has("weight")) {
+    if (call.has("bias")) call.refuse("has a bias and no weight, which is not supported");
+    const int src = c.channels_last(call, x, x.axes.logical.back());
+    const int out = c.builder.layer_norm(c.layer_name(call), src, kind, false, float(call.real("eps", 1e-5)), false);
+    return {graph_value(out, x.axes)};
+  }
   const int src = c.channels_last(call, x, x.axes.logical.back());
   const Value weight = call.parameter("weight");
-  const bool bias = call.has("bias"), rms = kind == LayerNormSpec::Kind::rms;
-  if (rms && !call.has("eps")) call.refuse("has no eps. give one, such as eps=1e-6");
+  const bool bias = call.has("bias");
   const int out =
       c.builder.layer_norm(c.layer_name(call, weight.tensor), src, kind, bias, float(call.real("eps", 1e-5)));
   std::vector<Context::Source> sources{Context::as_stored(weight)};

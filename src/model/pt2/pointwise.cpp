@@ -26,15 +26,22 @@ Values gelu(Context& c, const Call& call) {
 }
 
 Values leaky_relu(Context& c, const Call& call) {
-  if (const double slope = call.real("negative_slope", 0.01); slope != 0.01)
-    call.refuse(fmt::format("has the negative slope {}. only 0.01 is supported", slope));
-  return {activated(c, call, Activation::leaky_relu)};
+  const double slope = call.real("negative_slope", 0.01);
+  if (slope == 0.01) return {activated(c, call, Activation::leaky_relu)};
+  const Value x = call.computed("self");
+  return {graph_value(c.builder.leaky_relu(c.layer_name(call), x.graph, float(slope)), x.axes)};
 }
 
-Values hardtanh(Context& c, const Call& call) {
-  if (call.real("min_val", -1) != 0 || call.real("max_val", 1) != 6)
-    call.refuse("has other bounds than 0 and 6 (relu6), which is not supported");
-  return {activated(c, call, Activation::relu6)};
+// One slope, or one for each channel: the axis behind the rows.
+Values prelu(Context& c, const Call& call) {
+  Value x = call.computed("self");
+  const Value weight = call.parameter("weight");
+  const std::int64_t slopes = weight.axes.count(weight.axes.stored);
+  if (x.axes.rank() < 2) call.refuse(fmt::format("has slopes for {}, which has no channels", x.axes.text()));
+  const int src = slopes == 1 ? x.graph : c.channels_last(call, x, x.axes.logical[1]);
+  const int out = c.builder.prelu(c.layer_name(call, weight.tensor), src, slopes);
+  c.attach(call, {Context::as_stored(weight)});
+  return {graph_value(out, x.axes)};
 }
 
 Values elu(Context& c, const Call& call) {
@@ -81,13 +88,9 @@ Value product_of_values(Context& c, const Call& call, Value x, Value factor) {
   return graph_value(c.builder.scale_by(c.layer_name(call), left, right), x.axes);
 }
 
-// Stochastic depth: a factor 0 or 1 / keep for each row.
-Value masked(Context& c, const Call& call, const Value& x, const Value& mask) {
-  if (mask.keep >= 1) return x;
-  if (std::abs(mask.factor * mask.keep - 1) > 1e-6)
-    call.refuse("drops rows without dividing by the probability to keep them, which is not supported");
-  const int out = c.builder.dropout(c.layer_name(call), x.graph, float(1 - mask.keep), c.spec.seed, true);
-  return graph_value(out, x.axes);
+Value raised(Context& c, const Call& call, Value x, double exponent) {
+  x = c.plain(call, x);
+  return graph_value(c.builder.power(c.layer_name(call), x.graph, float(exponent)), x.axes);
 }
 
 Values multiply(Context& c, const Call& call) {
@@ -98,14 +101,9 @@ Values multiply(Context& c, const Call& call) {
   const Constant nothing = Constant::filled({}, 0);
   if (const auto constant = c.as_constant(b)) return {affine(c, call, a, *constant, nothing)};
   a = c.plain(call, a);
-  if (b.kind == Value::Kind::row_mask) return {masked(c, call, a, b)};
+  if (b.kind == Value::Kind::row_mask) return {with_dropped_rows(c, call, a, b)};
   if (b.kind == Value::Kind::parameter) return {scaled(c, call, a, b)};
   return {product_of_values(c, call, a, c.plain(call, b))};
-}
-
-Value raised(Context& c, const Call& call, Value x, double exponent) {
-  x = c.plain(call, x);
-  return graph_value(c.builder.power(c.layer_name(call), x.graph, float(exponent)), x.axes);
 }
 
 Values divide(Context& c, const Call& call) {
@@ -117,6 +115,10 @@ Values divide(Context& c, const Call& call) {
   if (x.kind == Value::Kind::row_mask && by.count() == 1) {
     x.factor /= by.values()[0];
     x.memory = -1;
+    return {x};
+  }
+  if (x.kind == Value::Kind::graph && by.count() == 1 && only_masks_rows(c, call)) {
+    x.factor /= by.values()[0];
     return {x};
   }
   for (double& v : *by.data) v = 1 / v;
@@ -161,6 +163,12 @@ Values clamp(Context& c, const Call& call) {
   if (call.has("min")) x = bounded(c, call, x, call.real("min", 0), 1);
   if (call.has("max")) x = bounded(c, call, x, call.real("max", 0), -1);
   return {x};
+}
+
+Values hardtanh(Context& c, const Call& call) {
+  const double low = call.real("min_val", -1), high = call.real("max_val", 1);
+  if (low == 0 && high == 6) return {activated(c, call, Activation::relu6)};
+  return {bounded(c, call, bounded(c, call, call.computed("self"), low, 1), high, -1)};
 }
 
 // sqrt(sum of x^2) over axes.
@@ -239,6 +247,7 @@ void add_pointwise(Operations& all) {
   all["hardtanh"] = hardtanh;
   all["gelu"] = gelu;
   all["leaky_relu"] = leaky_relu;
+  all["prelu"] = prelu;
   all["elu"] = elu;
   all["mul"] = multiply;
   all["div"] = divide;

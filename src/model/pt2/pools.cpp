@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "model/pt2/context.hpp"
 
@@ -25,6 +26,33 @@ Value pooled(Context& c, const Call& call, const Value& x, PoolSpec::Kind kind, 
   return graph_value(out, Axes::image(shape[-1], spatial));
 }
 
+Constant product(const Constant& a, const Constant& b) {
+  const Sizes sizes = broadcast_sizes(a.sizes, b.sizes);
+  Constant out = a.expanded(sizes).copy();
+  const std::vector<double> other = b.expanded(sizes).values();
+  for (std::size_t i = 0; i < other.size(); ++i) (*out.data)[i] *= other[i];
+  return out;
+}
+
+// An average that counts its padding becomes one that does not.
+Value without_padding(Context& c, const Call& call, const Axes& from, const Window& w, const Value& mean) {
+  Constant factor = Constant::filled({}, 1);
+  for (int axis = 2; axis < from.rank(); ++axis) {
+    const auto dim = std::size_t(axis) - 2;
+    Sizes sizes(std::size_t(from.rank()), 1);
+    sizes[std::size_t(axis)] = mean.axes.size(axis);
+    std::vector<double> of_axis;
+    for (std::int64_t i = 0; i < mean.axes.size(axis); ++i) {
+      const std::int64_t begin = i * w.stride[dim] - w.pad[dim], end = begin + w.kernel[dim];
+      const std::int64_t inside = std::min(end, from.size(axis)) - std::max<std::int64_t>(begin, 0);
+      if (inside < 1) call.refuse("has a window without an element of the image");
+      of_axis.push_back(double(w.kernel[dim]) / double(inside));
+    }
+    factor = product(factor, Constant::of(sizes, std::move(of_axis), Constant::Type::real));
+  }
+  return affine(c, call, mean, factor, Constant::filled({}, 0));
+}
+
 Values pool(Context& c, const Call& call, PoolSpec::Kind kind) {
   const Value x = call.computed("self");
   const int rank = x.axes.rank() - 2;
@@ -46,10 +74,10 @@ Values pool(Context& c, const Call& call, PoolSpec::Kind kind) {
   beyond = beyond && call.flag("ceil_mode", false);
   if (beyond && kind != PoolSpec::Kind::max)
     call.refuse("has ceil_mode with a window beyond the image, which is not supported. set ceil_mode=False");
-  if (kind == PoolSpec::Kind::average && padded && !call.flag("count_include_pad", true))
-    call.refuse("has count_include_pad=False, which is not supported. set it to True");
   if (call.has("divisor_override")) call.refuse("has a divisor_override, which is not supported");
-  return {pooled(c, call, x, kind, w, beyond)};
+  const Value out = pooled(c, call, x, kind, w, beyond);
+  const bool counts = kind == PoolSpec::Kind::max || !padded || call.flag("count_include_pad", true);
+  return {counts ? out : without_padding(c, call, x.axes, w, out)};
 }
 
 Values max_pool(Context& c, const Call& call) { return pool(c, call, PoolSpec::Kind::max); }
@@ -62,16 +90,23 @@ Values adaptive_average_pool(Context& c, const Call& call) {
   const Sizes out = by_dimension(call, "output_size", rank, {1});
   Window w;
   w.rank = rank;
-  bool global = true, same = true;
+  bool global = true, same = true, equal = true;
   for (std::size_t axis = 0; axis < std::size_t(rank); ++axis) {
     const std::int64_t in = x.axes.size(int(axis) + 2);
     global = global && out[axis] == 1;
     same = same && out[axis] == in;
-    if (out[axis] < 1 || in % out[axis] != 0)
-      call.refuse(fmt::format("pools {} to {} values, whose windows overlap. that is not supported", in, out[axis]));
+    if (out[axis] < 1 || out[axis] % rows_symbol == 0) call.refuse(fmt::format("pools {} to {} values", in, out[axis]));
+    equal = equal && in % out[axis] == 0;
     w.kernel[axis] = w.stride[axis] = in / out[axis];
   }
   if (same) return {x};
+  if (!equal) {  // their windows overlap
+    Value y = x;
+    for (int axis = 2; axis < rank + 2; ++axis)
+      if (const std::int64_t from = x.axes.size(axis), to = out[std::size_t(axis) - 2]; from != to)
+        y = windows_of_axis(c, call, y, axis, adaptive_windows(from, to));
+    return {y};
+  }
   return {pooled(c, call, x, global ? PoolSpec::Kind::global : PoolSpec::Kind::average, w)};
 }
 
@@ -86,9 +121,11 @@ int begin_of_block(const Atoms& atoms, const Atoms& stored) {
 }  // namespace
 
 Value mean_over(Context& c, const Call& call, Value x) {
-  const bool keep = call.flag("keepdim", false);
+  return mean_over(c, call, x, call.axes("dim", x.axes.rank()), call.flag("keepdim", false));
+}
+
+Value mean_over(Context& c, const Call& call, Value x, std::vector<int> axes, bool keep) {
   Atoms reduced;
-  std::vector<int> axes = call.axes("dim", x.axes.rank());
   for (const int axis : axes) {
     const Atoms& atoms = x.axes.logical[std::size_t(axis)];
     reduced.insert(reduced.end(), atoms.begin(), atoms.end());
@@ -133,32 +170,60 @@ Values sum(Context& c, const Call& call) {
   return {affine(c, call, mean_over(c, call, x), double(count), 0)};
 }
 
-std::int64_t factor_of(const Call& call, const Axes& x) {
-  const int rank = x.rank() - 2;
+struct Resizing {
+  std::int64_t to = 0;
+  double scale = 1;  // elements of the source for one of the result
+};
+std::vector<Resizing> resizings(const Call& call, const Axes& x) {
   const Sizes sizes = call.integers("output_size");
   const auto* factors = call.node().find("scale_factors");
   const auto* list = factors ? std::get_if<std::vector<double>>(factors) : nullptr;
-  double factor = 0;
-  for (int axis = 0; axis < rank; ++axis) {
-    const std::int64_t in = x.size(axis + 2);
-    const double one = std::size_t(axis) < sizes.size()           ? double(sizes[std::size_t(axis)]) / double(in)
-                       : list && std::size_t(axis) < list->size() ? (*list)[std::size_t(axis)]
-                                                                  : 0;
-    if (one < 1 || one != double(std::int64_t(one)) || (axis > 0 && one != factor))
-      call.refuse("resizes by a factor that is not whole, or that differs by axis. that is not supported");
-    factor = one;
+  std::vector<Resizing> out;
+  for (int axis = 2; axis < x.rank(); ++axis) {
+    const auto dim = std::size_t(axis) - 2;
+    const auto in = double(x.size(axis));
+    Resizing one;
+    if (list && dim < list->size() && (*list)[dim] > 0) {
+      const double to = std::floor(in * (*list)[dim]);
+      one = {to < 0x1p30 ? std::int64_t(to) : 0, 1 / (*list)[dim]};
+    } else if (dim < sizes.size()) {
+      one = {sizes[dim], in / double(sizes[dim])};
+    }
+    if (one.to < 1 || one.to % rows_symbol == 0) call.refuse("resizes to no elements");
+    out.push_back(one);
   }
-  return std::int64_t(factor);
+  return out;
+}
+
+// The factor of all axes, if it is one whole number; otherwise 0.
+std::int64_t whole_factor(const std::vector<Resizing>& all, const Axes& x) {
+  std::int64_t factor = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::int64_t in = x.size(int(i) + 2), own = all[i].to % in == 0 ? all[i].to / in : 0;
+    if (own == 0 || all[i].scale * double(own) != 1 || (i > 0 && own != factor)) return 0;
+    factor = own;
+  }
+  return factor;
 }
 
 Values upsample(Context& c, const Call& call, UpsampleSpec::Kind kind) {
-  const Value x = call.computed("input");
+  Value x = call.computed("input");
   if (x.axes.rank() < 3) call.refuse(fmt::format("resizes {}, which is no image or volume", x.axes.text()));
-  if (call.flag("align_corners", false)) call.refuse("has align_corners=True, which is not supported. set it to False");
-  const int src = c.image(call, x);
-  const std::int64_t factor = factor_of(call, x.axes);
+  const bool linear = kind == UpsampleSpec::Kind::linear, align = linear && call.flag("align_corners", false);
+  const std::vector<Resizing> all = resizings(call, x.axes);
+  const std::int64_t factor = align ? 0 : whole_factor(all, x.axes);
   if (factor == 1) return {x};
-  const int out = c.builder.upsample(c.layer_name(call), src, kind, factor);
+  if (factor == 0) {
+    for (int axis = 2; axis < x.axes.rank(); ++axis) {
+      const auto& [to, scale] = all[std::size_t(axis) - 2];
+      const std::int64_t from = x.axes.size(axis);
+      if (to == from && (align || scale == 1)) continue;
+      x = windows_of_axis(c, call, x, axis,
+                          linear ? linear_windows(from, to, scale, align) : nearest_windows(from, to, scale));
+    }
+    return {x};
+  }
+  const int out = c.builder.upsample(c.layer_name(call), c.image(call, x), kind, factor);
   const Shape& shape = c.builder.shape(out);
   Sizes spatial;
   for (int axis = 1; axis + 1 < shape.rank; ++axis) spatial.push_back(shape[axis]);

@@ -76,29 +76,47 @@ Values flip(Context& c, const Call& call) {
   return {x};
 }
 
+// The element of an axis that stands at this place, which may be outside of it; -1: the constant.
+std::int32_t padded_from(const std::string& mode, std::int64_t at, std::int64_t size) {
+  if (mode == "replicate") return std::int32_t(std::clamp<std::int64_t>(at, 0, size - 1));
+  if (mode == "circular") return std::int32_t((at % size + size) % size);
+  if (mode == "reflect") at = at < 0 ? -at : at >= size ? 2 * (size - 1) - at : at;
+  return at < 0 || at >= size ? -1 : std::int32_t(at);
+}
+
+Value padded(Context& c, const Call& call, Value x, int axis, std::int64_t before, std::int64_t behind) {
+  const std::string mode = call.text("mode", "constant");
+  const double value = mode == "constant" ? call.real("value", 0) : 0;
+  const std::int64_t size = x.axes.size(axis);
+  if (size % rows_symbol == 0) call.refuse("pads the rows, which is not supported");
+  if (before < -size || behind < -size) call.refuse("takes no elements");
+  checked_count({size});
+  checked_count({std::max<std::int64_t>(before, 0)});
+  checked_count({std::max<std::int64_t>(behind, 0)});
+  if (mode != "constant" && (before > size || behind > size || (mode == "reflect" && std::max(before, behind) >= size)))
+    call.refuse("repeats more elements than there are");
+  std::vector<std::int32_t> order;
+  std::vector<double> added;
+  for (std::int64_t at = -before; at < size + behind; ++at) {
+    order.push_back(padded_from(mode, at, size));
+    added.push_back(order.back() < 0 ? value : 0);
+  }
+  x = c.take(call, x, axis, std::move(order));
+  if (value == 0) return x;
+  Sizes sizes(std::size_t(x.axes.rank()), 1);
+  sizes[std::size_t(axis)] = x.axes.size(axis);
+  return affine(c, call, x, Constant::filled({}, 1), Constant::of(sizes, std::move(added), Constant::Type::real));
+}
+
 // "pad" has, for each axis from the last one on, how many elements are added before and behind it.
 Values pad(Context& c, const Call& call) {
   Value x = call.value("self");
   const Sizes amounts = call.integers("pad");
-  if (call.text("mode", "constant") != "constant" || call.real("value", 0) != 0)
-    call.refuse("pads with other values than 0, which is not supported");
   if (amounts.size() % 2 != 0 || amounts.size() / 2 > x.axes.logical.size())
     call.refuse("has a 'pad' that does not fit");
-  for (std::size_t i = 0; i < amounts.size() / 2; ++i) {
-    const int axis = x.axes.rank() - 1 - int(i);
-    const std::int64_t before = amounts[2 * i], behind = amounts[2 * i + 1];
-    if (before == 0 && behind == 0) continue;
-    const std::int64_t size = x.axes.size(axis);
-    if (size % rows_symbol == 0) call.refuse("pads the rows, which is not supported");
-    if (before < -size || behind < -size) call.refuse("takes no elements");
-    checked_count({size});
-    checked_count({std::max<std::int64_t>(before, 0)});
-    checked_count({std::max<std::int64_t>(behind, 0)});
-    std::vector<std::int32_t> order;
-    for (std::int64_t at = -before; at < size + behind; ++at)
-      order.push_back(at < 0 || at >= size ? -1 : std::int32_t(at));
-    x = c.take(call, x, axis, std::move(order));
-  }
+  for (std::size_t i = 0; i < amounts.size() / 2; ++i)
+    if (const std::int64_t before = amounts[2 * i], behind = amounts[2 * i + 1]; before != 0 || behind != 0)
+      x = padded(c, call, x, x.axes.rank() - 1 - int(i), before, behind);
   return {x};
 }
 

@@ -108,6 +108,10 @@ Values add(Context& c, const Call& call) {
     a.tensor = -1;
     return {a};
   }
+  if (a.kind == Value::Kind::uniform && call.is_number("other")) {  // of stochastic depth
+    a.keep += call.real("alpha", 1) * call.real("other", 0);
+    return {a};
+  }
   return {sum_with(c, call, a, "other", call.real("alpha", 1))};
 }
 Values subtract(Context& c, const Call& call) {

@@ -56,6 +56,26 @@ TEST(GroupNormOp, ForwardAndBackwardMatchReference) {
       }
 }
 
+TEST(GroupNormOp, WithoutWeightsTheyAreOneAndZero) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const Case& c : cases) {
+      GroupNormSpec s = norm(c, dtype);
+      s.affine = false;
+      OpHarness h(s);
+      const Values x = h.set_src(0, s.src, dtype, shifted_values(s.src.count(), 1));
+      const Values dy = h.set_diff_dst(s.src, dtype, random_values(s.src.count(), 4));
+      h.want_dst(s.src, dtype);
+      h.want_diff_src(0, s.src, dtype);
+      h.forward();
+      h.backward();
+      const Values ones(std::size_t(s.channels()), 1.0), zeros(ones.size(), 0.0);
+      constexpr Tolerance result{1e-5, 4e-3, 5e-4};  // as above
+      expect_close(get(h.args.dst), reference::group_norm(s, x, ones, zeros), result.of(dtype), s.src.str());
+      expect_close(get(h.args.diff_src[0]), reference::group_norm_gradients(s, x, ones, dy, zeros, zeros).src,
+                   result.of(dtype) * 2, s.src.str() + " gradient");
+    }
+}
+
 TEST(GroupNormOp, InferenceEqualsTraining) {
   GroupNormSpec s = norm({{4, 3, 33}, 11}, DType::f32);
   Values results[2];

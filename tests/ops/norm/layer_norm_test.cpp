@@ -59,6 +59,26 @@ TEST_P(LayerNormOp, ForwardAndBackwardMatchReference) {
       }
 }
 
+TEST_P(LayerNormOp, WithoutAWeightItIsOne) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const Shape& src : shapes) {
+      LayerNormSpec s = norm(src, GetParam(), dtype);
+      s.weight = s.bias = false;
+      OpHarness h(s);
+      const Values x = h.set_src(0, src, dtype, shifted_values(src.count(), 1));
+      const Values dy = h.set_diff_dst(src, dtype, random_values(src.count(), 4));
+      h.want_dst(src, dtype);
+      h.want_diff_src(0, src, dtype);
+      h.forward();
+      h.backward();
+      const Values ones(std::size_t(s.channels()), 1.0);
+      constexpr Tolerance result{1e-5, 4e-3, 5e-4};  // as above
+      expect_close(get(h.args.dst), reference::layer_norm(s, x, ones, {}), result.of(dtype), src.str());
+      expect_close(get(h.args.diff_src[0]), reference::layer_norm_gradients(s, x, ones, dy, ones, {}).src,
+                   result.of(dtype) * 2, src.str() + " gradient");
+    }
+}
+
 TEST_P(LayerNormOp, InferenceEqualsTraining) {
   LayerNormSpec s = norm({4, 3, 33}, GetParam(), DType::f32);
   Values results[2];

@@ -38,13 +38,15 @@ struct Saved {
   }
 };
 
+MR_DEVICE_INLINE double gamma_of(const float* gamma, int channel) { return gamma ? double(gamma[channel]) : 1; }
+
 // Block b computes the moments of row b / groups and group b % groups, and scale and bias of its channels.
 template <class T>
 struct GroupMoments {
   Extents extents;
   Saved saved;  // mean is null in Mode::infer
   float epsilon;
-  const float *sums, *gamma, *beta;
+  const float *sums, *gamma, *beta;  // gamma and beta are null if they are 1 and 0
   const T* src;
   float *scale, *bias;  // (rows, channels)
 
@@ -72,9 +74,9 @@ struct GroupMoments {
     }
     for (int c = first + block.thread(); c < first + saved.size; c += block.threads()) {
       const std::int64_t at = std::int64_t(row) * extents.channels + c;
-      const double factor = double(gamma[c]) * inverse;
+      const double factor = gamma_of(gamma, c) * inverse;
       scale[at] = float(factor);
-      bias[at] = float(double(beta[c]) - mean * factor);
+      bias[at] = float((beta ? double(beta[c]) : 0) - mean * factor);
     }
   }
 };
@@ -145,15 +147,15 @@ struct GroupGradients {
                    of_gamma = rows::total(sums, extents, 2, 1, row, c);
       beta_parts[at] = float(of_beta);
       gamma_parts[at] = float(of_gamma);
-      sum_g += double(gamma[c]) * of_beta;
-      sum_gx += double(gamma[c]) * of_gamma;
+      sum_g += gamma_of(gamma, c) * of_beta;
+      sum_gx += gamma_of(gamma, c) * of_gamma;
     }
     const double mean_g = block.sum(sum_g) / count, mean_gx = block.sum(sum_gx) / count;
     const double mean = double(saved.mean[block.index()]), inverse = double(saved.inverse[block.index()]);
     for (int c = first + block.thread(); c < first + saved.size; c += block.threads()) {
       const std::int64_t at = std::int64_t(row) * extents.channels + c;
       const double along = -mean_gx * inverse * inverse;
-      scale[at] = float(double(gamma[c]) * inverse);
+      scale[at] = float(gamma_of(gamma, c) * inverse);
       slope[at] = float(along);
       bias[at] = float(-mean_g * inverse - mean * along);
     }

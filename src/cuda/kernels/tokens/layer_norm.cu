@@ -23,6 +23,16 @@ struct Positions {
   float epsilon;
 };
 
+// gamma: null if it is 1.
+template <int n>
+MR_DEVICE_INLINE void load_gamma(float (&to)[n], const float* gamma, int channel) {
+  if (gamma) {
+    load(to, gamma + channel);
+  } else {
+    for (int k = 0; k < n; ++k) to[k] = 1;
+  }
+}
+
 // Moments of one position. x: the values of this thread if `once`, i.e. every thread has at most one pack.
 template <class T, int n, bool once>
 struct Forward {
@@ -69,7 +79,7 @@ struct Forward {
       }
       each([&](int c) {
         float g[n], y[n];
-        load(g, gamma + c);
+        load_gamma(g, gamma, c);
         for (int k = 0; k < n; ++k) y[k] = (x[k] - m) * scale * g[k];
         if (beta) {
           load(g, beta + c);
@@ -103,7 +113,7 @@ struct Backward {
       const auto read = [&](int c) {
         load(x, x_from + c);
         load(dy, dy_from + c);
-        load(g, gamma + c);
+        load_gamma(g, gamma, c);
         for (int k = 0; k < n; ++k) {
           x[k] = (x[k] - m) * scale;
           g[k] *= dy[k];
