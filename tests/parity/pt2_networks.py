@@ -115,15 +115,34 @@ def transformers_networks():
 
 
 def language_networks(of):
-    words, labels = [12], {"num_labels": 40}
-    yield of("BertForSequenceClassification", "BertConfig", words, "last", 40, **TEXT, **labels, **SMALL,
-             **FEED_FORWARD, **STILL)
+    words, labels, still = [12], {"num_labels": 40}, {**SMALL, **FEED_FORWARD, **STILL}
+    gpt2 = {"vocab_size": 40, "n_positions": 16, "n_embd": 64, "n_layer": 2, "n_head": 4, "resid_pdrop": 0.0,
+            "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0, "use_cache": False}
+    small = {**TEXT, **SMALL, **FEED_FORWARD, "use_cache": False}
+    yield of("BertForSequenceClassification", "BertConfig", words, "last", 40, **TEXT, **labels, **still)
+    yield of("BertForMaskedLM", "BertConfig", words, "next", 40, **TEXT, **still)
     yield of("DistilBertForSequenceClassification", "DistilBertConfig", words, "last", 40, **TEXT, **labels, dim=64,
              n_layers=2, n_heads=4, hidden_dim=128, dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0)
-    yield of("GPT2LMHeadModel", "GPT2Config", words, "next", 40, vocab_size=40, n_positions=16, n_embd=64, n_layer=2,
-             n_head=4, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0, use_cache=False)
-    yield of("LlamaForCausalLM", "LlamaConfig", words, "next", 40, **TEXT, **SMALL, **FEED_FORWARD,
-             num_key_value_heads=2, use_cache=False)
+    yield of("RobertaForSequenceClassification", "RobertaConfig", words, "last", 40, **labels, **still, vocab_size=40,
+             max_position_embeddings=20, pad_token_id=1)
+    yield of("ElectraForTokenClassification", "ElectraConfig", words, "next", 40, **TEXT, **labels, **still,
+             embedding_size=32)
+    yield of("T5ForTokenClassification", "T5Config", words, "next", 40, **labels, vocab_size=40, d_model=64, d_kv=16,
+             d_ff=128, num_layers=2, num_heads=4, dropout_rate=0.0, classifier_dropout=0.0, feed_forward_proj="gated-gelu")
+    yield of("GPT2LMHeadModel", "GPT2Config", words, "next", 40, **gpt2)
+    yield of("GPT2ForSequenceClassification", "GPT2Config", words, "last", 40, **gpt2, **labels, pad_token_id=1)
+    yield of("GPTNeoXForCausalLM", "GPTNeoXConfig", words, "next", 40, **small, hidden_dropout=0.0,
+             attention_dropout=0.0)
+    yield of("OPTForCausalLM", "OPTConfig", words, "next", 40, **TEXT, hidden_size=64, num_hidden_layers=2,
+             num_attention_heads=4, ffn_dim=128, word_embed_proj_dim=64, dropout=0.0, use_cache=False)
+    yield of("LlamaForCausalLM", "LlamaConfig", words, "next", 40, **small, num_key_value_heads=2)
+    yield of("LlamaForSequenceClassification", "LlamaConfig", words, "last", 40, **small, **labels, pad_token_id=1)
+    yield of("MistralForCausalLM", "MistralConfig", words, "next", 40, **small, num_key_value_heads=2, sliding_window=5)
+    yield of("Qwen2ForCausalLM", "Qwen2Config", words, "next", 40, **small, num_key_value_heads=2,
+             tie_word_embeddings=True)
+    yield of("Qwen3ForCausalLM", "Qwen3Config", words, "next", 40, **small, num_key_value_heads=2, head_dim=16)
+    yield of("Gemma2ForCausalLM", "Gemma2Config", words, "next", 40, **small, num_key_value_heads=2, head_dim=16)
+    yield of("PhiForCausalLM", "PhiConfig", words, "next", 40, **small, resid_pdrop=0.0, embd_pdrop=0.0)
 
 
 IMAGE, VOLUME = [32, 32, 1], [16, 16, 16, 1]

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "millrace/base/error.hpp"
 #include "model/pt2/context.hpp"
@@ -105,34 +104,6 @@ Constant triangle(const Call& call, bool lower) {
 Constant lower_triangle(Context&, const Call& call) { return triangle(call, true); }
 Constant upper_triangle(Context&, const Call& call) { return triangle(call, false); }
 
-Constant joined_constants(Context& c, const Call& call) {
-  std::vector<Constant> parts;
-  for (const Value& v : call.values("tensors")) parts.push_back(*c.as_constant(v));
-  if (parts.empty()) call.refuse("joins nothing");
-  const auto axis = std::size_t(call.axis("dim", 0, parts[0].rank()));
-  Sizes sizes = parts[0].sizes;
-  Type type = parts[0].type;
-  for (std::size_t i = 1; i < parts.size(); ++i) {
-    Sizes own = parts[i].sizes;
-    if (own.size() != sizes.size()) call.refuse("joins constants of different numbers of axes");
-    sizes[axis] += std::exchange(own[axis], sizes[axis]);
-    own[axis] = sizes[axis];
-    if (own != sizes) call.refuse("joins constants that differ by more than one axis");
-    type = std::max(type, parts[i].type);
-  }
-  Constant out = Constant::filled(sizes, 0, type);
-  for (const Constant& part : parts) {
-    Constant place = out;
-    place.sizes = part.sizes;
-    const std::vector<double> values = part.values();
-    std::size_t i = 0;
-    place.each([&](double& to) { to = values[i++]; });
-    out.offset += part.sizes[axis] * out.strides[axis];
-  }
-  out.offset = 0;
-  return out;
-}
-
 Constant taken(Context&, const Call& call) { return index_constant(call, self_of(call)); }
 
 Constant cumulated(Context&, const Call& call) {
@@ -189,6 +160,8 @@ const std::map<std::string, Fold>& computations() {
                                                {"remainder", binary<modulo, of_operands>},
                                                {"minimum", binary<least, of_operands>},
                                                {"maximum", binary<most, of_operands>},
+                                               {"min", binary<least, of_operands>},
+                                               {"max", binary<most, of_operands>},
                                                {"eq", binary<equal, boolean>},
                                                {"ne", binary<different, boolean>},
                                                {"lt", binary<less, boolean>},
@@ -223,7 +196,10 @@ const std::map<std::string, Fold>& computations() {
                                                {"triu", upper_triangle},
                                                {"index", taken},
                                                {"cumsum", cumulated},
-                                               {"cat", joined_constants}};
+                                               {"gather", gathered},
+                                               {"diff", differences},
+                                               {"cat", joined_constants},
+                                               {"concat", joined_constants}};
   return all;
 }
 

@@ -64,8 +64,14 @@ std::optional<Constant> Context::as_constant(const Value& v) {
 
 Value Context::plain(const Call& call, Value v) {
   if (v.kind == Value::Kind::class_token) v = with_token(*this, call, v);
+  if (v.kind == Value::Kind::numbers)
+    call.refuse(
+        "computes with integers that follow from the tokens, which is possible for the positions of RoBERTa and "
+        "for the last token only");
+  if (v.kind == Value::Kind::row_numbers)
+    call.refuse("computes with the numbers of the rows. they can only be an index of the rows");
   if (v.kind != Value::Kind::graph)
-    call.refuse(v.kind == Value::Kind::parameter
+    call.refuse(v.kind == Value::Kind::parameter || v.kind == Value::Kind::shifted
                     ? "computes with a parameter alone, which is not possible yet"
                     : "reads values that the samples do not change, which is not possible yet");
   while (!v.axes.selected.empty()) {

@@ -15,15 +15,31 @@
 
 namespace millrace::pt2 {
 
+// Numbers that follow from the tokens of a row and one special token, `separator`, such as that of the padding.
+struct TokenNumbers {
+  enum class Kind {
+    mask,    // 1 where the token is another one, otherwise 0
+    sums,    // how many of the mask are 1, up to each position
+    counts,  // the sums plus `first`, and `first` where the mask is 0
+    places,  // the position where the mask is 1, otherwise 0
+    last     // of each row, the last position where the mask is 1, or 0
+  };
+  Kind kind = Kind::mask;
+  std::int64_t separator = 0, first = 0;
+};
+
 struct Value {
   enum class Kind {
     ignored,      // what only PyTorch's own book-keeping reads
     graph,        // a value of the graph
     tokens,       // the samples, which are tokens
+    numbers,      // `numbers`, integers that follow from the tokens
     parameter,    // `tensor`
+    shifted,      // the parameter `tensor` plus the number `shift`
     class_token,  // `tensor` for each row, before the positions of `graph`
     blank,        // not written yet
     row_mask,     // one random factor for each row: 0, or `factor` with the probability `keep`
+    row_numbers,  // 0, 1, ... for the rows, as an index of them
     constant      // `constant`, the same for all rows
   };
   Kind kind = Kind::ignored;
@@ -33,12 +49,19 @@ struct Value {
   std::shared_ptr<const Constant> constant;
   // Of a parameter: the elements at these places of it, in the stored order of `axes`. Null: all of them.
   std::shared_ptr<const Constant> picked;
-  double keep = 1, factor = 1;
+  double keep = 1, factor = 1, shift = 0;
+  TokenNumbers numbers;
   int memory = -1;     // values with the same number share, or may share, their elements in PyTorch
   int object = -1;     // names with the same number are one tensor of PyTorch
   bool stale = false;  // a later node has overwritten its elements
 };
 using Values = std::vector<Value>;
+
+// One of several indices, of an axis. of_rows: each row has its own number; `constant` is then that of the first row.
+struct Index {
+  Constant constant;
+  bool of_rows = false;
+};
 
 class Context;
 
@@ -58,7 +81,7 @@ class Call {
   Values values(const char* argument) const;
   // A tensor that does not depend on the samples.
   Constant constant(const char* argument) const;
-  std::vector<std::optional<Constant>> indices() const;  // the argument of that name
+  std::vector<std::optional<Index>> indices() const;  // the argument of that name
   bool is_number(const char* argument) const;
   bool is_integer(const char* argument) const;  // and no tensor
   std::int64_t integer(const char* argument, std::int64_t otherwise) const;
@@ -146,6 +169,9 @@ class Context {
 // Operations on constants alone. fold: nullopt if there are other operands. kind: the name of an operation.
 bool is_constant_operation(const std::string& kind);
 std::optional<Value> fold(Context&, const Call&, const std::string& kind, bool in_place);
+// Operations on what follows from the tokens. In token_numbers.cpp. fold_numbers: nullopt if there are other operands.
+bool is_number_operation(const std::string& kind);
+std::optional<Value> fold_numbers(Context&, const Call&, const std::string& kind);
 using Fold = Constant (*)(Context&, const Call&);
 const std::map<std::string, Fold>& computations();              // by kind
 Constant operand(const Call&, const char* argument);            // a number, or a constant
@@ -155,6 +181,11 @@ Constant::Type type_of(ScalarType);
 bool is_constant_view(const std::string& kind);
 Constant constant_view(const Call&, Constant, const std::string& kind);
 Constant index_constant(const Call&, const Constant&);
+// In constant_moves.cpp. The elements of an axis by an index for each of them, differences of neighbours, and several
+// joined.
+Constant gathered(Context&, const Call&);
+Constant differences(Context&, const Call&);
+Constant joined_constants(Context&, const Call&);
 Value constant_value(const Constant&);
 // Where the elements lie in the stored order, in the order of the axes; of a parameter in the archive.
 Constant places_of(const Axes&);
@@ -193,8 +224,13 @@ void add_pools(Operations&);
 void add_pointwise(Operations&);
 void add_shapes(Operations&);
 void add_tokens(Operations&);
+void add_attention(Operations&);
 void add_products(Operations&);
 void add_sums(Operations&);
+
+// The nodes of a program. Several that compute a known function together, such as an RMS norm, have become one. In
+// patterns.cpp.
+std::vector<ExportedNode> simplified_nodes(const ExportedProgram&);
 
 // A value of the graph with these axes.
 inline Value graph_value(int graph, Axes axes) {

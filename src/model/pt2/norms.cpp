@@ -62,6 +62,8 @@ Values over_last_axis(Context& c, const Call& call, LayerNormSpec::Kind kind) {
   Value x = call.computed("input");
   const Sizes shape = call.integers("normalized_shape");
   if (shape.size() != 1) call.refuse("normalises several axes at once. only the last one is possible");
+  if (x.axes.rank() < 2 || x.axes.sizes().back() != shape[0])
+    call.refuse(fmt::format("normalises {} elements of {}", shape[0], x.axes.text()));
   if (!call.has("weight")) call.refuse("has no weight. norms without one are not supported yet");
   const int src = c.channels_last(call, x, x.axes.logical.back());
   const Value weight = call.parameter("weight");

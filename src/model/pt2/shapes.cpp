@@ -28,6 +28,8 @@ Values cast(Context& c, const Call& call) {
   }
   const Argument* type = call.node().find("dtype");
   const auto* number = type ? std::get_if<ScalarType>(type) : nullptr;
+  const bool integers = x.kind == Value::Kind::tokens || x.kind == Value::Kind::row_numbers;
+  if (integers && (!number || *number == ScalarType::i64 || *number == ScalarType::i32)) return {x};
   if (number && *number != ScalarType::f32 && *number != ScalarType::f64)
     call.refuse(fmt::format("casts to {}. run.precision sets the type of the computation", name_of(*number)));
   return {x};

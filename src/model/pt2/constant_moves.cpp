@@ -1,0 +1,96 @@
+// Constants whose elements are joined, taken or subtracted along an axis.
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "model/pt2/context.hpp"
+
+namespace millrace::pt2 {
+namespace {
+
+Constant joined_parts(const Call& call, const std::vector<Constant>& parts, std::size_t axis) {
+  Sizes sizes = parts[0].sizes;
+  Constant::Type type = parts[0].type;
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    Sizes own = parts[i].sizes;
+    if (own.size() != sizes.size()) call.refuse("joins constants of different numbers of axes");
+    sizes[axis] += std::exchange(own[axis], sizes[axis]);
+    own[axis] = sizes[axis];
+    if (own != sizes) call.refuse("joins constants that differ by more than one axis");
+    type = std::max(type, parts[i].type);
+  }
+  Constant out = Constant::filled(sizes, 0, type);
+  for (const Constant& part : parts) {
+    Constant place = out;
+    place.sizes = part.sizes;
+    const std::vector<double> values = part.values();
+    std::size_t i = 0;
+    place.each([&](double& to) { to = values[i++]; });
+    out.offset += part.sizes[axis] * out.strides[axis];
+  }
+  out.offset = 0;
+  return out;
+}
+
+// Without the first element of an axis, or without the last one.
+Constant without_end(Constant x, std::size_t axis, bool first) {
+  if (first) x.offset += x.strides[axis];
+  --x.sizes[axis];
+  return x;
+}
+
+}  // namespace
+
+Constant joined_constants(Context& c, const Call& call) {
+  std::vector<Constant> parts;
+  for (const Value& v : call.values("tensors")) parts.push_back(*c.as_constant(v));
+  if (parts.empty()) call.refuse("joins nothing");
+  return joined_parts(call, parts, std::size_t(call.axis("dim", 0, parts[0].rank())));
+}
+
+// out[i, j] = self[i, index[i, j]] for the axis 1.
+Constant gathered(Context&, const Call& call) {
+  const Constant x = call.constant("self"), index = call.constant("index");
+  const auto axis = std::size_t(call.axis("dim", 0, x.rank()));
+  if (index.rank() != x.rank() || index.type != Constant::Type::integer) call.refuse("has an index that does not fit");
+  Constant part = x;  // the elements that have the number 0 in the axis
+  part.sizes = index.sizes;
+  for (std::size_t other = 0; other < x.sizes.size(); ++other)
+    if (other != axis && index.sizes[other] > x.sizes[other]) call.refuse("has an index that does not fit");
+  part.strides[axis] = 0;
+  const std::vector<double> which = index.values();
+  std::vector<double> out;
+  const double* const first = x.data->data();
+  part.each([&](const double& value) {
+    const double number = which[out.size()];
+    if (!(number >= 0 && number < double(x.sizes[axis])))
+      call.refuse(fmt::format("has the index {} of {}", number, x.sizes[axis]));
+    out.push_back(first[(&value - first) + std::int64_t(number) * x.strides[axis]]);
+  });
+  return Constant::of(index.sizes, std::move(out), x.type);
+}
+
+Constant differences(Context&, const Call& call) {
+  Constant x = call.constant("self");
+  if (x.rank() == 0) call.refuse("takes differences of what has no axis");
+  const auto axis = std::size_t(call.axis("dim", -1, x.rank()));
+  std::vector<Constant> parts{x};
+  if (call.has("prepend")) parts.insert(parts.begin(), call.constant("prepend"));
+  if (call.has("append")) parts.push_back(call.constant("append"));
+  x = joined_parts(call, parts, axis);
+  for (std::int64_t times = call.integer("n", 1); times > 0; --times) {
+    if (x.sizes[axis] < 2) call.refuse("takes differences of less than two elements");
+    std::vector<double> out = without_end(x, axis, true).values();
+    const std::vector<double> before = without_end(x, axis, false).values();
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      out[i] -= before[i];
+      if (x.type == Constant::Type::boolean) out[i] = double(out[i] != 0);
+    }
+    Sizes sizes = x.sizes;
+    --sizes[axis];
+    x = Constant::of(sizes, std::move(out), x.type);
+  }
+  return x;
+}
+
+}  // namespace millrace::pt2
