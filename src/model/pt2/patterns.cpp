@@ -9,7 +9,7 @@
 namespace millrace::pt2 {
 namespace {
 
-bool is_kind(const ExportedNode& node, const char* kind) {
+bool has_kind(const ExportedNode& node, const char* kind) {
   return node.target.starts_with("aten." + std::string(kind) + ".");
 }
 
@@ -19,20 +19,20 @@ bool is_in_place(const ExportedNode& node) {
          node.target[end - 2] != '_';
 }
 
-std::string tensor_of(const ExportedNode& node, const char* argument) {
+std::string tensor_in(const ExportedNode& node, const char* argument) {
   const Argument* found = node.find(argument);
   const auto* tensor = found ? std::get_if<TensorName>(found) : nullptr;
   return tensor ? tensor->name : "";
 }
 
-std::optional<double> number_of(const ExportedNode& node, const char* argument) {
+std::optional<double> number_in(const ExportedNode& node, const char* argument) {
   const Argument* found = node.find(argument);
   if (!found) return std::nullopt;
   if (const auto* real = std::get_if<double>(found)) return *real;
   if (const auto* integer = std::get_if<std::int64_t>(found)) return double(*integer);
   return std::nullopt;
 }
-std::int64_t integer_of(const ExportedNode& node, const char* argument, std::int64_t otherwise) {
+std::int64_t integer_in(const ExportedNode& node, const char* argument, std::int64_t otherwise) {
   const Argument* found = node.find(argument);
   const auto* integer = found ? std::get_if<std::int64_t>(found) : nullptr;
   return integer ? *integer : otherwise;
@@ -52,13 +52,13 @@ class Patterns {
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       read_.clear();
       std::optional<ExportedNode> found;
-      if (is_kind(nodes_[i], "mul")) found = rms_norm(nodes_[i]);
-      if (is_kind(nodes_[i], "mul") && !found) {
+      if (has_kind(nodes_[i], "mul")) found = rms_norm(nodes_[i]);
+      if (has_kind(nodes_[i], "mul") && !found) {
         read_.clear();
         found = gelu(nodes_[i]);
       }
-      if (is_kind(nodes_[i], "add")) found = rotary(nodes_[i]);
-      if (is_kind(nodes_[i], "scaled_dot_product_attention")) found = grouped_attention(nodes_[i]);
+      if (has_kind(nodes_[i], "add")) found = rotary(nodes_[i]);
+      if (has_kind(nodes_[i], "scaled_dot_product_attention")) found = grouped_attention(nodes_[i]);
       if (!found || writes_between(i)) continue;
       nodes_[i].target = found->target;
       nodes_[i].arguments = found->arguments;
@@ -72,7 +72,7 @@ class Patterns {
   // The node of this kind that computes a tensor, through casts to the type of the network; null: another one does.
   const ExportedNode* node(const std::string& tensor, const char* kind) {
     const auto found = producer_.find(behind_casts(tensor));
-    if (found == producer_.end() || !is_kind(nodes_[found->second], kind)) return nullptr;
+    if (found == producer_.end() || !has_kind(nodes_[found->second], kind)) return nullptr;
     read_.insert(found->second);
     return &nodes_[found->second];
   }
@@ -81,12 +81,12 @@ class Patterns {
       const auto found = producer_.find(tensor);
       if (found == producer_.end()) return tensor;
       const ExportedNode& cast = nodes_[found->second];
-      if (!is_kind(cast, "to") && !is_kind(cast, "_to_copy")) return tensor;
+      if (!has_kind(cast, "to") && !has_kind(cast, "_to_copy")) return tensor;
       const Argument* type = cast.find("dtype");
       const auto* number = type ? std::get_if<ScalarType>(type) : nullptr;
       if (!number || (*number != ScalarType::f32 && *number != ScalarType::f64)) return tensor;
       read_.insert(found->second);
-      tensor = tensor_of(cast, "self");
+      tensor = tensor_in(cast, "self");
     }
   }
   bool are_same(const std::string& a, const std::string& b) { return !a.empty() && behind_casts(a) == behind_casts(b); }
@@ -94,7 +94,7 @@ class Patterns {
   // Calls body with the factors, or the terms, in both orders, until it finds something.
   template <class Body>
   auto in_both_orders(const ExportedNode& of, const Body& body) {
-    const std::string a = tensor_of(of, "self"), b = tensor_of(of, "other");
+    const std::string a = tensor_in(of, "self"), b = tensor_in(of, "other");
     using Found = decltype(body(a, b));
     if (a.empty() || b.empty()) return Found{};
     if (Found found = body(a, b)) return found;
@@ -102,7 +102,7 @@ class Patterns {
   }
   // The tensor that a node adds this number to, or multiplies by it; "": it does not.
   static std::string beside(const ExportedNode* of, double number) {
-    return of && is_near(number_of(*of, "other"), number) && integer_of(*of, "alpha", 1) == 1 ? tensor_of(*of, "self")
+    return of && is_near(number_in(*of, "other"), number) && integer_in(*of, "alpha", 1) == 1 ? tensor_in(*of, "self")
                                                                                               : "";
   }
 
@@ -118,12 +118,12 @@ class Patterns {
       return in_both_orders(*product, [&](const std::string& x, const std::string& factor) {
         std::optional<ExportedNode> norm;
         const ExportedNode* root = node(factor, "rsqrt");
-        const ExportedNode* sum = root ? node(tensor_of(*root, "self"), "add") : nullptr;
-        const std::optional<double> eps = sum ? number_of(*sum, "other") : std::nullopt;
-        const ExportedNode* mean = eps ? node(tensor_of(*sum, "self"), "mean") : nullptr;
-        const ExportedNode* square = mean ? node(tensor_of(*mean, "self"), "pow") : nullptr;
-        if (!square || number_of(*square, "exponent") != 2.0 || !is_over_last_axis(*mean) ||
-            integer_of(*sum, "alpha", 1) != 1 || !are_same(tensor_of(*square, "self"), x))
+        const ExportedNode* sum = root ? node(tensor_in(*root, "self"), "add") : nullptr;
+        const std::optional<double> eps = sum ? number_in(*sum, "other") : std::nullopt;
+        const ExportedNode* mean = eps ? node(tensor_in(*sum, "self"), "mean") : nullptr;
+        const ExportedNode* square = mean ? node(tensor_in(*mean, "self"), "pow") : nullptr;
+        if (!square || number_in(*square, "exponent") != 2.0 || !is_over_last_axis(*mean) ||
+            integer_in(*sum, "alpha", 1) != 1 || !are_same(tensor_in(*square, "self"), x))
           return norm;
         norm.emplace();
         norm->target = "aten.rms_norm.default";
@@ -152,13 +152,13 @@ class Patterns {
       const std::string x = beside(node(half, "mul"), 0.5);
       const ExportedNode* tanh = x.empty() ? nullptr : node(beside(node(other, "add"), 1), "tanh");
       if (!tanh) return out;
-      const ExportedNode* sum = node(beside(node(tensor_of(*tanh, "self"), "mul"), 0.7978845608), "add");
-      if (!sum || integer_of(*sum, "alpha", 1) != 1) return out;
+      const ExportedNode* sum = node(beside(node(tensor_in(*tanh, "self"), "mul"), 0.7978845608), "add");
+      if (!sum || integer_in(*sum, "alpha", 1) != 1) return out;
       return in_both_orders(*sum, [&](const std::string& first, const std::string& second) {
         std::optional<ExportedNode> found;
         const ExportedNode* cube = node(beside(node(second, "mul"), 0.044715), "pow");
-        if (!cube || number_of(*cube, "exponent") != 3.0 || !are_same(first, x) ||
-            !are_same(tensor_of(*cube, "self"), x))
+        if (!cube || number_in(*cube, "exponent") != 3.0 || !are_same(first, x) ||
+            !are_same(tensor_in(*cube, "self"), x))
           return found;
         found.emplace();
         found->target = "aten.gelu.default";
@@ -170,7 +170,7 @@ class Patterns {
 
   // x * cosine + cat(-x[half:], x[:half]) * sine
   std::optional<ExportedNode> rotary(const ExportedNode& last) {
-    if (integer_of(last, "alpha", 1) != 1) return std::nullopt;
+    if (integer_in(last, "alpha", 1) != 1) return std::nullopt;
     return in_both_orders(last, [&](const std::string& straight, const std::string& turned) {
       std::optional<ExportedNode> out;
       const ExportedNode *a = node(straight, "mul"), *b = node(turned, "mul");
@@ -182,21 +182,21 @@ class Patterns {
         const auto* parts = list ? std::get_if<std::vector<TensorName>>(list) : nullptr;
         if (!parts || parts->size() != 2) return found;
         const ExportedNode* negative = node((*parts)[0].name, "neg");
-        const ExportedNode* end = negative ? node(tensor_of(*negative, "self"), "slice") : nullptr;
+        const ExportedNode* end = negative ? node(tensor_in(*negative, "self"), "slice") : nullptr;
         const ExportedNode* begin = end ? node((*parts)[1].name, "slice") : nullptr;
         if (!begin || !are_halves(*begin, *end)) return found;
-        const std::string x = tensor_of(*begin, "self");
+        const std::string x = tensor_in(*begin, "self");
         return in_both_orders(*a, [&](const std::string& self, const std::string& cosine) {
           std::optional<ExportedNode> rotation;
-          if (!are_same(self, x) || !are_same(tensor_of(*end, "self"), x)) return rotation;
+          if (!are_same(self, x) || !are_same(tensor_in(*end, "self"), x)) return rotation;
           rotation.emplace();
           rotation->target = "(rotary)";
           rotation->arguments = {{"self", TensorName{x}},
                                  {"cosine", TensorName{cosine}},
                                  {"sine", TensorName{sine}},
-                                 {"half", integer_of(*begin, "end", 0)},
-                                 {"dim", integer_of(*begin, "dim", 0)},
-                                 {"joined", integer_of(*cat, "dim", 0)}};
+                                 {"half", integer_in(*begin, "end", 0)},
+                                 {"dim", integer_in(*begin, "dim", 0)},
+                                 {"joined", integer_in(*cat, "dim", 0)}};
           return rotation;
         });
       });
@@ -204,15 +204,15 @@ class Patterns {
   }
   static bool are_halves(const ExportedNode& begin, const ExportedNode& end) {
     constexpr std::int64_t none = INT64_MAX;
-    return integer_of(begin, "dim", 0) == integer_of(end, "dim", 0) && integer_of(begin, "start", 0) == 0 &&
-           integer_of(begin, "end", none) == integer_of(end, "start", -1) && integer_of(begin, "end", 0) > 0 &&
-           integer_of(end, "end", none) == none && integer_of(begin, "step", 1) == 1 && integer_of(end, "step", 1) == 1;
+    return integer_in(begin, "dim", 0) == integer_in(end, "dim", 0) && integer_in(begin, "start", 0) == 0 &&
+           integer_in(begin, "end", none) == integer_in(end, "start", -1) && integer_in(begin, "end", 0) > 0 &&
+           integer_in(end, "end", none) == none && integer_in(begin, "step", 1) == 1 && integer_in(end, "step", 1) == 1;
   }
 
   // Keys and values that are repeated for several heads: reshape(expand(unsqueeze(x, 2))).
   std::optional<ExportedNode> grouped_attention(const ExportedNode& attention) {
-    const std::string key = before_repetition(tensor_of(attention, "key")),
-                      value = before_repetition(tensor_of(attention, "value"));
+    const std::string key = before_repetition(tensor_in(attention, "key")),
+                      value = before_repetition(tensor_in(attention, "value"));
     if (key.empty() || value.empty()) return std::nullopt;
     ExportedNode out = attention;
     std::erase_if(out.arguments, [](const auto& one) { return one.first == "enable_gqa"; });
@@ -225,9 +225,9 @@ class Patterns {
   }
   std::string before_repetition(const std::string& tensor) {
     const ExportedNode* reshape = node(tensor, "reshape");
-    const ExportedNode* expand = reshape ? node(tensor_of(*reshape, "self"), "expand") : nullptr;
-    const ExportedNode* unsqueeze = expand ? node(tensor_of(*expand, "self"), "unsqueeze") : nullptr;
-    if (!unsqueeze || integer_of(*unsqueeze, "dim", 0) != 2) return "";
+    const ExportedNode* expand = reshape ? node(tensor_in(*reshape, "self"), "expand") : nullptr;
+    const ExportedNode* unsqueeze = expand ? node(tensor_in(*expand, "self"), "unsqueeze") : nullptr;
+    if (!unsqueeze || integer_in(*unsqueeze, "dim", 0) != 2) return "";
     const Argument *to = expand->find("size"), *shape = reshape->find("shape");
     const auto* from = to ? std::get_if<std::vector<Integer>>(to) : nullptr;
     const auto* sizes = shape ? std::get_if<std::vector<Integer>>(shape) : nullptr;
@@ -238,7 +238,7 @@ class Patterns {
     };
     const std::int64_t heads = number((*from)[1]), times = number((*from)[2]);
     if (heads < 1 || times < 1 || number((*sizes)[1]) != heads * times) return "";
-    return tensor_of(*unsqueeze, "self");
+    return tensor_in(*unsqueeze, "self");
   }
 
   // Whether a node between the first one that was read and the last one writes over a tensor, perhaps one of theirs.

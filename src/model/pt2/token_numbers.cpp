@@ -9,11 +9,11 @@
 namespace millrace::pt2 {
 namespace {
 
-using Kind = TokenNumbers::Kind;
+using Numbers = TokenNumbers::Kind;
 
-bool is_kind(const Value& v, Kind kind) { return v.kind == Value::Kind::numbers && v.numbers.kind == kind; }
+bool are_numbers(const Value& v, Numbers kind) { return v.kind == Value::Kind::numbers && v.numbers.kind == kind; }
 
-Value with_kind(Value v, Kind kind) {
+Value as_numbers(Value v, Numbers kind) {
   v.kind = Value::Kind::numbers;
   v.numbers.kind = kind;
   v.memory = -1;
@@ -21,7 +21,7 @@ Value with_kind(Value v, Kind kind) {
 }
 
 // The argument, if it is a tensor.
-std::optional<Value> tensor(Context& c, const Call& call, const char* name) {
+std::optional<Value> tensor_operand(Context& c, const Call& call, const char* name) {
   const Argument* found = call.node().find(name);
   const auto* one = found ? std::get_if<TensorName>(found) : nullptr;
   if (!one || one->name.empty()) return std::nullopt;
@@ -30,17 +30,17 @@ std::optional<Value> tensor(Context& c, const Call& call, const char* name) {
 
 std::optional<Value> differs(const Call& call, const Value& x) {
   if (x.kind != Value::Kind::tokens || !call.is_integer("other") || x.axes.rank() != 2) return std::nullopt;
-  Value out = with_kind(x, Kind::mask);
+  Value out = as_numbers(x, Numbers::mask);
   out.numbers.separator = call.integer("other", 0);
   return out;
 }
 
-std::optional<Value> sum(const Call& call, const Value& x) {
+std::optional<Value> sum_of_numbers(const Call& call, const Value& x) {
   if (!call.is_integer("other")) return std::nullopt;
   const std::int64_t number = call.integer("other", 0) * call.integer("alpha", 1);
-  Value out = with_kind(x, x.numbers.kind);
+  Value out = as_numbers(x, x.numbers.kind);
   if (number == 0) return out;
-  if (!is_kind(x, Kind::counts) || std::abs(number) > INT32_MAX) return std::nullopt;
+  if (!are_numbers(x, Numbers::counts) || std::abs(number) > INT32_MAX) return std::nullopt;
   out.numbers.first += number;
   return out;
 }
@@ -53,19 +53,20 @@ bool counts_positions(const Constant& x, std::int64_t positions) {
   return true;
 }
 
-std::optional<Value> product(Context& c, Value a, Value b) {
-  if (!is_kind(b, Kind::mask)) std::swap(a, b);
-  if (!is_kind(b, Kind::mask)) return std::nullopt;
-  if (is_kind(a, Kind::sums) && a.numbers.separator == b.numbers.separator) return with_kind(a, Kind::counts);
+std::optional<Value> product_of_numbers(Context& c, Value a, Value b) {
+  if (!are_numbers(b, Numbers::mask)) std::swap(a, b);
+  if (!are_numbers(b, Numbers::mask)) return std::nullopt;
+  if (are_numbers(a, Numbers::sums) && a.numbers.separator == b.numbers.separator)
+    return as_numbers(a, Numbers::counts);
   const auto places = c.as_constant(a);
   if (!places || places->sizes.empty() || !counts_positions(*places, b.axes.size(1))) return std::nullopt;
-  return with_kind(b, Kind::places);
+  return as_numbers(b, Numbers::places);
 }
 
 // Of equal elements: that which a position has does not matter.
 std::optional<Value> gathered_equal(Context& c, const Call& call, const Value& index) {
   const auto x = c.as_constant(call.value("self"));
-  if (!x || !is_kind(index, Kind::counts) || x->rank() != 2 || call.axis("dim", 0, 2) != 1) return std::nullopt;
+  if (!x || !are_numbers(index, Numbers::counts) || x->rank() != 2 || call.axis("dim", 0, 2) != 1) return std::nullopt;
   const std::vector<double> values = x->values();
   const std::int64_t positions = index.axes.size(1);
   if (values.empty() || std::ranges::any_of(values, [&](double v) { return v != values[0]; })) return std::nullopt;
@@ -80,7 +81,8 @@ std::optional<Value> of_last_token(Context& c, const Call& call) {
   const auto* list = found ? std::get_if<std::vector<TensorName>>(found) : nullptr;
   if (!list || list->size() != 2 || (*list)[0].name.empty() || (*list)[1].name.empty()) return std::nullopt;
   const Value rows = c.value(call, (*list)[0].name), last = c.value(call, (*list)[1].name);
-  if (rows.kind != Value::Kind::row_numbers || rows.axes.rank() != 1 || !is_kind(last, Kind::last)) return std::nullopt;
+  if (rows.kind != Value::Kind::row_numbers || rows.axes.rank() != 1 || !are_numbers(last, Numbers::last))
+    return std::nullopt;
   Value x = call.computed("self");
   const Shape& tokens = c.builder.shape(Graph::x);
   if (x.axes.rank() < 2 || !x.axes.begins_with_rows() || x.axes.size(1) != tokens[1])
@@ -108,22 +110,22 @@ bool is_number_operation(const std::string& kind) { return kind == "ne" || kind 
 
 std::optional<Value> fold_numbers(Context& c, const Call& call, const std::string& kind) {
   if (kind == "index") return of_last_token(c, call);
-  const std::optional<Value> self = tensor(c, call, "self"), other = tensor(c, call, "other");
+  const std::optional<Value> self = tensor_operand(c, call, "self"), other = tensor_operand(c, call, "other");
   if (kind == "gather") {
-    const std::optional<Value> index = tensor(c, call, "index");
+    const std::optional<Value> index = tensor_operand(c, call, "index");
     return index ? gathered_equal(c, call, *index) : std::nullopt;
   }
   if (!self) return std::nullopt;
   if (kind == "ne") return differs(call, *self);
-  if (kind == "mul" && other) return product(c, *self, *other);
+  if (kind == "mul" && other) return product_of_numbers(c, *self, *other);
   if (self->kind != Value::Kind::numbers) return std::nullopt;
-  if (kind == "to" || kind == "_to_copy" || kind == "type_as") return with_kind(*self, self->numbers.kind);
-  if (kind == "add") return sum(call, *self);
+  if (kind == "to" || kind == "_to_copy" || kind == "type_as") return as_numbers(*self, self->numbers.kind);
+  if (kind == "add") return sum_of_numbers(call, *self);
   const bool over_positions = self->axes.rank() == 2 && (kind == "cumsum" || kind == "argmax") && call.has("dim") &&
                               call.axis("dim", 0, 2) == 1;
-  if (kind == "cumsum" && over_positions && is_kind(*self, Kind::mask)) return with_kind(*self, Kind::sums);
-  if (kind == "argmax" && over_positions && is_kind(*self, Kind::places) && !call.flag("keepdim", false)) {
-    Value out = with_kind(*self, Kind::last);
+  if (kind == "cumsum" && over_positions && are_numbers(*self, Numbers::mask)) return as_numbers(*self, Numbers::sums);
+  if (kind == "argmax" && over_positions && are_numbers(*self, Numbers::places) && !call.flag("keepdim", false)) {
+    Value out = as_numbers(*self, Numbers::last);
     out.axes.erase_axis(1);
     return out;
   }
