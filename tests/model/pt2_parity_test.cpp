@@ -114,8 +114,10 @@ void expect_gradients(const ProgramFixture& f, const json& expected) {
 
 json all_cases() {
   json out = recorded("pt2.json")["cases"];
-  const json more = recorded("pt2_more.json")["cases"];
-  out.insert(out.end(), more.begin(), more.end());
+  for (const char* file : {"pt2_more.json", "pt2_text.json"}) {
+    const json more = recorded(file)["cases"];
+    out.insert(out.end(), more.begin(), more.end());
+  }
   return out;
 }
 
@@ -151,7 +153,7 @@ TEST_F(Pt2Parity, LogitsGradientsAndTenLossesAreThoseOfPyTorch) {
     }
     ++compared;
   }
-  EXPECT_EQ(compared, 14);
+  EXPECT_EQ(compared, 18);
 }
 
 TEST_F(Pt2Parity, TenLossesWithAdamWAreThoseOfPyTorch) {
@@ -184,7 +186,7 @@ TEST_F(Pt2Parity, TenLossesWithAdamWAreThoseOfPyTorch) {
 
 // With the running statistics of the archive, without dropout and stochastic depth.
 TEST_F(Pt2Parity, EvaluationsAreThoseOfPyTorch) {
-  ASSERT_EQ(cases_.size(), 16u);
+  ASSERT_EQ(cases_.size(), 20u);
   for (const json& c : cases_) {
     SCOPED_TRACE(c["name"].get<std::string>());
     const ModelSpec spec = spec_of(c);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Exports the networks of pt2_models.py and pt2_more.py, and records what PyTorch computes with them.
+"""Exports the networks of pt2_models.py, pt2_more.py and pt2_text.py, and records what PyTorch computes with them.
 
     python3 tests/parity/pt2_record.py        needs PyTorch 2.9 or newer
 
-Writes tests/fixtures/pt2/NAME.pt2 and, in tests/parity/recorded, pt2.json and pt2_more.json, which tests/model/pt2_parity_test.cpp
-reads, and pt2_runs.json, which pt2_runs.py reads.
+Writes tests/fixtures/pt2/NAME.pt2 and, in tests/parity/recorded, pt2.json, pt2_more.json and pt2_text.json, which
+tests/model/pt2_parity_test.cpp reads, and pt2_runs.json, which pt2_runs.py reads.
 
     python3 tests/parity/pt2_record.py --runs        only pt2_runs.json, with the archives as they are
     python3 tests/parity/pt2_record.py FOLDER        archives and values in another folder
@@ -26,6 +26,7 @@ import pt2_models
 import pt2_more
 import pt2_reference
 import pt2_runs
+import pt2_text
 from networks import digest
 from weights import channels_first, integers
 
@@ -132,6 +133,7 @@ def main():
     if sys.argv[1:] != ["--runs"]:
         write(values / "pt2.json", (record(*case, archives) for case in pt2_models.CASES))
         write(values / "pt2_more.json", (record(*case, archives) for case in pt2_more.CASES))
+        write(values / "pt2_text.json", (record(*case, archives) for case in pt2_text.CASES))
         torch.manual_seed(1)
         export(pt2_more.Refused(), torch.rand(2, 3, 12, 14), archives / "refused.pt2")
     write(values / "pt2_runs.json", (record_runs(make, sample, outputs, rate, archives)
