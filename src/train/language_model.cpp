@@ -39,6 +39,12 @@ bool same_parameters(const Graph& shorter, const Graph& longer) {
   return std::ranges::equal(shorter.parameters, longer.parameters, begins);
 }
 
+// Of a network of PyTorch, a part of one position may have become other operations than the whole.
+bool same_operations(const Graph& shorter, const Graph& longer) {
+  const auto kind = [](const Node& node) { return node.spec.index(); };
+  return std::ranges::equal(shorter.nodes, longer.nodes, {}, kind, kind);
+}
+
 }  // namespace
 
 LanguageModel::LanguageModel(World& world, const RunConfig& config, const CheckpointModel& model, bool cache)
@@ -118,7 +124,7 @@ std::string LanguageModel::add_cached_programs(const Graph& whole) {
     const std::int64_t positions = std::min(length, window());
     if (parts_.contains(positions)) continue;
     auto graph = graph_of_part(positions, whole);
-    if (!graph) return "the layers fit the whole window only";
+    if (!graph || !same_operations(*graph, whole)) return "the layers fit the whole window only";
     add_program(positions, with_cache(std::move(*graph), whole));
   }
   cached_ = true;

@@ -80,6 +80,7 @@ Visible visible_by(const std::optional<Constant>& mask, std::int64_t queries, st
     causal = causal && (behind ? value < lowest : value == 0);
     ++i;
   }
+  if (all && queries * keys == 1) return Visible::up_to_the_query;  // of a part of a text
   return all ? Visible::all : causal ? Visible::up_to_the_query : Visible::other;
 }
 
