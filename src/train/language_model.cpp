@@ -39,10 +39,16 @@ bool same_parameters(const Graph& shorter, const Graph& longer) {
   return std::ranges::equal(shorter.parameters, longer.parameters, begins);
 }
 
-// Of a network of PyTorch, a part of one position may have become other operations than the whole.
+// Of a network of PyTorch, a part of one position may have become other operations than the whole. Other extents for
+// the same elements do not matter.
 bool same_operations(const Graph& shorter, const Graph& longer) {
-  const auto kind = [](const Node& node) { return node.spec.index(); };
-  return std::ranges::equal(shorter.nodes, longer.nodes, {}, kind, kind);
+  const auto kinds = [](const Graph& graph) {
+    std::vector<std::size_t> out;
+    for (const Node& node : graph.nodes)
+      if (!std::holds_alternative<ReshapeSpec>(node.spec)) out.push_back(node.spec.index());
+    return out;
+  };
+  return kinds(shorter) == kinds(longer);
 }
 
 }  // namespace
