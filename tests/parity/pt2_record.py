@@ -31,7 +31,7 @@ from networks import digest
 from weights import channels_first, integers
 
 ARCHIVES = pt2_runs.TESTS / "fixtures" / "pt2"
-TARGETS = {"unet": "map", "gpt": "next"}
+TARGETS = {"unet": "map"} | dict.fromkeys(("gpt", "encoder", "decoder", "counted", "relative"), "next")
 
 
 def batch(name, rows, sample, outputs):
@@ -137,7 +137,7 @@ def main():
         torch.manual_seed(1)
         export(pt2_more.Refused(), torch.rand(2, 3, 12, 14), archives / "refused.pt2")
     write(values / "pt2_runs.json", (record_runs(make, sample, outputs, rate, archives)
-                                     for make, _, sample, outputs, rate in pt2_models.CASES))
+                                     for make, _, sample, outputs, rate in pt2_models.CASES + pt2_text.CASES))
 
 
 if __name__ == "__main__":

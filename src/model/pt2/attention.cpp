@@ -158,7 +158,7 @@ Values attention(Context& c, const Call& call) {
   std::vector<Heads> heads;
   for (const Value& v : qkv) heads.push_back(heads_of(call, v));
   const Heads &q = heads[0], &k = heads[1];
-  if (k.heads != heads[2].heads || (q.heads != k.heads && !grouped))
+  if (k.heads != heads[2].heads || (q.heads != k.heads && !grouped && k.heads != 1))
     call.refuse("has queries, keys and values of different extents, which is not supported");
   int src = -1;
   if (is_packed(qkv, heads)) {

@@ -93,4 +93,19 @@ Constant differences(Context&, const Call& call) {
   return x;
 }
 
+// Each element of an axis several times in a row.
+Constant repeated_elements(Context&, const Call& call) {
+  Constant x = call.constant("self");
+  if (!call.has("dim") || !call.is_integer("repeats") || x.rank() == 0)
+    call.refuse("repeats elements of all axes, or by several numbers, which is not supported");
+  const int axis = call.axis("dim", 0, x.rank());
+  Sizes sizes = x.sizes, result = x.sizes;
+  const std::int64_t times = call.integer("repeats", 1);
+  x.sizes.insert(x.sizes.begin() + axis + 1, 1);
+  x.strides.insert(x.strides.begin() + axis + 1, 0);
+  sizes.insert(sizes.begin() + axis + 1, times);
+  result[std::size_t(axis)] = checked_count({sizes[std::size_t(axis)], times});
+  return x.expanded(sizes).copy().reshaped(result);
+}
+
 }  // namespace millrace::pt2

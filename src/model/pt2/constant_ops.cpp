@@ -198,6 +198,7 @@ const std::map<std::string, Fold>& computations() {
                                                {"cumsum", cumulated},
                                                {"gather", gathered},
                                                {"diff", differences},
+                                               {"repeat_interleave", repeated_elements},
                                                {"cat", joined_constants},
                                                {"concat", joined_constants}};
   return all;

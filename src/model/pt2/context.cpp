@@ -68,6 +68,7 @@ Value Context::plain(const Call& call, Value v) {
     call.refuse(
         "computes with integers that follow from the tokens, which is possible for the positions of RoBERTa and "
         "for the last token only");
+  if (v.kind == Value::Kind::nothing) call.refuse("takes no elements");
   if (v.kind == Value::Kind::row_numbers)
     call.refuse("computes with the numbers of the rows. they can only be an index of the rows");
   if (v.kind != Value::Kind::graph)

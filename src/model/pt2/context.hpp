@@ -39,6 +39,7 @@ struct Value {
     class_token,  // `tensor` for each row, before the positions of `graph`
     blank,        // not written yet
     row_mask,     // one random factor for each row: 0, or `factor` with the probability `keep`
+    nothing,      // no elements
     row_numbers,  // 0, 1, ... for the rows, as an index of them
     constant      // `constant`, the same for all rows
   };
@@ -186,6 +187,7 @@ Constant index_constant(const Call&, const Constant&);
 Constant gathered(Context&, const Call&);
 Constant differences(Context&, const Call&);
 Constant joined_constants(Context&, const Call&);
+Constant repeated_elements(Context&, const Call&);  // repeat_interleave
 Value constant_value(const Constant&);
 // Where the elements lie in the stored order, in the order of the axes; of a parameter in the archive.
 Constant places_of(const Axes&);
@@ -228,8 +230,8 @@ void add_attention(Operations&);
 void add_products(Operations&);
 void add_sums(Operations&);
 
-// The nodes of a program. Several that compute a known function together, such as an RMS norm, have become one. In
-// patterns.cpp.
+// The nodes of a program without those whose results nothing reads. Several that compute a known function together,
+// such as an RMS norm, have become one. In patterns.cpp.
 std::vector<ExportedNode> simplified_nodes(const ExportedProgram&);
 
 // A value of the graph with these axes.

@@ -62,7 +62,6 @@ class Patterns {
       if (!found || writes_between(i)) continue;
       nodes_[i].target = found->target;
       nodes_[i].arguments = found->arguments;
-      replaced_.insert(read_.begin(), read_.end());
     }
     remove_unread();
     return std::move(nodes_);
@@ -249,22 +248,27 @@ class Patterns {
     return false;
   }
 
-  // Of the nodes that were replaced.
+  // Nodes whose results nothing reads, such as those that a pattern has replaced.
   void remove_unread() {
     std::map<std::string, int> readers;
     const auto count = [&](const ExportedNode& node, int change) {
       for (const auto& [name, value] : node.arguments) {
         if (const auto* tensor = std::get_if<TensorName>(&value)) readers[tensor->name] += change;
+        if (const auto* number = std::get_if<SymbolName>(&value)) readers[number->name] += change;
         if (const auto* list = std::get_if<std::vector<TensorName>>(&value))
           for (const TensorName& one : *list) readers[one.name] += change;
+        if (const auto* list = std::get_if<std::vector<Integer>>(&value))
+          for (const Integer& one : *list)
+            if (const auto* number = std::get_if<SymbolName>(&one)) readers[number->name] += change;
       }
     };
-    for (const ExportedNode& node : nodes_)
-      if (!node.target.starts_with("aten._assert")) count(node, 1);
+    std::erase_if(nodes_, [](const ExportedNode& node) { return node.target.starts_with("aten._assert"); });
+    for (const ExportedNode& node : nodes_) count(node, 1);
     for (const std::string& name : program_.outputs) ++readers[name];
-    for (auto i = replaced_.rbegin(); i != replaced_.rend(); ++i) {
-      ExportedNode& node = nodes_[*i];
-      if (std::ranges::any_of(node.results, [&](const std::string& name) { return readers[name] > 0; })) continue;
+    for (std::size_t i = nodes_.size(); i-- > 0;) {
+      ExportedNode& node = nodes_[i];
+      const bool read = std::ranges::any_of(node.results, [&](const std::string& name) { return readers[name] > 0; });
+      if (read || !node.target.starts_with("aten.") || is_in_place(node)) continue;
       count(node, -1);
       node.target.clear();
     }
@@ -275,7 +279,7 @@ class Patterns {
   std::vector<ExportedNode> nodes_;
   std::map<std::string, std::size_t> producer_;
   std::map<std::string, int> parameters_;
-  std::set<std::size_t> read_, replaced_;  // nodes of the last search, and those that a pattern has read
+  std::set<std::size_t> read_;  // nodes of the last search
 };
 
 }  // namespace

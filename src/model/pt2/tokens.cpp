@@ -129,6 +129,7 @@ Value joined(Context& c, const Call& call, Value a, Value b, int axis) {
 
 Values cat(Context& c, const Call& call) {
   Values all = call.values("tensors");
+  std::erase_if(all, [](const Value& v) { return v.kind == Value::Kind::nothing; });
   if (all.empty()) call.refuse("joins nothing");
   const int axis = call.axis("dim", 0, all[0].axes.rank());
   if (all[0].kind == Value::Kind::parameter && axis == 1 && all.back().kind != Value::Kind::parameter) {
