@@ -67,7 +67,11 @@ std::string text_of(const AttentionSpec& s) {
 }
 std::string text_of(const MoveLabelsSpec&) { return ""; }
 std::string text_of(const MixSpec&) { return ""; }
-std::string text_of(const DocumentsSpec& s) { return fmt::format("separator={}", s.separator); }
+std::string text_of(const DocumentsSpec& s) {
+  if (s.kind == DocumentsSpec::Kind::begins) return fmt::format("separator={}", s.separator);
+  if (s.kind == DocumentsSpec::Kind::last) return fmt::format("last separator={}", s.separator);
+  return fmt::format("counts separator={} first={}", s.separator, s.first);
+}
 std::string text_of(const CrossEntropySpec&) { return ""; }
 std::string text_of(const PointwiseLossSpec&) { return ""; }
 // Constants are told apart by a hash (FNV-1a).

@@ -8,10 +8,12 @@
 
 namespace millrace {
 
-int GraphBuilder::embedding(const std::string& name, std::int64_t vocabulary, std::int64_t width) {
-  EmbeddingSpec spec{shape(Graph::x), graph_.values[Graph::x].dtype, vocabulary, width, graph_.dtype, graph_.mode};
+int GraphBuilder::embedding(const std::string& name, std::int64_t vocabulary, std::int64_t width, std::int64_t padding,
+                            int tokens) {
+  const DType raw = graph_.values[std::size_t(tokens)].dtype;
+  EmbeddingSpec spec{shape(tokens), raw, vocabulary, width, graph_.dtype, graph_.mode, padding};
   const int table = parameter(name + ".weight", spec.weight(), Parameter::Init::scaled_uniform, 1, true);
-  return node(name, spec, {Graph::x}, spec.dst(), {table});
+  return node(name, spec, {tokens}, spec.dst(), {table});
 }
 
 int GraphBuilder::layer_norm(const std::string& name, int src, LayerNormSpec::Kind kind, bool bias, float epsilon,
@@ -33,7 +35,20 @@ int GraphBuilder::position_embedding(const std::string& name, int src, bool clas
 }
 
 int GraphBuilder::documents(const std::string& name, std::int64_t separator) {
-  const DocumentsSpec spec{shape(Graph::x), graph_.values[Graph::x].dtype, separator};
+  return marks(name, {shape(Graph::x), graph_.values[Graph::x].dtype, separator});
+}
+
+int GraphBuilder::token_counts(const std::string& name, std::int64_t separator, std::int64_t first) {
+  return marks(name, {shape(Graph::x), graph_.values[Graph::x].dtype, separator, DType::i32,
+                      DocumentsSpec::Kind::counts, first});
+}
+
+int GraphBuilder::last_token(const std::string& name, std::int64_t separator) {
+  return marks(name,
+               {shape(Graph::x), graph_.values[Graph::x].dtype, separator, graph_.dtype, DocumentsSpec::Kind::last});
+}
+
+int GraphBuilder::marks(const std::string& name, const DocumentsSpec& spec) {
   const int dst = node(name, spec, {Graph::x}, spec.dst());
   graph_.values.back().dtype = spec.dtype;
   return dst;
@@ -54,7 +69,8 @@ bool GraphBuilder::depends_on(int value, int other) const {
 
 bool GraphBuilder::holds_documents(int value) const {
   const int from = graph_.producer(value);
-  return from >= 0 && std::holds_alternative<DocumentsSpec>(graph_.nodes[std::size_t(from)].spec);
+  const auto* spec = from < 0 ? nullptr : std::get_if<DocumentsSpec>(&graph_.nodes[std::size_t(from)].spec);
+  return spec && spec->kind == DocumentsSpec::Kind::begins;
 }
 
 int GraphBuilder::attention(const std::string& name, int src, const AttentionOptions& options) {

@@ -32,7 +32,7 @@ std::string document_mask(Assembler& a, const std::string& name, const std::stri
 }  // namespace
 
 void add_node(Assembler& a, const Node& node, const EmbeddingSpec&) {
-  const std::string tokens = tokens_input(a);
+  const std::string tokens = node.src[0] == Graph::x ? tokens_input(a) : a.get(node.src[0], Order::last);
   a.set(node.dst, a.add("Gather", node.name, {a.weight(node.weight[0]), tokens}, {{"axis", std::int64_t(0)}}),
         Order::last);
 }
@@ -52,12 +52,33 @@ void add_node(Assembler& a, const Node& node, const PositionEmbeddingSpec& s) {
   a.set(node.dst, a.add("Add", node.name, {x, a.weight(node.weight[0])}), Order::last);
 }
 
-// The number of the document of each position: how many separators come before it.
+// The number of the document of each position: how many separators come before it. Or the positions that count tokens
+// alone. The last token that is no separator is marked by 1.
 void add_node(Assembler& a, const Node& node, const DocumentsSpec& s) {
-  const std::string tokens = tokens_input(a);
-  const std::string ends = a.add("Equal", node.name + ".separators", {tokens, a.integer(s.separator)});
-  const std::string counts = a.add("Cast", node.name + ".counts", {ends}, {{"to", std::int64_t(OnnxType::i64)}});
-  a.set(node.dst, a.add("CumSum", node.name, {counts, a.integer(1)}, {{"exclusive", std::int64_t(1)}}), Order::last);
+  const std::string tokens = tokens_input(a), &name = node.name;
+  const std::string ends = a.add("Equal", name + ".separators", {tokens, a.integer(s.separator)});
+  const auto cast = [&](const std::string& what, const std::string& of, OnnxType to) {
+    return a.add("Cast", name + what, {of}, {{"to", std::int64_t(to)}});
+  };
+  if (s.kind == DocumentsSpec::Kind::begins) {
+    const std::string counts = cast(".counts", ends, OnnxType::i64);
+    a.set(node.dst, a.add("CumSum", name, {counts, a.integer(1)}, {{"exclusive", std::int64_t(1)}}), Order::last);
+    return;
+  }
+  const std::string others = cast(".others", a.add("Not", name + ".no_separators", {ends}), OnnxType::i64);
+  if (s.kind == DocumentsSpec::Kind::counts) {
+    const std::string sums = a.add("CumSum", name + ".sums", {others, a.integer(1)});
+    const std::string counts = a.add("Mul", name + ".counts", {sums, others});
+    a.set(node.dst, a.add("Add", name, {counts, a.integer(s.first)}), Order::last);
+    return;
+  }
+  std::vector<std::int64_t> places;
+  for (std::int64_t p = 0; p < s.positions(); ++p) places.push_back(p);
+  const std::string numbers = a.add("Mul", name + ".places", {others, a.integers(places)});
+  const std::string last =
+      a.add("ArgMax", name + ".last", {numbers}, {{"axis", std::int64_t(1)}, {"keepdims", std::int64_t(1)}});
+  const std::string is_last = a.add("Equal", name + ".is_last", {a.integers(places), last});
+  a.set(node.dst, cast("", is_last, OnnxType::f32), Order::last);
 }
 
 // Queries have five axes, (N, key heads, queries of a key head, S, size), so that they are multiplied with the keys of
@@ -99,7 +120,8 @@ void add_node(Assembler& a, const Node& node, const RotarySpec& s) {
     }
   const std::string cosine = a.constant(cosines, {S, 1, half}), sine = a.constant(sines, {S, 1, half});
   const std::string x = a.get(node.src[0], Order::last);
-  const auto parts = a.split(name + ".parts", x, -1, {rotated * 2 * half, s.key_heads * 2 * half});
+  std::vector<std::string> parts{x};
+  if (s.key_heads > 0) parts = a.split(name + ".parts", x, -1, {rotated * 2 * half, s.key_heads * 2 * half});
   const std::string heads = a.reshape(name + ".heads", parts[0], {0, S, rotated, 2 * half});
   const auto halves = a.split(name + ".halves", heads, -1, {half, half});
   const auto product = [&](const char* what, const std::string& of, const std::string& by) {
@@ -111,6 +133,7 @@ void add_node(Assembler& a, const Node& node, const RotarySpec& s) {
       a.add("Add", name + ".second", {product(".bc", halves[1], cosine), product(".as", halves[0], sine)});
   const std::string together = a.add("Concat", name + ".rotated", {first, second}, {{"axis", std::int64_t(-1)}});
   const std::string flat = a.reshape(name + ".flat", together, {0, S, rotated * 2 * half});
+  if (s.key_heads == 0) return a.set(node.dst, flat, Order::last);
   a.set(node.dst, a.add("Concat", name, {flat, parts[1]}, {{"axis", std::int64_t(-1)}}), Order::last);
 }
 

@@ -27,7 +27,9 @@ void AttentionSpec::check() const {
 }
 
 void RotarySpec::check() const {
-  AttentionSpec{src, heads, key_heads, false, dtype, mode}.check();
+  if (key_heads > 0) AttentionSpec{src, heads, key_heads, false, dtype, mode}.check();
+  if (src.rank != 3 || heads < 1 || key_heads < 0 || src[-1] % (heads + 2 * key_heads) != 0)
+    fail(Exit::config, "rotary positions: an input of {} does not hold {} heads", src.str(), heads);
   if (head_size() % 2 != 0 || !(theta > 1))
     fail(Exit::config,
          "rotary positions: heads of {} values cannot be rotated with theta {:g}. their size must be even, and theta "

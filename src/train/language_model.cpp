@@ -39,6 +39,18 @@ bool same_parameters(const Graph& shorter, const Graph& longer) {
   return std::ranges::equal(shorter.parameters, longer.parameters, begins);
 }
 
+// Of a network of PyTorch, a part of one position may have become other operations than the whole. Other extents for
+// the same elements do not matter.
+bool same_operations(const Graph& shorter, const Graph& longer) {
+  const auto kinds = [](const Graph& graph) {
+    std::vector<std::size_t> out;
+    for (const Node& node : graph.nodes)
+      if (!std::holds_alternative<ReshapeSpec>(node.spec)) out.push_back(node.spec.index());
+    return out;
+  };
+  return kinds(shorter) == kinds(longer);
+}
+
 }  // namespace
 
 LanguageModel::LanguageModel(World& world, const RunConfig& config, const CheckpointModel& model, bool cache)
@@ -118,7 +130,7 @@ std::string LanguageModel::add_cached_programs(const Graph& whole) {
     const std::int64_t positions = std::min(length, window());
     if (parts_.contains(positions)) continue;
     auto graph = graph_of_part(positions, whole);
-    if (!graph) return "the layers fit the whole window only";
+    if (!graph || !same_operations(*graph, whole)) return "the layers fit the whole window only";
     add_program(positions, with_cache(std::move(*graph), whole));
   }
   cached_ = true;

@@ -114,7 +114,7 @@ void expect_gradients(const ProgramFixture& f, const json& expected) {
 
 json all_cases() {
   json out = recorded("pt2.json")["cases"];
-  for (const char* file : {"pt2_more.json", "pt2_recurrent.json"}) {
+  for (const char* file : {"pt2_more.json", "pt2_text.json", "pt2_recurrent.json"}) {
     const json more = recorded(file)["cases"];
     out.insert(out.end(), more.begin(), more.end());
   }
@@ -153,7 +153,7 @@ TEST_F(Pt2Parity, LogitsGradientsAndTenLossesAreThoseOfPyTorch) {
     }
     ++compared;
   }
-  EXPECT_EQ(compared, 20);
+  EXPECT_EQ(compared, 24);
 }
 
 TEST_F(Pt2Parity, TenLossesWithAdamWAreThoseOfPyTorch) {
@@ -186,7 +186,7 @@ TEST_F(Pt2Parity, TenLossesWithAdamWAreThoseOfPyTorch) {
 
 // With the running statistics of the archive, without dropout and stochastic depth.
 TEST_F(Pt2Parity, EvaluationsAreThoseOfPyTorch) {
-  ASSERT_EQ(cases_.size(), 23u);
+  ASSERT_EQ(cases_.size(), 27u);
   for (const json& c : cases_) {
     SCOPED_TRACE(c["name"].get<std::string>());
     const ModelSpec spec = spec_of(c);

@@ -50,6 +50,26 @@ TEST(EmbeddingOp, ForwardAndBackwardMatchReference) {
       }
 }
 
+// In PyTorch the row of padding_idx has no gradient.
+TEST(EmbeddingOp, TheRowOfThePaddingGetsNoGradient) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const Case& c : {cases[0], cases[2], cases[6]})
+      for (const GradMode mode : {GradMode::write, GradMode::add}) {
+        const Values tokens = tokens_of(c);
+        const std::int64_t padding = std::int64_t(tokens[tokens.size() / 2]);
+        const EmbeddingSpec s{c.src, c.raw, c.vocabulary, c.width, dtype, Mode::train, padding};
+        OpHarness h(s);
+        h.set_src(0, s.src, s.raw, tokens);
+        const Values dy = h.set_diff_dst(s.dst(), dtype, random_values(s.dst().count(), 2));
+        const Values before = h.want_diff_weight(0, s.weight(), mode, random_values(s.weight().count(), 3));
+        h.backward();
+        const Values after = get(h.args.diff_weight[0]);
+        expect_close(after, reference::embedding_gradient(s, tokens, dy, before), 2e-6, s.src.str());
+        for (std::int64_t i = padding * c.width; i < (padding + 1) * c.width; ++i)
+          EXPECT_EQ(after[std::size_t(i)], mode == GradMode::add ? before[std::size_t(i)] : 0) << i;
+      }
+}
+
 TEST(EmbeddingOp, GradientsOfTwoRunsAreBitwiseEqual) {
   const Case c = cases[4];
   const EmbeddingSpec s{c.src, c.raw, c.vocabulary, c.width, DType::f32, Mode::train};
@@ -64,6 +84,37 @@ TEST(EmbeddingOp, GradientsOfTwoRunsAreBitwiseEqual) {
     sum = get(h.args.diff_weight[0]);
   }
   EXPECT_EQ(sums[0], sums[1]);
+}
+
+TEST(EmbeddingOp, TokensAreCountedAndTheLastIsMarked) {
+  for (const DType raw : {DType::u8, DType::u16, DType::i32})
+    for (const std::int64_t positions : {1, 6, 300, 1030}) {
+      Values tokens = random_values(4 * positions, 4, 100);
+      for (std::size_t i = 0; i < tokens.size(); ++i) {
+        const bool padded = i >= std::size_t(positions) * 3 || std::int64_t(tokens[i]) % 3 == 0;  // the last row is
+        tokens[i] = padded ? 200 : std::abs(std::int64_t(tokens[i]));
+      }
+      Values counts, marks(tokens.size());
+      for (std::size_t row = 0; row < 4; ++row) {
+        std::size_t last = row * std::size_t(positions);
+        double count = 7;
+        for (std::size_t i = last; i < (row + 1) * std::size_t(positions); ++i) {
+          counts.push_back(tokens[i] == 200 ? 7 : ++count);
+          if (tokens[i] != 200) last = i;
+        }
+        marks[last] = 1;
+      }
+      DocumentsSpec s{{4, positions}, raw, 200, DType::i32, DocumentsSpec::Kind::counts, 7};
+      for (const DType dtype : {DType::i32, DType::f32, DType::bf16, DType::f16}) {
+        if (dtype != DType::i32) s.kind = DocumentsSpec::Kind::last;
+        s.dtype = dtype;
+        OpHarness h(s);
+        h.set_src(0, s.src, raw, tokens);
+        h.want_dst(s.dst(), s.dtype);
+        h.forward();
+        EXPECT_EQ(get(h.args.dst), dtype == DType::i32 ? counts : marks) << name_of(raw) << positions;
+      }
+    }
 }
 
 TEST(EmbeddingOp, FloatTokensAreRejected) {

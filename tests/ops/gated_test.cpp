@@ -93,7 +93,7 @@ TEST(RotaryOp, RotatesQueriesAndKeysAndBackward) {
   constexpr Tolerance tolerance{1e-6, 6e-3, 8e-4};
   for (const DType dtype : dtypes)
     for (const RotarySpec& of : {RotarySpec{{2, 5, 12}, 2, 2, 10000}, RotarySpec{{1, 9, 64}, 2, 1, 500000},
-                                 RotarySpec{{2, 3, 96}, 1, 1, 100}}) {
+                                 RotarySpec{{2, 3, 96}, 1, 1, 100}, RotarySpec{{2, 4, 24}, 3, 0, 100}}) {
       RotarySpec s = of;
       s.dtype = dtype;
       OpHarness h(s);
@@ -140,6 +140,7 @@ TEST(RotaryOp, APartOfATextBeginsAtItsPosition) {
 
 TEST(RotaryOp, OddHeadsAreRefused) {
   expect_error(Exit::config, "their size must be even", [] { RotarySpec{{1, 4, 9}, 1, 1}.check(); });
+  expect_error(Exit::config, "does not hold 5 heads", [] { RotarySpec{{1, 4, 12}, 5, 0}.check(); });
   expect_error(Exit::config, "theta above 1", [] { RotarySpec{{1, 4, 12}, 1, 1, 1}.check(); });
 }
 

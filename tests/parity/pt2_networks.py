@@ -119,19 +119,78 @@ def transformers_networks():
              classifier_dropout_prob=0.0)
     yield of("SegformerForSemanticSegmentation", "SegformerConfig", [64, 64, 3], "map", **labels, **STILL,
              hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 1, 1], decoder_hidden_size=32, classifier_dropout_prob=0.0)
+    yield from other_vision_networks(of)
     yield from language_networks(of)
 
 
+def other_vision_networks(of):
+    labels, patches, small = {"num_labels": CLASSES}, {"image_size": 32, "patch_size": 8}, {**SMALL, **FEED_FORWARD}
+    yield of("DeiTForImageClassification", "DeiTConfig", [32, 32, 3], **labels, **patches, **small, **STILL)
+    yield of("BeitForImageClassification", "BeitConfig", [32, 32, 3], **labels, **patches, **small, **STILL,
+             drop_path_rate=0.0)
+    yield of("SwinForImageClassification", "SwinConfig", [32, 32, 3], **labels, **STILL, image_size=32, patch_size=4,
+             embed_dim=16, depths=[1, 1], num_heads=[2, 4], window_size=4, drop_path_rate=0.0)
+    yield of("CLIPForImageClassification", "CLIPConfig", [32, 32, 3], **labels, vision_config={**patches, **small})
+    yield of("ConvNextV2ForImageClassification", "ConvNextV2Config", [64, 64, 3], **labels,
+             hidden_sizes=[16, 32, 64, 128], depths=[1, 1, 2, 1])
+    yield of("MobileViTForImageClassification", "MobileViTConfig", [64, 64, 3], **labels, **STILL, image_size=64,
+             hidden_sizes=[16, 24, 32], neck_hidden_sizes=[8, 8, 16, 24, 32, 48, 64], classifier_dropout_prob=0.0)
+
+
 def language_networks(of):
-    words, labels = [12], {"num_labels": 40}
-    yield of("BertForSequenceClassification", "BertConfig", words, "last", 40, **TEXT, **labels, **SMALL,
-             **FEED_FORWARD, **STILL)
+    words, labels, still = [12], {"num_labels": 40}, {**SMALL, **FEED_FORWARD, **STILL}
+    gpt2 = {"vocab_size": 40, "n_positions": 16, "n_embd": 64, "n_layer": 2, "n_head": 4, "resid_pdrop": 0.0,
+            "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0, "use_cache": False}
+    small = {**TEXT, **SMALL, **FEED_FORWARD, "use_cache": False}
+    yield of("BertForSequenceClassification", "BertConfig", words, "last", 40, **TEXT, **labels, **still)
+    yield of("BertForMaskedLM", "BertConfig", words, "next", 40, **TEXT, **still)
     yield of("DistilBertForSequenceClassification", "DistilBertConfig", words, "last", 40, **TEXT, **labels, dim=64,
              n_layers=2, n_heads=4, hidden_dim=128, dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0)
-    yield of("GPT2LMHeadModel", "GPT2Config", words, "next", 40, vocab_size=40, n_positions=16, n_embd=64, n_layer=2,
-             n_head=4, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0, use_cache=False)
-    yield of("LlamaForCausalLM", "LlamaConfig", words, "next", 40, **TEXT, **SMALL, **FEED_FORWARD,
-             num_key_value_heads=2, use_cache=False)
+    yield of("RobertaForSequenceClassification", "RobertaConfig", words, "last", 40, **labels, **still, vocab_size=40,
+             max_position_embeddings=20, pad_token_id=1)
+    yield of("ElectraForTokenClassification", "ElectraConfig", words, "next", 40, **TEXT, **labels, **still,
+             embedding_size=32)
+    yield of("T5ForTokenClassification", "T5Config", words, "next", 40, **labels, vocab_size=40, d_model=64, d_kv=16,
+             d_ff=128, num_layers=2, num_heads=4, dropout_rate=0.0, classifier_dropout=0.0, feed_forward_proj="gated-gelu")
+    yield of("GPT2LMHeadModel", "GPT2Config", words, "next", 40, **gpt2)
+    yield of("GPT2ForSequenceClassification", "GPT2Config", words, "last", 40, **gpt2, **labels, pad_token_id=1)
+    yield of("GPTNeoXForCausalLM", "GPTNeoXConfig", words, "next", 40, **small, hidden_dropout=0.0,
+             attention_dropout=0.0)
+    yield of("OPTForCausalLM", "OPTConfig", words, "next", 40, **TEXT, hidden_size=64, num_hidden_layers=2,
+             num_attention_heads=4, ffn_dim=128, word_embed_proj_dim=64, dropout=0.0, use_cache=False)
+    yield of("LlamaForCausalLM", "LlamaConfig", words, "next", 40, **small, num_key_value_heads=2)
+    yield of("LlamaForSequenceClassification", "LlamaConfig", words, "last", 40, **small, **labels, pad_token_id=1)
+    yield of("MistralForCausalLM", "MistralConfig", words, "next", 40, **small, num_key_value_heads=2, sliding_window=5)
+    yield of("Qwen2ForCausalLM", "Qwen2Config", words, "next", 40, **small, num_key_value_heads=2,
+             tie_word_embeddings=True)
+    yield of("Qwen3ForCausalLM", "Qwen3Config", words, "next", 40, **small, num_key_value_heads=2, head_dim=16)
+    yield of("Gemma2ForCausalLM", "Gemma2Config", words, "next", 40, **small, num_key_value_heads=2, head_dim=16)
+    yield of("PhiForCausalLM", "PhiConfig", words, "next", 40, **small, resid_pdrop=0.0, embd_pdrop=0.0)
+    yield from other_language_networks(of, words, {"num_labels": 40, **still}, small)
+
+
+def other_language_networks(of, words, labelled, small):
+    grouped = {**small, "num_key_value_heads": 2}
+    yield of("AlbertForMaskedLM", "AlbertConfig", words, "next", 40, **TEXT, **labelled, embedding_size=32)
+    yield of("DebertaV2ForTokenClassification", "DebertaV2Config", words, "next", 40, **TEXT, **labelled)
+    yield of("MPNetForTokenClassification", "MPNetConfig", words, "next", 40, **labelled, vocab_size=40,
+             max_position_embeddings=20)
+    yield of("ModernBertForTokenClassification", "ModernBertConfig", words, "next", 40, **TEXT, **SMALL, **FEED_FORWARD,
+             num_labels=40, pad_token_id=0, attention_dropout=0.0, mlp_dropout=0.0, embedding_dropout=0.0,
+             classifier_dropout=0.0, local_attention=4, global_attn_every_n_layers=2)
+    yield of("GPTNeoForCausalLM", "GPTNeoConfig", words, "next", 40, **TEXT, hidden_size=64, num_layers=2, num_heads=4,
+             attention_types=[[["global", "local"], 1]], window_size=4, resid_dropout=0.0, embed_dropout=0.0,
+             attention_dropout=0.0, use_cache=False)
+    yield of("FalconForCausalLM", "FalconConfig", words, "next", 40, vocab_size=40, **SMALL, hidden_dropout=0.0,
+             attention_dropout=0.0, use_cache=False)
+    yield of("GemmaForCausalLM", "GemmaConfig", words, "next", 40, **small, num_key_value_heads=1, head_dim=16)
+    yield of("GraniteForCausalLM", "GraniteConfig", words, "next", 40, **grouped)
+    yield of("SmolLM3ForCausalLM", "SmolLM3Config", words, "next", 40, **grouped, pad_token_id=0)
+    yield of("Starcoder2ForCausalLM", "Starcoder2Config", words, "next", 40, **grouped, residual_dropout=0.0,
+             embedding_dropout=0.0)
+    yield of("Olmo2ForCausalLM", "Olmo2Config", words, "next", 40, **small)
+    yield of("Phi3ForCausalLM", "Phi3Config", words, "next", 40, **grouped, pad_token_id=0, resid_pdrop=0.0,
+             embd_pdrop=0.0)
 
 
 IMAGE, VOLUME = [32, 32, 1], [16, 16, 16, 1]

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Exports the networks of pt2_models.py, pt2_more.py and pt2_recurrent.py, and records what PyTorch computes with them.
+"""Exports the networks of pt2_models.py, pt2_more.py, pt2_text.py and pt2_recurrent.py, and records what PyTorch
+computes with them.
 
     python3 tests/parity/pt2_record.py        needs PyTorch 2.9 or newer
 
-Writes tests/fixtures/pt2/NAME.pt2 and, in tests/parity/recorded, pt2.json, pt2_more.json and pt2_recurrent.json, which
+Writes tests/fixtures/pt2/NAME.pt2 and, in tests/parity/recorded, pt2.json, pt2_more.json, pt2_text.json and
+pt2_recurrent.json, which
 tests/model/pt2_parity_test.cpp reads, and pt2_runs.json, which pt2_runs.py reads.
 
     python3 tests/parity/pt2_record.py --runs        only pt2_runs.json, with the archives as they are
@@ -27,11 +29,12 @@ import pt2_more
 import pt2_recurrent
 import pt2_reference
 import pt2_runs
+import pt2_text
 from networks import digest
 from weights import channels_first, integers
 
 ARCHIVES = pt2_runs.TESTS / "fixtures" / "pt2"
-TARGETS = {"unet": "map", "gpt": "next", "textgru": "next"}
+TARGETS = {"unet": "map"} | dict.fromkeys(("gpt", "encoder", "decoder", "counted", "relative", "textgru"), "next")
 
 
 def batch(name, rows, sample, outputs):
@@ -133,11 +136,13 @@ def main():
     if sys.argv[1:] != ["--runs"]:
         write(values / "pt2.json", (record(*case, archives) for case in pt2_models.CASES))
         write(values / "pt2_more.json", (record(*case, archives) for case in pt2_more.CASES))
+        write(values / "pt2_text.json", (record(*case, archives) for case in pt2_text.CASES))
         write(values / "pt2_recurrent.json", (record(*case, archives) for case in pt2_recurrent.CASES))
         torch.manual_seed(1)
         export(pt2_more.Refused(), torch.rand(2, 3, 12, 14), archives / "refused.pt2")
+    runs = pt2_models.CASES + pt2_text.CASES + pt2_recurrent.RUNS
     write(values / "pt2_runs.json", (record_runs(make, sample, outputs, rate, archives)
-                                     for make, _, sample, outputs, rate in pt2_models.CASES + pt2_recurrent.RUNS))
+                                     for make, _, sample, outputs, rate in runs))
 
 
 if __name__ == "__main__":

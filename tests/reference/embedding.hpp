@@ -17,7 +17,7 @@ inline std::vector<double> embedding(const EmbeddingSpec& s, const std::vector<d
 inline std::vector<double> embedding_gradient(const EmbeddingSpec& s, const std::vector<double>& tokens,
                                               const std::vector<double>& diff_dst, std::vector<double> sum) {
   for (std::size_t i = 0; i < tokens.size(); ++i)
-    for (std::int64_t c = 0; c < s.width; ++c)
+    for (std::int64_t c = 0; c < s.width && std::int64_t(tokens[i]) != s.padding; ++c)
       sum[std::size_t(std::int64_t(tokens[i]) * s.width + c)] += diff_dst[i * std::size_t(s.width) + std::size_t(c)];
   return sum;
 }

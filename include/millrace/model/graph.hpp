@@ -125,8 +125,10 @@ class GraphBuilder {
   int labels() const { return labels_; }
   // Mixes the rows of `src` with each other; the loss then mixes their labels. Only in Mode::train; otherwise `src`.
   int mix(int src, const MixOptions&);
-  // Looks up the samples of the batch, which are tokens below `vocabulary`. The table is initialised by U(-1, 1).
-  int embedding(const std::string& name, std::int64_t vocabulary, std::int64_t width);
+  // Looks up the samples of the batch, which are tokens below `vocabulary`, or a result of token_counts(). The table is
+  // initialised by U(-1, 1). padding: as EmbeddingSpec::padding.
+  int embedding(const std::string& name, std::int64_t vocabulary, std::int64_t width, std::int64_t padding = -1,
+                int tokens = Graph::x);
   int conv(const std::string& name, int src, std::int64_t out_channels, const Window&, bool bias,
            std::int64_t groups = 1);
   // output_pad: below the stride.
@@ -147,6 +149,9 @@ class GraphBuilder {
   int position_embedding(const std::string& name, int src, bool class_token = false);
   // Where the documents in the samples begin, which are tokens; `separator` is the last token of a document.
   int documents(const std::string& name, std::int64_t separator);
+  // DocumentsSpec::Kind::counts and last, of the samples.
+  int token_counts(const std::string& name, std::int64_t separator, std::int64_t first);
+  int last_token(const std::string& name, std::int64_t separator);
   struct AttentionOptions {
     std::int64_t heads = 1, key_heads = 1;
     bool causal = false;
@@ -156,7 +161,7 @@ class GraphBuilder {
   };
   // src: (N, S..., (heads + 2 * key_heads) * head size)
   int attention(const std::string& name, int src, const AttentionOptions&);
-  // Rotates the queries and keys of such a source; it must have one axis of positions.
+  // Rotates the queries and keys of such a source; it must have one axis of positions. key_heads = 0: all heads.
   int rotary(const std::string& name, int src, std::int64_t heads, std::int64_t key_heads, float theta);
   struct RecurrentOptions {
     RecurrentSpec::Kind kind = RecurrentSpec::Kind::lstm;
@@ -222,6 +227,7 @@ class GraphBuilder {
   int parameter(const std::string& name, const Shape&, Parameter::Init, std::int64_t fan_in, bool matrix);
   int source_of_loss(const std::string& name, int src);
   int recurrent_node(const std::string& name, int src, const RecurrentOptions&, std::int64_t layer, bool reverse);
+  int marks(const std::string& name, const DocumentsSpec&);
   Graph graph_;
   std::vector<Node> losses_;
   std::uint32_t dropouts_ = 0;

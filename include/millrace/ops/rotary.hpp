@@ -3,7 +3,8 @@
 //
 //   src[0], dst   (N, S, (heads + 2 * key_heads) * head_size) in `dtype`, as attention.hpp describes it
 //
-// The values, the last key_heads heads, are copied. Backward rotates back.
+// The values, the last key_heads heads, are copied. With key_heads = 0, src holds heads that are all rotated, such as
+// those of the queries alone. Backward rotates back.
 //
 // window: the positions begin at StepState::position, as for AttentionSpec::window.
 #pragma once
@@ -21,7 +22,8 @@ struct RotarySpec {
   Mode mode = Mode::train;
   std::int64_t window = 0;  // positions of a text at most; 0: they begin at 0
 
-  void check() const;  // Error(config) if the size of a head is odd, or if theta is not above 1
+  // Error(config): the heads do not divide the width, the size of a head is odd, or theta is not above 1
+  void check() const;
   std::int64_t head_size() const { return src[-1] / (heads + 2 * key_heads); }
   std::int64_t positions() const { return src[1]; }
   Shape dst() const { return src; }

@@ -40,7 +40,7 @@ class Embedding : public Op {
         if (args.mode[0] == GradMode::write) std::fill(sums + first * spec_.width, sums + last * spec_.width, 0.0f);
         for (std::int64_t i = 0; i < spec_.src.count(); ++i) {
           const std::int64_t token = tokens[i];
-          if (token < first || token >= last) continue;
+          if (token < first || token >= last || token == spec_.padding) continue;
           for (std::int64_t c = 0; c < spec_.width; c += tile_count) {
             Tile tile;
             const std::int64_t n = std::min(tile_count, spec_.width - c);

@@ -50,16 +50,21 @@ Constant Call::constant(const char* argument) const {
   return *found;
 }
 
-std::vector<std::optional<Constant>> Call::indices() const {
+std::vector<std::optional<Index>> Call::indices() const {
   const Argument* found = given("indices");
   const auto* list = found ? std::get_if<std::vector<TensorName>>(found) : nullptr;
   if (!list) refuse("has no list of indices");
-  std::vector<std::optional<Constant>> out;
+  std::vector<std::optional<Index>> out;
   for (const TensorName& one : *list) {
     out.emplace_back();
     if (one.name.empty()) continue;
-    out.back() = context_.as_constant(context_.value(*this, one.name));
-    if (!out.back()) refuse("is indexed by values that depend on the samples, which is not supported");
+    const Value& v = context_.value(*this, one.name);
+    if (v.kind == Value::Kind::row_numbers)
+      out.back() = Index{Constant::filled(without_rows(v.axes.sizes()), 0, Constant::Type::integer), true};
+    else if (const auto constant = context_.as_constant(v))
+      out.back() = Index{*constant};
+    else
+      refuse("is indexed by values that depend on the samples, which is not supported");
   }
   return out;
 }

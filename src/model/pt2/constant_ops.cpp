@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "millrace/base/error.hpp"
 #include "model/pt2/context.hpp"
@@ -105,70 +104,6 @@ Constant triangle(const Call& call, bool lower) {
 Constant lower_triangle(Context&, const Call& call) { return triangle(call, true); }
 Constant upper_triangle(Context&, const Call& call) { return triangle(call, false); }
 
-std::vector<Constant> parts_of(Context& c, const Call& call) {
-  std::vector<Constant> parts;
-  for (const Value& v : call.values("tensors")) parts.push_back(*c.as_constant(v));
-  if (parts.empty()) call.refuse("joins nothing");
-  return parts;
-}
-
-Constant join_along(const Call& call, const std::vector<Constant>& parts, std::size_t axis) {
-  Sizes sizes = parts[0].sizes;
-  Type type = parts[0].type;
-  for (std::size_t i = 1; i < parts.size(); ++i) {
-    Sizes own = parts[i].sizes;
-    if (own.size() != sizes.size()) call.refuse("joins constants of different numbers of axes");
-    sizes[axis] += std::exchange(own[axis], sizes[axis]);
-    own[axis] = sizes[axis];
-    if (own != sizes) call.refuse("joins constants that differ by more than one axis");
-    type = std::max(type, parts[i].type);
-  }
-  Constant out = Constant::filled(sizes, 0, type);
-  for (const Constant& part : parts) {
-    Constant place = out;
-    place.sizes = part.sizes;
-    const std::vector<double> values = part.values();
-    std::size_t i = 0;
-    place.each([&](double& to) { to = values[i++]; });
-    out.offset += part.sizes[axis] * out.strides[axis];
-  }
-  out.offset = 0;
-  return out;
-}
-
-Constant joined_constants(Context& c, const Call& call) {
-  const std::vector<Constant> parts = parts_of(c, call);
-  return join_along(call, parts, std::size_t(call.axis("dim", 0, parts[0].rank())));
-}
-
-Constant stacked(Context& c, const Call& call) {
-  std::vector<Constant> parts = parts_of(c, call);
-  const auto axis = std::size_t(call.axis("dim", 0, parts[0].rank() + 1));
-  for (Constant& part : parts) {
-    if (part.rank() < int(axis)) call.refuse("joins constants of different numbers of axes");
-    Sizes sizes = part.sizes;
-    sizes.insert(sizes.begin() + std::ptrdiff_t(axis), 1);
-    part = part.reshaped(sizes);
-  }
-  return join_along(call, parts, axis);
-}
-
-Constant tiled(Context&, const Call& call) {
-  const Constant x = self_of(call);
-  const Sizes times = without_rows(call.integers("repeats"));
-  if (times.size() < x.sizes.size()) call.refuse("has too few numbers");
-  Sizes apart, repeated, whole;
-  for (std::size_t i = 0; i < times.size(); ++i) {
-    const std::size_t added = times.size() - x.sizes.size();
-    const std::int64_t size = i < added ? 1 : x.sizes[i - added];
-    apart.insert(apart.end(), {1, size});
-    repeated.insert(repeated.end(), {times[i], size});
-    checked_count({times[i], size});
-    whole.push_back(times[i] * size);
-  }
-  return x.reshaped(apart).expanded(repeated).reshaped(whole);
-}
-
 Constant taken(Context&, const Call& call) { return index_constant(call, self_of(call)); }
 
 Constant cumulated(Context&, const Call& call) {
@@ -225,6 +160,8 @@ const std::map<std::string, Fold>& computations() {
                                                {"remainder", binary<modulo, of_operands>},
                                                {"minimum", binary<least, of_operands>},
                                                {"maximum", binary<most, of_operands>},
+                                               {"min", binary<least, of_operands>},
+                                               {"max", binary<most, of_operands>},
                                                {"eq", binary<equal, boolean>},
                                                {"ne", binary<different, boolean>},
                                                {"lt", binary<less, boolean>},
@@ -259,9 +196,13 @@ const std::map<std::string, Fold>& computations() {
                                                {"triu", upper_triangle},
                                                {"index", taken},
                                                {"cumsum", cumulated},
+                                               {"gather", gathered},
+                                               {"diff", differences},
+                                               {"repeat_interleave", repeated_elements},
                                                {"cat", joined_constants},
-                                               {"stack", stacked},
-                                               {"repeat", tiled}};
+                                               {"concat", joined_constants},
+                                               {"stack", stacked_constants},
+                                               {"repeat", repeated_constant}};
   return all;
 }
 

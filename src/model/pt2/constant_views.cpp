@@ -131,14 +131,17 @@ Constant constant_view(const Call& call, Constant x, const std::string& kind) {
 
 // As in NumPy: the axes of the indices take the place of the axes that they index, or come first if those are apart.
 Constant index_constant(const Call& call, const Constant& x) {
-  const std::vector<std::optional<Constant>> indices = call.indices();
+  const std::vector<std::optional<Index>> indices = call.indices();
   if (indices.empty() || indices.size() > x.sizes.size()) call.refuse("has more indices than axes");
   Sizes of_indices;
   std::vector<std::size_t> indexed;
   for (std::size_t axis = 0; axis < indices.size(); ++axis)
     if (indices[axis]) {
-      if (indices[axis]->type != Constant::Type::integer) call.refuse("is indexed by a mask, which is not supported");
-      of_indices = broadcast_sizes(of_indices, indices[axis]->sizes);
+      const Constant& index = indices[axis]->constant;
+      if (index.type != Constant::Type::integer) call.refuse("is indexed by a mask, which is not supported");
+      if (indices[axis]->of_rows && x.sizes[axis] != 1)  // an axis of the rows has one element
+        call.refuse("takes another element for each row, which is not supported");
+      of_indices = broadcast_sizes(of_indices, index.sizes);
       indexed.push_back(axis);
     }
   if (indexed.empty()) call.refuse("has no index");
@@ -146,7 +149,7 @@ Constant index_constant(const Call& call, const Constant& x) {
   const std::size_t front = together ? indexed.front() : 0;
   std::vector<std::int64_t> starts(std::size_t(checked_count(of_indices)), x.offset);
   for (const std::size_t axis : indexed) {
-    const std::vector<double> index = indices[axis]->expanded(of_indices).values();
+    const std::vector<double> index = indices[axis]->constant.expanded(of_indices).values();
     const double size = double(x.sizes[axis]);
     for (std::size_t i = 0; i < starts.size(); ++i) {
       if (!(index[i] >= -size && index[i] < size)) call.refuse(fmt::format("has the index {} of {}", index[i], size));

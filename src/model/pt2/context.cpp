@@ -82,9 +82,16 @@ Value Context::made_of(const Call& call, const Constant& constant) {
 
 Value Context::plain(const Call& call, Value v) {
   if (v.kind == Value::Kind::class_token) v = with_token(*this, call, v);
+  if (v.kind == Value::Kind::numbers)
+    call.refuse(
+        "computes with integers that follow from the tokens, which is possible for the positions of RoBERTa and "
+        "for the last token only");
+  if (v.kind == Value::Kind::nothing) call.refuse("takes no elements");
+  if (v.kind == Value::Kind::row_numbers)
+    call.refuse("computes with the numbers of the rows. they can only be an index of the rows");
   if (const auto constant = as_constant(v); constant && input >= 0) return made_of(call, *constant);
   if (v.kind != Value::Kind::graph)
-    call.refuse(v.kind == Value::Kind::parameter
+    call.refuse(v.kind == Value::Kind::parameter || v.kind == Value::Kind::shifted
                     ? "computes with a parameter alone, which is not possible yet"
                     : "reads values that the samples do not change, which is not possible yet");
   while (!v.axes.selected.empty()) {

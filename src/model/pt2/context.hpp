@@ -15,16 +15,33 @@
 
 namespace millrace::pt2 {
 
+// Numbers that follow from the tokens of a row and one special token, `separator`, such as that of the padding.
+struct TokenNumbers {
+  enum class Kind {
+    mask,    // 1 where the token is another one, otherwise 0
+    sums,    // how many of the mask are 1, up to each position
+    counts,  // the sums plus `first`, and `first` where the mask is 0
+    places,  // the position where the mask is 1, otherwise 0
+    last     // of each row, the last position where the mask is 1, or 0
+  };
+  Kind kind = Kind::mask;
+  std::int64_t separator = 0, first = 0;
+};
+
 struct Value {
   enum class Kind {
     ignored,      // what only PyTorch's own book-keeping reads
     graph,        // a value of the graph
     tokens,       // the samples, which are tokens
+    numbers,      // `numbers`, integers that follow from the tokens
     parameter,    // `tensor`
+    shifted,      // the parameter `tensor` plus the number `shift`
     class_token,  // `tensor` for each row, before the positions of `graph`
     blank,        // not written yet
     uniform,      // a random number for each row: uniform in [keep, keep + 1)
     row_mask,     // one random factor for each row: 0, or `factor` with the probability `keep`
+    nothing,      // no elements
+    row_numbers,  // 0, 1, ... for the rows, as an index of them
     constant      // `constant`, the same for all rows
   };
   Kind kind = Kind::ignored;
@@ -34,12 +51,20 @@ struct Value {
   std::shared_ptr<const Constant> constant;
   // Of a parameter: the elements at these places of it, in the stored order of `axes`. Null: all of them.
   std::shared_ptr<const Constant> picked;
-  double keep = 1, factor = 1;  // factor of a graph value: it is still to be multiplied by it (only_masks_rows)
-  int memory = -1;              // values with the same number share, or may share, their elements in PyTorch
-  int object = -1;              // names with the same number are one tensor of PyTorch
-  bool stale = false;           // a later node has overwritten its elements
+  // Of a graph value, `factor`: it is still to be multiplied by it (only_masks_rows).
+  double keep = 1, factor = 1, shift = 0;
+  TokenNumbers numbers;
+  int memory = -1;     // values with the same number share, or may share, their elements in PyTorch
+  int object = -1;     // names with the same number are one tensor of PyTorch
+  bool stale = false;  // a later node has overwritten its elements
 };
 using Values = std::vector<Value>;
+
+// One of several indices, of an axis. of_rows: each row has its own number; `constant` is then that of the first row.
+struct Index {
+  Constant constant;
+  bool of_rows = false;
+};
 
 class Context;
 
@@ -59,7 +84,7 @@ class Call {
   Values values(const char* argument) const;
   // A tensor that does not depend on the samples.
   Constant constant(const char* argument) const;
-  std::vector<std::optional<Constant>> indices() const;  // the argument of that name
+  std::vector<std::optional<Index>> indices() const;  // the argument of that name
   bool is_number(const char* argument) const;
   bool is_integer(const char* argument) const;  // and no tensor
   std::int64_t integer(const char* argument, std::int64_t otherwise) const;
@@ -150,6 +175,9 @@ class Context {
 // Operations on constants alone. fold: nullopt if there are other operands. kind: the name of an operation.
 bool is_constant_operation(const std::string& kind);
 std::optional<Value> fold(Context&, const Call&, const std::string& kind, bool in_place);
+// Operations on what follows from the tokens. In token_numbers.cpp. fold_numbers: nullopt if there are other operands.
+bool is_number_operation(const std::string& kind);
+std::optional<Value> fold_numbers(Context&, const Call&, const std::string& kind);
 using Fold = Constant (*)(Context&, const Call&);
 const std::map<std::string, Fold>& computations();              // by kind
 Constant operand(const Call&, const char* argument);            // a number, or a constant
@@ -159,6 +187,14 @@ Constant::Type type_of(ScalarType);
 bool is_constant_view(const std::string& kind);
 Constant constant_view(const Call&, Constant, const std::string& kind);
 Constant index_constant(const Call&, const Constant&);
+// In constant_moves.cpp. The elements of an axis by an index for each of them, differences of neighbours, and several
+// joined.
+Constant gathered(Context&, const Call&);
+Constant differences(Context&, const Call&);
+Constant joined_constants(Context&, const Call&);
+Constant stacked_constants(Context&, const Call&);
+Constant repeated_constant(Context&, const Call&);
+Constant repeated_elements(Context&, const Call&);  // repeat_interleave
 Value constant_value(const Constant&);
 // Where the elements lie in the stored order, in the order of the axes; of a parameter in the archive.
 Constant places_of(const Axes&);
@@ -198,7 +234,7 @@ bool only_masks_rows(const Context&, const Call&);
 Value matrix_product(Context&, const Call&, Value, Value);
 Value softmax_over(Context&, const Call&, Value, int axis);
 
-// The class token in front of the positions, without positions that are added. In tokens.cpp.
+// The class token in front of the positions, without positions that are added. In joins.cpp.
 Value with_token(Context&, const Call&, const Value& class_token);
 
 // The kinds of operations, by their name in ATen without overload: "relu", "conv2d".
@@ -209,13 +245,17 @@ void add_norms(Operations&);
 void add_pools(Operations&);
 void add_pointwise(Operations&);
 void add_shapes(Operations&);
-void add_tokens(Operations&);
+void add_attention(Operations&);
 void add_products(Operations&);
 void add_recurrent(Operations&);
 void add_sums(Operations&);
 void add_joins(Operations&);
 void add_random(Operations&);
 void add_einsum(Operations&);
+
+// The nodes of a program without those whose results nothing reads. Several that compute a known function together,
+// such as an RMS norm, have become one. In patterns.cpp.
+std::vector<ExportedNode> simplified_nodes(const ExportedProgram&);
 
 // A value of the graph with these axes.
 inline Value graph_value(int graph, Axes axes) {

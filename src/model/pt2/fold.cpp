@@ -39,7 +39,7 @@ Type type_of(ScalarType type) {
 Type type_of(const Context& c, const Value& v) {
   if (v.kind == Value::Kind::constant) return v.constant->type;
   if (v.kind == Value::Kind::ignored && v.tensor >= 0) return type_of(c.program.tensors[std::size_t(v.tensor)].type);
-  return v.kind == Value::Kind::tokens ? Type::integer : Type::real;
+  return v.kind == Value::Kind::tokens || v.kind == Value::Kind::row_numbers ? Type::integer : Type::real;
 }
 
 // The type that a node asks for, or else this one.
@@ -66,8 +66,8 @@ Constant full(Context& c, const Call& call) {
 Constant range(Context&, const Call& call) {
   const double begin = call.real("start", 0), end = call.real("end", 0), step = call.real("step", 1);
   const double count = step == 0 ? -1 : std::ceil((end - begin) / step);
-  if (!(count >= 0 && count < 1e7) || std::fmod(end, double(rows_symbol)) == 0)
-    call.refuse("counts the rows, or too far, which is not supported");
+  if (!(count >= 0 && count < 1e7) || (end != 0 && std::fmod(end, double(rows_symbol)) == 0))
+    call.refuse("counts the rows from another number than 0 or by other steps, or too far, which is not supported");
   const bool real = !(call.is_integer("end") && (!call.has("start") || call.is_integer("start")) &&
                       (!call.has("step") || call.is_integer("step")));
   Constant out = Constant::filled({std::int64_t(count)}, 0, type_of(call, real ? Type::real : Type::integer));
@@ -92,9 +92,23 @@ const std::map<std::string, Fold>& creations() {
   return all;
 }
 
-bool all_constant(Context& c, const Call& call) {
+// 0, 1, ... for the rows.
+bool counts_rows(const Call& call) {
+  return call.is_integer("end") && call.integer("end", 0) == rows_symbol && call.real("start", 0) == 0 &&
+         call.real("step", 1) == 1;
+}
+Value row_numbers() {
+  Value out;
+  out.kind = Value::Kind::row_numbers;
+  out.axes = Axes::contiguous({rows_symbol});
+  return out;
+}
+
+bool all_constant(Context& c, const Call& call, const std::string& kind) {
   const auto is_constant = [&](const TensorName& one) {
-    return one.name.empty() || c.as_constant(c.value(call, one.name)).has_value();
+    if (one.name.empty()) return true;
+    const Value& v = c.value(call, one.name);
+    return c.as_constant(v).has_value() || (kind == "index" && v.kind == Value::Kind::row_numbers);
   };
   int tensors = 0;
   for (const auto& [name, argument] : call.node().arguments) {
@@ -122,8 +136,9 @@ bool is_constant_operation(const std::string& kind) {
 }
 
 std::optional<Value> fold(Context& c, const Call& call, const std::string& kind, bool in_place) {
+  if (kind == "arange" && counts_rows(call)) return row_numbers();
   if (const auto made = creations().find(kind); made != creations().end()) return constant_value(made->second(c, call));
-  if (!is_constant_operation(kind) || !all_constant(c, call)) return std::nullopt;
+  if (!is_constant_operation(kind) || !all_constant(c, call, kind)) return std::nullopt;
   if (in_place && call.value("self").kind != Value::Kind::constant) return std::nullopt;  // of a buffer
   if (is_constant_view(kind)) return constant_value(constant_view(call, call.constant("self"), kind));
   std::optional<Constant> result = in_place ? written(call, kind) : std::nullopt;

@@ -21,7 +21,7 @@ const Operations& operations() {
     add_pools(out);
     add_pointwise(out);
     add_shapes(out);
-    add_tokens(out);
+    add_attention(out);
     add_products(out);
     add_recurrent(out);
     add_sums(out);
@@ -66,6 +66,7 @@ bool is_check(const std::string& target) {
 
 // "relu" of aten.relu_.default. in_place: the result is written over the first argument.
 std::string kind_of(const std::string& target, bool* in_place = nullptr) {
+  if (target.starts_with('(')) return target;  // of simplified_nodes()
   if (!target.starts_with("aten.")) return "";
   std::string kind = target.substr(5, target.find('.', 5) - 5);
   const bool ends = kind.size() > 1 && kind.ends_with('_') && !kind.ends_with("__");
@@ -98,6 +99,7 @@ void run_node(Context& c, const ExportedNode& node) {
       if (node.results.size() != 1) call.refuse("has no single result");
       return c.define(node.results[0], *folded);
     }
+    if (const auto folded = fold_numbers(c, call, kind)) return c.define(node.results.at(0), *folded);
     const auto operation = operations().find(kind);
     if (operation == operations().end()) call.refuse("is supported for values that do not depend on the samples only");
     results = operation->second(c, call);
@@ -210,7 +212,8 @@ int result_of(Context& c) {
 
 bool understands(const std::string& target) {
   return is_check(target) || target == "aten.sym_size.int" || arithmetic().contains(target) ||
-         operations().contains(kind_of(target)) || is_constant_operation(kind_of(target));
+         operations().contains(kind_of(target)) || is_constant_operation(kind_of(target)) ||
+         is_number_operation(kind_of(target));
 }
 
 void require_understood(const ExportedProgram& program) {
@@ -240,7 +243,7 @@ int build_pt2(GraphBuilder& builder, int input, const ModelSpec& spec) {
   pt2::require_understood(*spec.exported);
   pt2::Context context(builder, *spec.exported, spec);
   pt2::define_inputs(context, input);
-  for (const pt2::ExportedNode& node : spec.exported->nodes) pt2::run_node(context, node);
+  for (const pt2::ExportedNode& node : pt2::simplified_nodes(*spec.exported)) pt2::run_node(context, node);
   return pt2::result_of(context);
 }
 

@@ -1,4 +1,4 @@
-// Values that are joined, and elements that are repeated.
+// Values that are joined, class tokens, and elements that are repeated.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -6,6 +6,35 @@
 #include "model/pt2/context.hpp"
 
 namespace millrace::pt2 {
+
+// A position of zeros in front of the others, to which the token is added. The axes may be a view of (N, positions,
+// width), which is the stored order.
+Value with_token(Context& c, const Call& call, const Value& v) {
+  const std::vector<std::int64_t> key{-1, v.graph, v.tensor};
+  Value out = v;
+  out.kind = Value::Kind::graph;
+  if (const auto known = c.copies.find(key); known != c.copies.end()) {
+    out.graph = known->second.graph;
+    return out;
+  }
+  const std::int64_t width = c.program.tensors[std::size_t(v.tensor)].count();
+  const std::int64_t positions = v.axes.count(Atoms(v.axes.stored.begin() + 1, v.axes.stored.end())) / width;
+  checked_count({positions, width});
+  std::vector<std::int32_t> order;
+  for (std::int64_t at = -1; at + 1 < positions; ++at) order.push_back(std::int32_t(at));
+  out.graph = c.take(call, graph_value(v.graph, Axes::contiguous({rows_symbol, positions - 1, width})), 1, order).graph;
+  std::vector<std::int32_t> index(std::size_t(positions * width), -1);
+  for (std::int64_t i = 0; i < width; ++i) index[std::size_t(i)] = std::int32_t(i);
+  out.graph =
+      c.builder.indexed_bias(c.layer_name(call, v.tensor), out.graph, width, Table<std::int32_t>(std::move(index)));
+  Value token;
+  token.tensor = v.tensor;
+  token.axes = Axes::contiguous({width});
+  c.attach(call, {Context::as_stored(token)});
+  c.copies[key] = out;
+  return out;
+}
+
 namespace {
 
 // The class token in front of the positions of each row. The positions that are added next make a layer of both.
@@ -98,6 +127,7 @@ Value joined(Context& c, const Call& call, Value a, Value b, int axis, bool at_f
 
 Values cat(Context& c, const Call& call) {
   Values all = call.values("tensors");
+  std::erase_if(all, [](const Value& v) { return v.kind == Value::Kind::nothing; });
   if (all.empty()) call.refuse("joins nothing");
   const int axis = call.axis("dim", 0, all[0].axes.rank());
   if (all[0].kind == Value::Kind::parameter && axis == 1 && all.back().kind != Value::Kind::parameter) {

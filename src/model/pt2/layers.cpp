@@ -189,15 +189,29 @@ Value rows_of_table(const Call& call, const Value& weight, const Constant& index
 Values embedding(Context& c, const Call& call) {
   const Value weight = call.parameter("weight"), indices = call.value("indices");
   if (weight.axes.rank() != 2) call.refuse(fmt::format("has a weight {}, which is no matrix", weight.axes.text()));
-  if (call.integer("padding_idx", -1) >= 0)
-    call.refuse("has a padding_idx, whose row would be trained. remove padding_idx");
+  const std::int64_t padding = call.integer("padding_idx", -1);
+  if (padding < -1 || padding >= weight.axes.size(0)) call.refuse("has a padding_idx beyond its rows");
   if (call.flag("scale_grad_by_freq", false)) call.refuse("has scale_grad_by_freq. remove it");
-  if (const auto constant = c.as_constant(indices)) return {rows_of_table(call, weight, *constant)};
-  if (indices.kind != Value::Kind::tokens || indices.axes.rank() != 2 || !indices.axes.begins_with_rows() ||
-      !indices.axes.selected.empty())
+  if (const auto constant = c.as_constant(indices)) {
+    const std::vector<double> rows = constant->values();
+    if (padding >= 0 && std::ranges::find(rows, double(padding)) != rows.end())
+      call.refuse("looks up its padding_idx for all samples, and that row would be trained. remove padding_idx");
+    return {rows_of_table(call, weight, *constant)};
+  }
+  const bool counts = indices.kind == Value::Kind::numbers && indices.numbers.kind == TokenNumbers::Kind::counts;
+  if ((indices.kind != Value::Kind::tokens && !counts) || indices.axes.rank() != 2 ||
+      !indices.axes.begins_with_rows() || !indices.axes.selected.empty())
     call.refuse("looks up what are no samples. only tokens can be looked up");
   const std::int64_t vocabulary = weight.axes.size(0), width = weight.axes.size(1);
-  const int out = c.builder.embedding(c.layer_name(call, weight.tensor), vocabulary, width);
+  int tokens = Graph::x;
+  if (counts) {
+    const TokenNumbers& of = indices.numbers;
+    if (of.first < 0 || of.first + indices.axes.size(1) >= vocabulary)
+      call.refuse(
+          fmt::format("looks up row {} of {}. use shorter samples", of.first + indices.axes.size(1), vocabulary));
+    tokens = c.builder.token_counts(c.layer_name(call) + ".positions", of.separator, of.first);
+  }
+  const int out = c.builder.embedding(c.layer_name(call, weight.tensor), vocabulary, width, padding, tokens);
   c.attach(call, {Context::as_stored(weight)});
   const Shape& shape = c.builder.shape(out);
   return {graph_value(out, Axes::contiguous({rows_symbol, shape[1], width}))};

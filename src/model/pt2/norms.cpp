@@ -65,6 +65,8 @@ Values over_last_axis(Context& c, const Call& call, LayerNormSpec::Kind kind) {
   Value x = call.computed("input");
   const Sizes shape = call.integers("normalized_shape");
   if (shape.size() != 1) call.refuse("normalises several axes at once. only the last one is possible");
+  if (x.axes.rank() < 2 || x.axes.sizes().back() != shape[0])
+    call.refuse(fmt::format("normalises {} elements of {}", shape[0], x.axes.text()));
   const bool rms = kind == LayerNormSpec::Kind::rms;
   if (rms && !call.has("eps")) call.refuse("has no eps. give one, such as eps=1e-6");
   if (!call.has("weight")) {

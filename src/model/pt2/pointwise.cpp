@@ -103,6 +103,10 @@ Values multiply(Context& c, const Call& call) {
   a = c.plain(call, a);
   if (b.kind == Value::Kind::row_mask) return {with_dropped_rows(c, call, a, b)};
   if (b.kind == Value::Kind::parameter) return {scaled(c, call, a, b)};
+  if (b.kind == Value::Kind::shifted) {
+    const Value product = scaled(c, call, a, b);
+    return {sum_of_values(c, call, product, affine(c, call, a, b.shift, 0))};
+  }
   return {product_of_values(c, call, a, c.plain(call, b))};
 }
 

@@ -138,6 +138,15 @@ Values index_select(Context& c, const Call& call) {
   return {c.take(call, x, axis, indices_below(call, index, x.axes.size(axis)))};
 }
 
+// x[row, i] for each row: one element of the axis behind the rows.
+Value element_of_rows(const Call& call, Value x, const Index& rows, const Index& element) {
+  const bool fits = x.axes.rank() > 1 && x.axes.begins_with_rows() && rows.constant.rank() == 1 && !element.of_rows &&
+                    element.constant.count() == 1 && element.constant.rank() <= 1;
+  if (!fits) call.refuse("takes several elements for each row by an index, which is not supported");
+  x.axes.select(1, indices_below(call, element.constant, x.axes.size(1))[0]);
+  return x;
+}
+
 // One index of one axis, or any of a parameter.
 Values index(Context& c, const Call& call) {
   Value x = call.value("self");
@@ -147,7 +156,8 @@ Values index(Context& c, const Call& call) {
     x.picked = std::make_shared<const Constant>(picked);
     return {x};
   }
-  const std::vector<std::optional<Constant>> all = call.indices();
+  const std::vector<std::optional<Index>> all = call.indices();
+  if (all.size() == 2 && all[0] && all[0]->of_rows && all[1]) return {element_of_rows(call, x, *all[0], *all[1])};
   const auto first = std::ranges::find_if(all, [](const auto& one) { return one.has_value(); });
   if (first == all.end() || std::ranges::count_if(all, [](const auto& one) { return one.has_value(); }) != 1 ||
       std::int64_t(all.size()) > x.axes.rank())
@@ -155,10 +165,11 @@ Values index(Context& c, const Call& call) {
   const int axis = int(first - all.begin());
   const std::int64_t size = x.axes.size(axis);
   if (size % rows_symbol == 0) call.refuse("takes some of the rows, which is not supported");
-  x = c.take(call, x, axis, indices_below(call, **first, size));
+  x = c.take(call, x, axis, indices_below(call, (*first)->constant, size));
   Sizes sizes = x.axes.sizes();
   sizes.erase(sizes.begin() + axis);
-  sizes.insert(sizes.begin() + axis, (*first)->sizes.begin(), (*first)->sizes.end());
+  const Sizes& of_index = (*first)->constant.sizes;
+  sizes.insert(sizes.begin() + axis, of_index.begin(), of_index.end());
   if (!x.axes.view(sizes)) call.refuse("has an index whose axes do not fit");
   return {x};
 }

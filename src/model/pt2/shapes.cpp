@@ -28,6 +28,8 @@ Values cast(Context& c, const Call& call) {
   }
   const Argument* type = call.node().find("dtype");
   const auto* number = type ? std::get_if<ScalarType>(type) : nullptr;
+  const bool integers = x.kind == Value::Kind::tokens || x.kind == Value::Kind::row_numbers;
+  if (integers && (!number || *number == ScalarType::i64 || *number == ScalarType::i32)) return {x};
   if (number && *number != ScalarType::f32 && *number != ScalarType::f64)
     call.refuse(fmt::format("casts to {}. run.precision sets the type of the computation", name_of(*number)));
   return {x};
@@ -57,6 +59,10 @@ Value viewed(Context& c, const Call& call, Value x, Sizes sizes) {
 
 Values view(Context& c, const Call& call) {
   return {viewed(c, call, call.value("self"), call.integers(call.has("size") ? "size" : "shape"))};
+}
+
+Values view_as(Context& c, const Call& call) {
+  return {viewed(c, call, call.value("self"), call.value("other").axes.sizes())};
 }
 
 Values flatten(Context& c, const Call& call) {
@@ -174,7 +180,15 @@ Values unbind(Context&, const Call& call) {
 Value part_of(Context& c, const Call& call, Value x, int axis, std::int64_t begin, std::int64_t count) {
   if (begin == 0 && count == x.axes.size(axis)) return x;
   const std::int64_t size = x.axes.size(axis);
-  if (count < 1 || begin < 0 || begin > size || count > size - begin) call.refuse("takes no elements");
+  if (count < 0 || begin < 0 || begin > size || count > size - begin) call.refuse("takes no elements");
+  if (count == 0) {
+    Value nothing;
+    nothing.kind = Value::Kind::nothing;
+    Sizes sizes = x.axes.sizes();
+    sizes[std::size_t(axis)] = 0;
+    nothing.axes = Axes::contiguous(sizes);
+    return nothing;
+  }
   x = c.grouped(call, x, axis);
   const Atoms atoms = x.axes.logical[std::size_t(axis)];
   const int at = find_block(atoms, x.axes.stored);
@@ -265,7 +279,8 @@ void add_shapes(Operations& all) {
   all["permute"] = permute;
   all["transpose"] = transpose;
   all["swapaxes"] = swap_axes;
-  all["t"] = matrix_transpose;
+  all["reshape_as"] = all["view_as"] = view_as;
+  all["t"] = all["numpy_T"] = matrix_transpose;
   all["expand"] = expand;
   all["expand_as"] = expand_as;
   all["select"] = select;

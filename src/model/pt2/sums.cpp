@@ -93,6 +93,7 @@ Value sum_with(Context& c, const Call& call, const Value& a, const char* other, 
     return affine(c, call, a, Constant::filled({}, 1), offset);
   }
   if (b.kind == Value::Kind::parameter || a.kind == Value::Kind::parameter) {
+    if (b.kind == a.kind) call.refuse("adds two parameters, which is not supported");
     if (factor != 1) call.refuse("adds a parameter with a factor, which is not supported");
     return b.kind == Value::Kind::parameter ? with_positions(c, call, a, b) : with_positions(c, call, b, a);
   }
@@ -110,6 +111,11 @@ Values add(Context& c, const Call& call) {
   }
   if (a.kind == Value::Kind::uniform && call.is_number("other")) {  // of stochastic depth
     a.keep += call.real("alpha", 1) * call.real("other", 0);
+    return {a};
+  }
+  if (a.kind == Value::Kind::parameter && call.is_number("other")) {
+    a.kind = Value::Kind::shifted;
+    a.shift = call.real("other", 0) * call.real("alpha", 1);
     return {a};
   }
   return {sum_with(c, call, a, "other", call.real("alpha", 1))};
@@ -138,8 +144,16 @@ double number_of(const Call& call, const char* name) {
 Values masked_fill(Context& c, const Call& call) {
   return {filled(c, call, call.value("self"), call.constant("mask"), number_of(call, "value"))};
 }
+// A value that the condition does not change, because it holds everywhere. It may be a parameter.
+bool holds_for(const Constant& condition, const Value& x) {
+  const std::vector<double> values = condition.values();
+  const Sizes sizes = without_rows(x.axes.sizes());
+  return std::ranges::all_of(values, [](double v) { return v != 0; }) &&
+         broadcast_sizes(condition.sizes, sizes) == sizes;
+}
 Values where(Context& c, const Call& call) {
   Constant condition = call.constant("condition").copy();
+  if (!call.is_number("self") && holds_for(condition, call.value("self"))) return {call.value("self")};
   if (!call.is_number("self") && call.value("self").kind == Value::Kind::graph) {
     for (double& v : *condition.data) v = v == 0;
     return {filled(c, call, call.value("self"), condition, number_of(call, "other"))};

@@ -32,11 +32,14 @@ struct EmbeddingGradient {  // index i is a pack of n elements of the table
   token_order::Sorted sorted;
   Divider by_packs;
   bool add;
+  int padding;                         // a row without a gradient; -1: none
   static constexpr int in_flight = 4;  // loads that do not wait for each other
 
   MR_DEVICE_INLINE void operator()(std::int64_t i) const {
     int pack = int(i);
-    const token_order::Run run = sorted.runs[by_packs.split(pack)];
+    const int row = by_packs.split(pack);
+    token_order::Run run = sorted.runs[row];
+    if (row == padding) run.end = run.first;
     if (add && run.first == run.end) return;
     float total[n];
     for (int k = 0; k < n; ++k) total[k] = 0;
@@ -119,6 +122,10 @@ class Embedding : public Op {
                EmbeddingLookup<T, Token, n>{dst + begin * n, table, tokens + begin / packs, Divider(packs)});
     });
   }
+  // Of the rows from this one on.
+  int padding_from(std::int64_t row) const {
+    return spec_.padding < row || spec_.padding >= spec_.vocabulary ? -1 : int(spec_.padding - row);
+  }
   template <class T, int n>
   void sum_gradients(const OpArgs& args, const T* diff, const token_order::Sorted& sorted) const {
     const std::int64_t packs = spec_.width / n;
@@ -128,7 +135,8 @@ class Embedding : public Op {
                                        diff,
                                        {sorted.runs + begin / packs, sorted.order},
                                        Divider(packs),
-                                       args.mode[0] == GradMode::add});
+                                       args.mode[0] == GradMode::add,
+                                       padding_from(begin / packs)});
     });
   }
 
