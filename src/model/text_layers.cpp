@@ -248,7 +248,8 @@ int make_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src
   line.refuse(fmt::format(
       "unknown layer '{}'. use one of input, conv, convt, embedding, documents, positions, batchnorm, layernorm, "
       "rmsnorm, "
-      "groupnorm, instancenorm, {}, prelu, glu, scale, se, attention, lstm, gru, dropout, droppath, linear, maxpool, avgpool, "
+      "groupnorm, instancenorm, {}, prelu, glu, scale, se, attention, lstm, gru, dropout, droppath, linear, maxpool, "
+      "avgpool, "
       "globalpool, upsample, reshape, channels_to_axis, axis_to_channels, add, concat, scale_by, slice, loss, "
       "or a block of repeat or residual",
       kind, activation_names()));
