@@ -38,7 +38,7 @@ void add_cpu_keys(Keys& k) {
   k.push_back(
       choice_key(MR_FIELD(cpu.winograd), Choices<Winograd>{{"auto", Winograd::automatic}, {"off", Winograd::off}},
                  "with fp32: compute 3x3 convolutions of stride 1 by Winograd's filtering, with a quarter of the "
-                 "multiplications, where that is faster. Rounding errors are 2 to 8 times as "
+                 "multiplications, where that is faster. Rounding errors are 2 to 9 times as "
                  "large, and the copies of the weights four times"));
   k.push_back(
       switch_key(MR_FIELD(cpu.autotune),

@@ -1,4 +1,3 @@
-#include "millrace/base/atomic_file.hpp"
 #include "millrace/base/files.hpp"
 
 #include <gtest/gtest.h>
@@ -7,6 +6,7 @@
 
 #include <csignal>
 
+#include "millrace/base/atomic_file.hpp"
 #include "millrace/base/error.hpp"
 #include "support/expect_error.hpp"
 #include "support/temporary_folder.hpp"

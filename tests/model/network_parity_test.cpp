@@ -237,7 +237,7 @@ class NetworkParity : public ::testing::Test {
   const CpuContext cpu_;
   std::unique_ptr<ProgramFixture> start(const json& c, DType dtype, Mode mode = Mode::train) const {
     auto f = std::make_unique<ProgramFixture>(*cpu_.compute.device, *cpu_.compute.backend, spec_of(c), batch_of(c), -1,
-                                              dtype, nullptr, mode);
+                                              ProgramFixture::Kind(dtype, mode));
     fill(*f, c);
     return f;
   }

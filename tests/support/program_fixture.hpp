@@ -21,11 +21,17 @@ class ProgramFixture {
   ProgramFixture(Device& device, Backend& backend, const ModelSpec& spec, std::int64_t rows, const Shape& sample,
                  int fusion, DType dtype = DType::f32)
       : ProgramFixture(device, backend, spec, {rows, sample, DType::u8, {}, true}, fusion, dtype) {}
+  struct Kind {
+    DType dtype = DType::f32;
+    Mode mode = Mode::train;
+    Kind(DType type, Mode m = Mode::train) : dtype(type), mode(m) {}
+  };
   ProgramFixture(Device& device, Backend& backend, const ModelSpec& spec, const ModelBatch& batch, int fusion,
-                 DType dtype = DType::f32, const std::function<void(Graph&)>& adjust = {}, Mode mode = Mode::train)
+                 const Kind& kind = DType::f32, const std::function<void(Graph&)>& adjust = {})
       : batch_(batch), backend_(backend) {
+    const DType dtype = kind.dtype;
     const std::int64_t rows = batch.rows;
-    Graph graph = build_model(spec, batch, dtype, mode);
+    Graph graph = build_model(spec, batch, dtype, kind.mode);
     if (adjust) adjust(graph);
     layout = std::make_unique<ParameterLayout>(graph);
     master.resize(std::size_t(layout->count));

@@ -14,6 +14,8 @@
 namespace millrace::cpu {
 namespace {
 
+constexpr std::int64_t most_kn2row_pixels = 256;  // of an image
+
 constexpr std::pair<ConvMethod, const char*> method_names[] = {
     {ConvMethod::rule, "rule"},     {ConvMethod::direct, "direct"},     {ConvMethod::tiles, "tiles"},
     {ConvMethod::kn2row, "kn2row"}, {ConvMethod::winograd_2, "F(2x2)"}, {ConvMethod::winograd_4, "F(4x4)"}};
@@ -61,12 +63,22 @@ std::string problem_text(const ConvSpec& s, const std::vector<ConvMethod>& candi
   return text;
 }
 
+// Leaves out what cannot win, so that timing is short: kn2row for large images, and F(2x2) unless it needs about as few
+// multiplications as F(4x4), as for images of 5x5 pixels.
 std::vector<ConvMethod> candidates_for(const ConvSpec& s, bool winograd) {
   std::vector<ConvMethod> out{ConvMethod::direct};
   if (s.dtype != DType::f32) return out;
   if (onednn::prefers_float_matmul()) out = {ConvMethod::rule, ConvMethod::direct};
-  if (Kn2rowConv::supports(s)) out.push_back(ConvMethod::kn2row);
-  if (winograd && winograd::supports(s)) out.insert(out.end(), {ConvMethod::winograd_4, ConvMethod::winograd_2});
+  const Shape dst = s.dst();
+  if (Kn2rowConv::supports(s) && dst.count() <= most_kn2row_pixels * dst[0] * dst[-1])
+    out.push_back(ConvMethod::kn2row);
+  if (!winograd || !winograd::supports(s)) return out;
+  out.push_back(ConvMethod::winograd_4);
+  const auto multiplications = [&](std::int64_t m) {
+    const winograd::Tiles tiles(s, ConvPart::Of::forward, m);
+    return double(tiles.count() * tiles.tile * tiles.tile);
+  };
+  if (multiplications(2) <= 1.3 * multiplications(4)) out.push_back(ConvMethod::winograd_2);
   return out;
 }
 

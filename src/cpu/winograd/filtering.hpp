@@ -6,7 +6,8 @@
 //
 // The structs here are the transforms of one dimension for 16 channels at once. They are those of the polynomial
 // interpolation at the points 0, 1, -1 and infinity for m = 2, and 0, a, -a, b, -b and infinity for m = 4. The usual
-// points are a = 1 and b = 2; with a = 3/4 and b = 3/2 the error is a quarter (docs/benchmarks/2026-11-winograd.md).
+// points are a = 1 and b = 2; with a = 3/4 and b = 3/2 the mean error is half of theirs and the largest a quarter
+// (docs/benchmarks/2026-11-winograd.md).
 // All constants of input() and output() are exact in float32.
 #pragma once
 #include <cstdint>
