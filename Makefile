@@ -83,7 +83,8 @@ scaling-table: deps program
 	tests/tables/scaling_table.sh . $(MILLRACE) mpirun $(KINDS)
 
 # Compares millrace with PyTorch on the CPU: training of several networks, and data loading. Takes about an hour. The
-# table is also written to build/peers.json. Choose with OPTIONS="--quick", OPTIONS="--only mlp" and others.
+# table is also written to build/peers.json. Choose with OPTIONS="--quick", OPTIONS="--only mlp",
+# OPTIONS="--neighbour" (only the training beside a busy loop) and others.
 peers: deps program
 	scripts/with-pytorch.sh $(BUILD) tests/peers/cpu.py $(BUILD) $(OPTIONS)
 
