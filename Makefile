@@ -86,7 +86,7 @@ scaling-table: deps program
 
 # Compares millrace with PyTorch on the CPU: training of several networks, and data loading. Takes about an hour. The
 # table is also written to build/peers.json, and the rows that no other work disturbed to build/peers-DATE.md. Choose
-# with OPTIONS="--quick", OPTIONS="--only mlp" and others.
+# with OPTIONS="--quick", OPTIONS="--only mlp", OPTIONS="--neighbour" (only the training beside a busy loop) and others.
 peers: deps program
 	scripts/with-pytorch.sh $(BUILD) tests/peers/cpu.py $(BUILD) $(OPTIONS)
 
