@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "millrace/base/files.hpp"
+#include "millrace/runs/step_history.hpp"
 #include "support/expect_error.hpp"
 #include "support/temporary_folder.hpp"
 #include "train/logging/run_files.hpp"
@@ -62,6 +63,21 @@ TEST(Metrics, LinesReadBack) {
   for (const std::string& other :
        {std::string(), line.substr(1), line.substr(0, line.size() - 1), std::string("{\"loss\":1}")})
     EXPECT_FALSE(parse_metrics(other)) << other;
+}
+
+TEST(MetricsHistory, TheSpeedOfLightIsWeightedByTime) {
+  StepHistory h;
+  StepMetrics m;
+  for (m.step = 1; m.step <= 2; ++m.step) {
+    m.seconds = m.step == 1 ? 1 : 3;
+    m.speed_of_light = m.step == 1 ? 0.8 : 0.4;
+    h.add(m);
+  }
+  EXPECT_NEAR(h.all().speed_of_light(), 0.5, 1e-12);
+  h.clear();
+  m.speed_of_light = 0;  // of an older version
+  h.add(m);
+  EXPECT_EQ(h.all().speed_of_light(), 0);
 }
 
 // A run must neither wait for a reader of a named pipe, nor end in the middle because a device takes nothing.
