@@ -8,7 +8,8 @@ void RecurrentSpec::check() const {
   const char* name = kind == Kind::lstm ? "lstm" : "gru";
   if (src.rank != 3 || src.count() < 1)
     fail(Exit::config, "{}: needs an input of rows x time steps x features, but it is {}. reshape it", name, src.str());
-  if (units < 1) fail(Exit::config, "{}: {} units compute nothing. use at least 1", name, units);
+  if (units < 1 || units > std::int64_t(1) << 30)
+    fail(Exit::config, "{}: {} units are not possible. use 1 to 2^30", name, units);
 }
 
 RecurrentLayout::RecurrentLayout(const RecurrentSpec& s, std::int64_t rows, std::size_t scratch) {

@@ -130,7 +130,7 @@ TEST(RecurrentOp, ThreadsDoNotChangeBits) {
 
 TEST(RecurrentOp, SequencesWithoutStepsOrUnitsAreRefused) {
   expect_error(Exit::config, "rows x time steps x features", [] { OpHarness h(RecurrentSpec{{2, 3}, 4}); });
-  expect_error(Exit::config, "0 units compute nothing", [] { OpHarness h(RecurrentSpec{{2, 3, 4}, 0}); });
+  expect_error(Exit::config, "0 units are not possible", [] { OpHarness h(RecurrentSpec{{2, 3, 4}, 0}); });
 }
 
 TEST(RecurrentReference, GradientsMatchFiniteDifferences) {
