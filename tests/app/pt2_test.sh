@@ -176,7 +176,7 @@ case_refused() {
   expect_says 3 'net\.pt2 is damaged.*weight_0' train 2 run
 }
 
-# Ten losses of eleven networks, as PyTorch has computed them; with dropout, their mean and deviation. RANKS [KIND]
+# Ten losses of several networks, as PyTorch has computed them; with dropout, their mean and deviation. RANKS [KIND]
 compare_losses() { expect_exit 0 python3 "$root/tests/parity/pt2_runs.py" "$millrace" "$mpiexec" "$@"; }
 case_losses() {
   compare_losses 1

@@ -76,6 +76,11 @@ TEST(Pt2Text, WhatNothingReadsIsLeftOut) {
   program.nodes.push_back(node("tanh.default", "unread", {{"self", tensor(x)}}));
   program.nodes.push_back(node("sigmoid.default", "unread_too", {{"self", tensor("unread")}}));
   EXPECT_EQ(operations_of(text_graph(program)), operations_of(text_graph(fixture("encoder.pt2"))));
+  EXPECT_EQ(unused_parameters(program), Names());
+  program.outputs[0] = node_of(program, "aten.layer_norm.default").results[0];  // what follows is not read any more
+  const Names unused = unused_parameters(program);
+  EXPECT_EQ(std::ranges::count(unused, "pool.weight"), 1);
+  EXPECT_EQ(std::ranges::count(unused, "words.weight"), 0);
 }
 
 TEST(Pt2Text, RowsAreNumberedForIndicesOnly) {

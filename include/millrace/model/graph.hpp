@@ -112,9 +112,8 @@ class GraphBuilder {
   };
   GraphBuilder(const Batch&, DType compute, Mode);
   const Shape& shape(int value) const { return graph_.values[std::size_t(value)].shape; }
-  // Whether the value depends on the elements of another one.
-  bool depends_on(int value, int other) const;
-  bool holds_documents(int value) const;  // it is a result of documents()
+  bool depends_on(int value, int other) const;  // on the elements of the other one
+  bool holds_documents(int value) const;        // it is a result of documents()
   int input(InputSpec);
   // The same for one of several inputs: the bytes from `begin` on of each sample, which hold values of this type and
   // shape (with the rows).
@@ -176,11 +175,9 @@ class GraphBuilder {
   int recurrent(const std::string& name, int src, const RecurrentOptions&, std::vector<int>* each = nullptr);
   int gated(const std::string& name, int src, Activation);
   int scale(const std::string& name, int src, double initial);
-  // slopes: learned ones, 1 or as many as there are channels.
-  int prelu(const std::string& name, int src, std::int64_t slopes, double initial = 0.25);
+  int prelu(const std::string& name, int src, std::int64_t slopes, double initial = 0.25);  // 1, or one a channel
   int leaky_relu(const std::string& name, int src, float slope);
-  // factors: (N, C) for a source (N, ..., C).
-  int scale_by(const std::string& name, int src, int factors);
+  int scale_by(const std::string& name, int src, int factors);  // (N, C) for a source (N, ..., C)
   int reshape(const std::string& name, int src, const Shape& to);
   int concat(const std::string& name, int a, int b, int axis);
   int slice(const std::string& name, int src, int axis, std::int64_t begin, std::int64_t count);

@@ -5,6 +5,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/model/pt2/import.hpp"
+#include "model/pt2/context.hpp"
 
 namespace millrace::pt2 {
 namespace {
@@ -25,7 +26,7 @@ std::vector<float> read_part(TensorReader& reader, const StoredTensor& tensor, s
 
 std::vector<std::string> unused_parameters(const ExportedProgram& program) {
   std::set<std::string> read;
-  for (const ExportedNode& node : program.nodes)
+  for (const ExportedNode& node : simplified_nodes(program))
     for (const auto& [name, value] : node.arguments) {
       if (const auto* tensor = std::get_if<TensorName>(&value)) read.insert(tensor->name);
       if (const auto* list = std::get_if<std::vector<TensorName>>(&value))
