@@ -163,7 +163,7 @@ case_refused() {
   expect_says 2 'model\.file: it is for model\.name = pt2' train 1 run --model.name resnet
   head -c 30000 net.pt2 >half.pt2
   expect_says 3 'half\.pt2 cannot be read as an exported network' train 2 run --model.file half.pt2
-  cp "$fixtures/v2.8.0_static.pt2" old.pt2
+  cp "$fixtures/versions/v2.8.0_static.pt2" old.pt2
   expect_says 3 'PyTorch 2\.8\.0.*which pickles the weights' train 1 run --model.file old.pt2
   expect_says 3 'pickles the weights' "$millrace" inspect old.pt2
   cp "$fixtures/refused.pt2" other.pt2

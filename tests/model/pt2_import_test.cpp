@@ -128,7 +128,7 @@ TEST(Pt2Import, BuffersAndConstantsOfTheArchiveAreRead) {
   ModelSpec spec;
   spec.name = "pt2";
   spec.outputs = 10;
-  spec.exported = std::make_shared<const ExportedProgram>(fixture("v2.15_dyn.pt2"));
+  spec.exported = std::make_shared<const ExportedProgram>(fixture("versions/v2.15_dyn.pt2"));
   const Graph graph = build_model(spec, {4, {8, 8, 1}, DType::u8, {}, true}, DType::f32, Mode::train);
   std::vector<AffineSpec> found;
   for (const Node& node : graph.nodes)

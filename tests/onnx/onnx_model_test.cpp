@@ -211,7 +211,7 @@ TEST(OnnxFile, TheCheckerOfTheFormatAcceptsAllNetworks) {
 
 // The network sets one element of each row to -1.
 TEST(OnnxFile, MasksAreWhere) {
-  const OnnxCase c = archive_case("v2.15_dyn", {8, 8, 1}, 10);
+  const OnnxCase c = archive_case("versions/v2.15_dyn", {8, 8, 1}, 10);
   OnnxModel model = onnx_model_of(c);
   const auto where = std::ranges::find(model.nodes, std::string("Where"), &OnnxNode::type);
   ASSERT_NE(where, model.nodes.end());

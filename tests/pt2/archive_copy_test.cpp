@@ -14,7 +14,7 @@ namespace millrace::pt2 {
 namespace archive_copy_test {
 
 // With tied weights, a number of batches (int64), and buffers of which one is double precision.
-const std::string archive = std::string(MILLRACE_SOURCE_DIR) + "/tests/fixtures/pt2/v2.15_dyn.pt2";
+const std::string archive = std::string(MILLRACE_SOURCE_DIR) + "/tests/fixtures/pt2/versions/v2.15_dyn.pt2";
 
 std::vector<double> values_of(const ExportedProgram& program, const StoredTensor& t) {
   TensorReader reader(program);

@@ -25,8 +25,8 @@ const ExportedNode& node(const ExportedProgram& program, const std::string& name
 
 TEST(ExportedProgram, EveryVersionGivesTheSameNetwork) {
   for (const auto& [file, version, minor] :
-       {std::tuple{"v2.9.1_dyn.pt2", "2.9.1", 14}, std::tuple{"v2.10.0_dyn.pt2", "2.10.0", 15},
-        std::tuple{"v2.15_dyn.pt2", "2.15.0", 20}}) {
+       {std::tuple{"versions/v2.9.1_dyn.pt2", "2.9.1", 14}, std::tuple{"versions/v2.10.0_dyn.pt2", "2.10.0", 15},
+        std::tuple{"versions/v2.15_dyn.pt2", "2.15.0", 20}}) {
     SCOPED_TRACE(file);
     const ExportedProgram program = fixture(file);
     EXPECT_TRUE(program.torch_version.starts_with(version)) << program.torch_version;
@@ -43,11 +43,11 @@ TEST(ExportedProgram, EveryVersionGivesTheSameNetwork) {
     EXPECT_EQ(program.nodes[0].module, "conv");
     EXPECT_TRUE(program.nodes[0].source.ends_with("export_small.py:13")) << program.nodes[0].source;
   }
-  EXPECT_EQ(fixture("v2.15_static.pt2").user_inputs[0].dynamic, std::vector<bool>(4, false));
+  EXPECT_EQ(fixture("versions/v2.15_static.pt2").user_inputs[0].dynamic, std::vector<bool>(4, false));
 }
 
 TEST(ExportedProgram, ArgumentsHaveTheirTypes) {
-  const ExportedProgram program = fixture("v2.15_dyn.pt2");
+  const ExportedProgram program = fixture("versions/v2.15_dyn.pt2");
   const ExportedNode& conv = node(program, "conv2d");
   EXPECT_EQ(std::get<TensorName>(*conv.find("weight")).name, "p_conv_weight");
   EXPECT_TRUE(std::holds_alternative<std::monostate>(*conv.find("bias")));
@@ -63,7 +63,7 @@ TEST(ExportedProgram, ArgumentsHaveTheirTypes) {
 }
 
 TEST(ExportedProgram, ValuesAreReadThroughStrides) {
-  const ExportedProgram program = fixture("v2.15_dyn.pt2");
+  const ExportedProgram program = fixture("versions/v2.15_dyn.pt2");
   TensorReader reader(program);
   const StoredTensor& conv = tensor(program, "conv.weight");
   EXPECT_TRUE(conv.parameter && conv.requires_grad);
@@ -90,19 +90,19 @@ TEST(ExportedProgram, ValuesAreReadThroughStrides) {
 }
 
 TEST(ExportedProgram, TiedWeightsShareTheirElements) {
-  const ExportedProgram program = fixture("v2.9.1_dyn.pt2");
+  const ExportedProgram program = fixture("versions/v2.9.1_dyn.pt2");
   EXPECT_TRUE(tensor(program, "tied.weight").same_storage(tensor(program, "tied2.weight")));
   EXPECT_FALSE(tensor(program, "tied.weight").same_storage(tensor(program, "fc.weight")));
 }
 
 TEST(ExportedProgram, OlderArchivesAreRefusedWithAHint) {
   test::expect_error(Exit::data, "export the network again with PyTorch 2.9 or newer",
-                     [] { fixture("v2.8.0_static.pt2"); });
+                     [] { fixture("versions/v2.8.0_static.pt2"); });
   test::expect_error(Exit::data, "no-such.pt2", [] { fixture("no-such.pt2"); });
 }
 
 TEST(ExportedProgram, DescriptionNamesInputsParametersAndOperations) {
-  const ExportedProgram program = fixture("v2.15_dyn.pt2");
+  const ExportedProgram program = fixture("versions/v2.15_dyn.pt2");
   const std::string text = describe(program, [](const std::string& target) { return target != "aten.select.int"; });
   for (const char* words :
        {"PyTorch 2.15.0", "input x: float32 (any, 1, 8, 8)", "parameters: 6 with 1478 elements, 1 more names of tied",
@@ -112,7 +112,7 @@ TEST(ExportedProgram, DescriptionNamesInputsParametersAndOperations) {
 
 // As in a checkpoint, which has the weights.
 TEST(ExportedProgram, TextHasTheNetworkAndTheValuesThatWereNotLeftOut) {
-  const ExportedProgram program = fixture("v2.15_dyn.pt2");
+  const ExportedProgram program = fixture("versions/v2.15_dyn.pt2");
   const auto in_checkpoint = [](const StoredTensor& t) { return t.parameter; };
   const ExportedProgram copy = read_program_text("net.pt2", program_text(program, in_checkpoint));
   EXPECT_EQ(copy.path, "net.pt2");
