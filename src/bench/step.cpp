@@ -115,8 +115,8 @@ void measure_operations(Session& s, Network& network, int repeats, StepBench& ou
     op.name = node.name;
     op.kind = name_of(node.spec);
     op.implementation = program.op(n).implementation();
-    op.forward = forward_cost(node.spec);
-    op.backward = backward_cost(node.spec);
+    op.forward = program.forward_cost(n);
+    op.backward = program.backward_cost(n);
     out.ops_seconds += op.forward_seconds + op.backward_seconds;
     // The input may read a part of the samples, and an addition may share its gradient and write nothing.
     if (!std::holds_alternative<InputSpec>(node.spec)) out.peaks.include(op.forward, op.forward_seconds);

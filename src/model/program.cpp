@@ -281,4 +281,16 @@ void Program::run_node(int node, bool backward) {
     backward_node(node, true);
 }
 
+Cost Program::forward_cost(int node) const {
+  Cost out = millrace::forward_cost(graph().nodes[std::size_t(node)].spec);
+  out.flops *= op(node).work_share().forward;
+  return out;
+}
+
+Cost Program::backward_cost(int node) const {
+  Cost out = millrace::backward_cost(graph().nodes[std::size_t(node)].spec);
+  out.flops *= op(node).work_share().backward;
+  return out;
+}
+
 }  // namespace millrace

@@ -101,6 +101,9 @@ class Program {
   const Graph& graph() const { return compiled_.graph; }
   const MemoryPlan& plan() const { return compiled_.plan; }
   const Op& op(int node) const { return *compiled_.ops[std::size_t(node)]; }
+  // What the operation of a node executes.
+  Cost forward_cost(int node) const;
+  Cost backward_cost(int node) const;
 
   void repack_weights();  // call after the master or the weights have changed
   // first: the first micro-batch of a step, which overwrites gradients and statistics; the others add to them.

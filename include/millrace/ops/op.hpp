@@ -120,6 +120,11 @@ struct OpArgs {
   bool without_rows = false;
 };
 
+// The share of the operations of a Cost that are executed: below 1 if an algorithm needs fewer of them.
+struct WorkShare {
+  double forward = 1, backward = 1;
+};
+
 class Op {
  public:
   virtual ~Op() = default;
@@ -128,6 +133,7 @@ class Op {
   virtual void backward(const OpArgs&) = 0;
   virtual void repack(const OpArgs&) {}  // fills packed_weights from weight; called after each change of the weights
   virtual std::string implementation() const = 0;  // shown by plan and bench: "onednn brgconv:avx512_core"
+  virtual WorkShare work_share() const { return {}; }
 };
 
 }  // namespace millrace

@@ -14,6 +14,7 @@ class ConvPart {
   virtual ~ConvPart() = default;
   virtual std::size_t workspace() const = 0;
   virtual std::string implementation() const = 0;  // "9 x gemm:jit"
+  virtual double work_share() const { return 1; }  // see WorkShare
   virtual void repack(const OpArgs&) {}
   virtual void run(const OpArgs&) = 0;
 };

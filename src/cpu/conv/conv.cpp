@@ -113,6 +113,12 @@ class Conv : public Op {
     return text;
   }
 
+  WorkShare work_share() const override {
+    const auto of = [](const std::unique_ptr<ConvPart>& part) { return part ? part->work_share() : 1; };
+    const bool data = other_data_ || backward_data_;
+    return {of(other_forward_), data ? (of(other_data_) + of(other_weights_)) / 2 : of(other_weights_)};
+  }
+
   void repack(const OpArgs& args) override {
     forward_weight_.repack(args);
     if (other_forward_) other_forward_->repack(args);

@@ -22,6 +22,7 @@ class ConvSums : public Op {
     return needs;
   }
   std::string implementation() const override { return conv_->implementation() + ", sums by openmp"; }
+  WorkShare work_share() const override { return conv_->work_share(); }
   void repack(const OpArgs& args) override { conv_->repack(args); }
 
   void forward(const OpArgs& args) override {

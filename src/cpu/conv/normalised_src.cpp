@@ -21,6 +21,7 @@ class NormalisedConv : public Op {
     return needs;
   }
   std::string implementation() const override { return conv_->implementation() + ", norm and relu by openmp"; }
+  WorkShare work_share() const override { return conv_->work_share(); }
   void repack(const OpArgs& args) override { conv_->repack(args); }
   void forward(const OpArgs& args) override { conv_->forward(normalised(args)); }
   void backward(const OpArgs& args) override { conv_->backward(normalised(args)); }

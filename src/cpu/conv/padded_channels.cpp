@@ -52,6 +52,7 @@ class ConvWithoutPaddingChannels : public Op {
     return needs;
   }
   std::string implementation() const override { return conv_->implementation() + ", without padding channels"; }
+  WorkShare work_share() const override { return conv_->work_share(); }
   void repack(const OpArgs& args) override { conv_->repack(args); }
   void forward(const OpArgs& args) override { conv_->forward(of_narrow(args)); }
   void backward(const OpArgs& args) override { conv_->backward(of_narrow(args)); }

@@ -28,6 +28,7 @@ class EmulatedHalf : public Op {
   std::string implementation() const override {
     return fmt::format("{} emulated around {}", name_of(half_), op_->implementation());
   }
+  WorkShare work_share() const override { return op_->work_share(); }
 
   void repack(const OpArgs& args) override {
     for (int i = 0; i < OpArgs::max_weight; ++i)

@@ -24,6 +24,8 @@ struct Tiles {
   std::int64_t rows, columns;  // of tiles in an image
 
   std::int64_t count() const { return to[0] * rows * columns; }
+  // Of the multiplications of a direct convolution, the share that is left.
+  double work_share() const { return double(tile * tile * count()) / double(9 * to[0] * to[1] * to[2]); }
   // Pointers to the tile x tile pixels of `source`, a tensor like `from`. Pixels outside of the image: `outside`.
   void source_pixels(const float** pixels, const float* source, const float* outside, std::int64_t number) const;
   // Pointers to the m x m pixels of `output`, a tensor like `to`. Pixels outside of the image: `outside`.

@@ -18,6 +18,7 @@ class WinogradConv : public ConvPart {
 
   std::size_t workspace() const override { return workspace_; }
   std::string implementation() const override;
+  double work_share() const override { return tiles_.work_share(); }
   void repack(const OpArgs&) override;
   void run(const OpArgs&) override;
 

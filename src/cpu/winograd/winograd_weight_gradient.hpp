@@ -15,6 +15,7 @@ class WinogradWeightGradient : public ConvPart {
 
   std::size_t workspace() const override { return workspace_; }
   std::string implementation() const override;
+  double work_share() const override { return tiles_.work_share(); }
   // Computes diff_weight[0] and diff_weight[1] from src[0] and diff_dst, and writes or adds them.
   void run(const OpArgs&) override;
 

@@ -72,12 +72,10 @@ void DeviceMonitor::set_roofline(Network& network, const std::vector<std::int64_
   RooflineSeconds bounds;
   for (const std::int64_t rows : train_rows) {
     const Program& program = network.planned_program(rows);
-    const auto& nodes = program.graph().nodes;
-    for (int n = 0; n < int(nodes.size()); ++n) {
-      const Spec& spec = nodes[std::size_t(n)].spec;
-      const double forward_seconds = peaks_.seconds(forward_cost(spec));
+    for (int n = 0; n < int(program.graph().nodes.size()); ++n) {
+      const double forward_seconds = peaks_.seconds(program.forward_cost(n));
       bounds[program.label(n, NodeWork::forward)] = forward_seconds;
-      bounds[program.label(n, NodeWork::backward)] = peaks_.seconds(backward_cost(spec));
+      bounds[program.label(n, NodeWork::backward)] = peaks_.seconds(program.backward_cost(n));
       if (program.schedule().recomputes(n)) bounds[program.label(n, NodeWork::recompute)] = forward_seconds;
     }
   }

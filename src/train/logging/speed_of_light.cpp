@@ -11,8 +11,9 @@ namespace {
 constexpr std::int64_t window = 16;  // steps; single ones may seem short where steps overlap
 
 // Without the backward pass of an addition, which may share its gradient and write nothing.
-double backward_bound(const Peaks& peaks, const Spec& spec) {
-  return std::holds_alternative<AddSpec>(spec) ? 0 : peaks.seconds(backward_cost(spec));
+double backward_bound(const Peaks& peaks, const Program& program, int node) {
+  const Spec& spec = program.graph().nodes[std::size_t(node)].spec;
+  return std::holds_alternative<AddSpec>(spec) ? 0 : peaks.seconds(program.backward_cost(node));
 }
 
 double update_bound(const Peaks& peaks, const NetworkSpec& spec, Network& network) {
@@ -51,8 +52,8 @@ void SpeedOfLight::set_bounds(const Program& program, bool largest) {
   const auto& nodes = program.graph().nodes;
   for (std::size_t n = 0; n < nodes.size(); ++n) {
     const Node& node = nodes[n];
-    const double forward = rates_.peaks.seconds(forward_cost(node.spec));
-    const double backward = backward_bound(rates_.peaks, node.spec);
+    const double forward = rates_.peaks.seconds(program.forward_cost(int(n)));
+    const double backward = backward_bound(rates_.peaks, program, int(n));
     if (largest) {
       operations_.push_back({node.name, name_of(node.spec), 0, forward + backward});
       row_seconds_ += (forward + backward) / micro_rows_;

@@ -32,6 +32,7 @@ class Trial {
     compute_.device->synchronize();
   }
 
+  double work_share() const { return op_->work_share().forward; }
   // The shortest time of one call in seconds. Measures for about so many seconds, but at least `least_rounds`, of which
   // the first does not count. A round takes about round_seconds, so that the synchronization costs little.
   double seconds(double duration = 0.2, int least_rounds = 4, double round_seconds = 0.01) {
@@ -98,7 +99,8 @@ ConvSpec convolution(DType dtype, std::int64_t rows, std::int64_t side, std::int
 // Of a matrix product or a convolution.
 template <class S>
 double flops_rate(ExecutionContext& compute, const S& s) {
-  return s.flops() / Trial(compute, s, s.src, 1, s.dst(), s.weight(), s.dtype).seconds();
+  Trial trial(compute, s, s.src, 1, s.dst(), s.weight(), s.dtype);
+  return trial.work_share() * s.flops() / trial.seconds();
 }
 
 AddSpec addition(DType dtype, std::int64_t count) {
@@ -159,7 +161,7 @@ double growing_flops(ExecutionContext& compute, double duration, std::vector<std
     Trial trial(compute, s, s.src, 1, s.dst(), s.weight(), s.dtype);
     double one = trial.seconds(0, 2, round_seconds);
     if (one >= long_enough) one = std::min(one, trial.seconds(left - (steady_seconds() - began), 2, round_seconds));
-    best = std::max(best, s.flops() / one);
+    best = std::max(best, trial.work_share() * s.flops() / one);
     if (one >= long_enough || steady_seconds() + 3 * (steady_seconds() - began) > end) break;
   }
   return best;
