@@ -48,8 +48,8 @@ bool is_null_device(const struct stat& s) { return S_ISCHR(s.st_mode) && s.st_rd
 }
 
 enum class Flush { yes, no };
-fs::path write_aside(const fs::path& path, std::string_view content, Flush flush) {
-  const fs::path aside = path.string() + ".tmp";
+fs::path write_aside(const fs::path& path, std::string_view content, Flush flush, const std::string& ending = ".tmp") {
+  const fs::path aside = path.string() + ending;
   require_replaceable(path);
   require_replaceable(aside);
   const Descriptor file{::open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666)};
@@ -92,6 +92,13 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
 
 void replace_file(const fs::path& path, std::string_view content) {
   put_in_place(write_aside(path, content, Flush::no), path);
+}
+
+void write_shared_file(const fs::path& path, std::string_view content) {
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  put_in_place(
+      write_aside(path, content, Flush::no, "." + std::string(host) + "." + std::to_string(::getpid()) + ".tmp"), path);
 }
 
 std::string read_file(const fs::path& path, std::uint64_t max_bytes) {

@@ -76,7 +76,8 @@ void BenchShards::make(std::int64_t samples, std::int64_t sample_bytes, std::int
   if (wanted + wanted / 20 > free)
     fail(Exit::data, "{} has {} free, but the shards need {}. lower --samples, or name another --dir", folder_.string(),
          format_bytes(free), format_bytes(wanted));
-  const std::int64_t each = std::max<std::int64_t>(1, file_bytes / sample_bytes), shards = (samples + each - 1) / each;
+  const std::int64_t each = std::max<std::int64_t>(1, file_bytes / sample_bytes),
+                     shards = samples / each + (samples % each != 0);
   for (std::int64_t s = 0; s < shards; ++s)
     write_shard(shard_path(folder_, stem_, s), samples * (s + 1) / shards - samples * s / shards, sample_bytes);
 }

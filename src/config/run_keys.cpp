@@ -60,8 +60,10 @@ void add_run_keys(Keys& k) {
                  Choices<Precision>{{"fp32", Precision::fp32}, {"bf16", Precision::bf16}, {"fp16", Precision::fp16}},
                  "type of activations and matrix products. Master weights stay fp32. fp16 uses loss scaling. bf16 and "
                  "fp16 are slow on a CPU without hardware support"));
-  k.push_back(switch_key(MR_FIELD(run.deterministic),
-                         "the same ranks, threads and libraries give bitwise equal results; may cost speed on CUDA"));
+  k.push_back(switch_key(
+      MR_FIELD(run.deterministic),
+      "the same ranks, threads and libraries give bitwise equal results; may cost speed on CUDA, and switches "
+      "cpu.autotune off"));
   k.push_back(choice_key(MR_FIELD(run.reproducible),
                          Choices<Reproducible>{{"setup", Reproducible::setup}, {"strict", Reproducible::strict}},
                          "what the bits of the results may depend on. setup: ranks, threads and micro-batches "

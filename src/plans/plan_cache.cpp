@@ -73,16 +73,26 @@ void PlanCache::load(const fs::path& path) {
   if (!why.empty()) log::warn(fmt::format("{} is not used ({}). kernels are timed again", path.string(), why));
 }
 
+// What other runs have saved meanwhile stays in the file.
+void PlanCache::add_saved_by_others(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return;
+  PlanCache saved(identity_);
+  if (!saved.merge(read_file(path)).empty()) return;  // it was made for something else, or is damaged
+  for (const auto& [key, entry] : saved.entries_) entries_.try_emplace(key, entry);
+}
+
 void PlanCache::save(const fs::path& path) {
-  if (path.empty() || !changed_) return;
+  if (path.empty() || !changed_ || unwritable_) return;
   try {
     fs::create_directories(path.parent_path());
-    write_file_atomically(path, serialize());
+    add_saved_by_others(path);
+    write_shared_file(path, serialize());
     changed_ = false;
   } catch (const std::exception& e) {
+    unwritable_ = true;
     log::warn(fmt::format(
         "cannot save the choice of kernels ({}). set XDG_CACHE_HOME to a folder that you can write to", e.what()));
-    changed_ = false;
   }
 }
 

@@ -151,6 +151,7 @@ void resume_from(const RunState& run, Session& s) {
   if (!then.contains("order"))  // written by a version that had only these two orders
     then["order"] = keys_of(run.config)["data.shuffle"] == "off" ? "as stored" : "global";
   then.emplace("sample", SampleView{}.str());  // for checkpoints of versions that had only data.sample = rows
+  then.emplace("convolutions", "direct");
   const auto changed = [&](const char* key) {
     const auto it = then.find(key);
     return it != then.end() && it->second != s.provenance().at(key);

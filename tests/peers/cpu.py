@@ -218,7 +218,7 @@ def main():
             results += images.compare(build / "millrace", pathlib.Path(folder), output, options.quick)
     (build / "peers.json").write_text(json.dumps(results, indent=2) + "\n")
     now = datetime.datetime.now(datetime.timezone.utc)
-    page = build / f"peers-{now:%Y-%m-%d}.md"
+    page = build / f"peers-{now:%Y-%m-%d-%H%M}.md"
     command = f'make peers OPTIONS="{" ".join(sys.argv[2:])}"' if sys.argv[2:] else "make peers"
     page.write_text(other_work.report(results, command, f"PyTorch {torch.__version__}", now))
     print(f"\n{page}")

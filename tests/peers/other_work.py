@@ -99,6 +99,7 @@ def report(rows, command, facts, now=None):
         return (f"| {row['name']} | {row['precision']} | {row['ranks']} x {row['threads']} | {row['millrace']:,.0f} | {row['pytorch']:,.0f} | "
                 f"{row['ratio']:.2f} | {met} | {row['pytorch_way']} |")
 
+    rows = [row for row in rows if "pytorch" in row]  # those beside a neighbour are of millrace alone
     quiet = [row for row in rows if row.get("other_work", 0) <= LIMIT]
     disturbed = [row for row in rows if row.get("other_work", 0) > LIMIT]
     text = [f"# Beside PyTorch, {now:%Y-%m-%d %H:%M} UTC", "", f"{processor()}, {len(os.sched_getaffinity(0))} cores; {facts}. samples/s, medians of alternating runs.", "",

@@ -14,6 +14,9 @@ void write_file_atomically(const std::filesystem::path&, std::string_view conten
 // The same without fsync, for files that are rewritten every few seconds. After a crash of the machine, the file may be
 // empty.
 void replace_file(const std::filesystem::path&, std::string_view content);
+// The same for files that several processes may write at once, also of several hosts: the temporary file has a name of
+// this process.
+void write_shared_file(const std::filesystem::path&, std::string_view content);
 void fsync_file(const std::filesystem::path&);  // for files that a library has written
 void fsync_folder(const std::filesystem::path&);
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);  // calls fsync on the folder

@@ -34,14 +34,14 @@ class PlanCache {
   void save(const std::filesystem::path&);  // does nothing if there is no new persistent entry
 
  private:
+  void add_saved_by_others(const std::filesystem::path&);
   std::string identity_;
   std::map<std::string, PlanEntry> entries_;
-  bool changed_ = false;
+  bool changed_ = false, unwritable_ = false;
 };
 
 // millrace/<name>.json in $XDG_CACHE_HOME or ~/.cache; empty if neither is known. Other characters than letters,
-// digits,
-// '-' and '.' become '_'.
+// digits, '-' and '.' become '_'.
 std::filesystem::path user_cache_file(std::string name);
 
 }  // namespace millrace

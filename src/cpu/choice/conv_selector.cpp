@@ -89,7 +89,8 @@ ConvSelector::ConvSelector(const ConvSelectorOptions& options) : winograd_(optio
   const std::string model = processor_name();
   const std::string identity =
       fmt::format("{} with {}, {}, {} threads", library_name(), onednn::isa_name(), model, thread_count());
-  plans_.emplace(identity, user_cache_file(fmt::format("{}-{}-{}", library_name(), model, thread_count())),
+  plans_.emplace(identity,
+                 user_cache_file(fmt::format("{}-{}-{}-{}", library_name(), model, onednn::isa_name(), thread_count())),
                  options.plans);
 }
 

@@ -4,7 +4,8 @@
 // has members, so each part finds a thread.
 //
 // If oneDNN uses another OpenMP runtime, its regions do not come here. Outside of a region of this file, the functions
-// therefore answer what the runtime's own say.
+// therefore answer what the runtime's own say. Regions of other libraries go to the runtime, because these may call
+// more of its functions than there are here.
 #include "cpu/common/openmp_entry_points.hpp"
 
 #include <dlfcn.h>
@@ -12,6 +13,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "cpu/common/threads.hpp"
 
@@ -46,6 +48,19 @@ int ask_runtime(int (*function)(), int otherwise) { return function ? function()
 using Question = int (*)();
 Question find(const char* name) { return reinterpret_cast<Question>(::dlsym(RTLD_NEXT, name)); }
 
+// By the name of the library that calls, or because oneDNN is linked into this program.
+bool calls_from_onednn(const void* caller) {
+  thread_local const void* last = nullptr;  // regions of one library come from a few places
+  thread_local bool last_is_onednn = false;
+  if (caller == last) return last_is_onednn;
+  Dl_info library{}, own{};
+  last_is_onednn = !::dladdr(caller, &library) || !library.dli_fname || std::strstr(library.dli_fname, "dnnl") ||
+                   (::dladdr(reinterpret_cast<const void*>(&use_own_openmp_entry_points), &own) &&
+                    library.dli_fbase == own.dli_fbase);
+  last = caller;
+  return last_is_onednn;
+}
+
 }  // namespace
 }  // namespace millrace::cpu
 
@@ -53,7 +68,12 @@ Question find(const char* name) { return reinterpret_cast<Question>(::dlsym(RTLD
 
 using namespace millrace::cpu;
 
-MR_ENTRY_POINT void GOMP_parallel(void (*run)(void*), void* data, unsigned threads, unsigned) {
+MR_ENTRY_POINT void GOMP_parallel(void (*run)(void*), void* data, unsigned threads, unsigned flags) {
+  if (!calls_from_onednn(__builtin_return_address(0))) {
+    using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
+    static const auto next = reinterpret_cast<Parallel>(::dlsym(RTLD_NEXT, "GOMP_parallel"));
+    if (next) return next(run, data, threads, flags);
+  }
   const int wanted = threads > 0 ? int(threads) : thread_count();
   Region region{run, data, in_parallel_loop() ? 1 : wanted};
   run_parts(region.parts, region.parts, run_part, &region);

@@ -8,6 +8,9 @@
 
 #include <chrono>
 #include <climits>
+#include <system_error>
+
+#include "millrace/base/error.hpp"
 
 namespace millrace::cpu {
 namespace {
@@ -77,10 +80,18 @@ class Waiting {
 };
 
 Team::Team(int members) : parts_(std::size_t(members)) {
-  for (int member = 1; member < members; ++member) threads_.emplace_back([this, member] { work(member); });
+  try {
+    for (int member = 1; member < members; ++member) threads_.emplace_back([this, member] { work(member); });
+  } catch (const std::system_error& e) {
+    end();
+    fail(Exit::config, "cannot start {} threads to compute ({}). lower run.threads, or raise ulimit -u", members,
+         e.code().message());
+  }
 }
 
-Team::~Team() {
+Team::~Team() { end(); }
+
+void Team::end() {
   ends_ = true;
   begun_.fetch_add(1);
   wake(begun_, INT_MAX);
@@ -138,7 +149,7 @@ bool Team::claim(Parts& parts, std::uint32_t loop, bool own, int& part) {
 }
 
 // Returns how many parts this thread has run. Until the first is claimed, the loop may end at any time.
-int Team::claim_and_run(int member, std::uint32_t loop, int members) {
+int Team::claim_and_run(int member, std::uint32_t loop, int members) noexcept {
   int count = 0, part = 0, taken = 0;
   for (int i = 0; i < members; ++i) {
     Parts& parts = parts_[std::size_t((member + i) % members)];

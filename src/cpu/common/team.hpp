@@ -18,7 +18,7 @@ struct Loop {
 
 class Team {
  public:
-  explicit Team(int members);  // starts members - 1 threads
+  explicit Team(int members);  // starts members - 1 threads. Error(config) if that is impossible
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
   ~Team();
@@ -38,11 +38,13 @@ class Team {
   };
 
   void work(int member);
-  int claim_and_run(int member, std::uint32_t loop, int members);
+  // noexcept: other threads run parts of the loop too, so an exception cannot leave it.
+  int claim_and_run(int member, std::uint32_t loop, int members) noexcept;
   bool claim(Parts&, std::uint32_t loop, bool own, int& part);
   std::uint32_t await_loop(std::uint32_t seen, class Waiting&);
   void await_end(std::uint32_t others);
   void publish(const Loop&);
+  void end();
 
   std::vector<Parts> parts_;  // by member
   Loop loop_{};

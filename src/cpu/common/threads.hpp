@@ -3,7 +3,7 @@
 // calling thread waits only for parts in the middle of which another member is, never for a thread that has not woken
 // up or whose core is busy with another program.
 //
-// oneDNN's OpenMP regions run on the same team: see openmp_entry_points.cpp.
+// oneDNN's OpenMP regions run on the same team: see openmp_entry_points.cpp. Those with barriers need all members.
 #pragma once
 
 namespace millrace::cpu {

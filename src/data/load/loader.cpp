@@ -18,9 +18,9 @@ namespace {
 constexpr std::size_t min_ring_depth = 4;
 constexpr std::size_t max_ring_bytes = 64u << 20;  // unless min_ring_depth slots need more
 constexpr std::size_t max_depth = 256;
-// A step that takes less than this is limited by the loader, and would be woken for every batch. Where threads
-// outnumber the cores, that costs the workers a tenth of their time. It waits for several batches at once, but not
-// long.
+// A trainer that asks for the next batch sooner than this is limited by the loader, and would be woken for every batch.
+// Where threads outnumber the cores, that costs the workers a tenth of their time. It waits for several batches at
+// once, but not long.
 constexpr double short_step_seconds = 50e-6;
 constexpr std::chrono::microseconds max_gathering{500};
 constexpr std::size_t max_gathered = 8;

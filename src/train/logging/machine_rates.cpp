@@ -10,6 +10,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/base/log.hpp"
 #include "millrace/roofline/gpu.hpp"
 
 namespace millrace {
@@ -27,6 +28,9 @@ std::optional<MachineRates> data_sheet(const Session& s) {
   if (s.compute.device->shares_host_memory()) return std::nullopt;
   std::string name = s.compute.device->name();
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+  // Slower ones of the same name, and parts of one, are measured.
+  for (const char* other : {"mig", "pcie", "nvl", "gh200", "40gb"})
+    if (name.find(other) != std::string::npos) return std::nullopt;
   for (const char* known : {"a100", "b200", "h100", "h200"}) {
     const roofline::GpuModel* gpu = name.find(known) == std::string::npos ? nullptr : roofline::find_gpu(known);
     if (!gpu) continue;
@@ -51,8 +55,13 @@ Peaks measure_together(Session& s) {
   Peaks peaks;
   s.world.barrier();
   try {
-    peaks = measure_peaks_briefly(s.compute, s.spec.compute);
-  } catch (const Error&) {  // too little memory
+    peaks = measure_peaks_briefly(s.compute, s.spec.compute, [&](double value) {
+      s.world.all_reduce({&value, 1}, World::Reduce::min);
+      return value;
+    });
+  } catch (const std::exception& e) {
+    log::warn(
+        fmt::format("cannot measure the rates of the machine ({}): progress lines have no speed of light", e.what()));
     peaks = {};
   }
   double count = double(peaks.memory_rates.size());
@@ -107,7 +116,8 @@ std::optional<MachineRates> RatesFile::load() const {
 
 void RatesFile::save(const MachineRates& rates) const {
   std::error_code none;
-  if (path_.empty() || (fs::exists(path_, none) && !load())) return;
+  if (path_.empty()) return;
+  if (fs::exists(path_, none) && !fs::is_regular_file(path_, none)) return;
   json out{{"format", rates_format},
            {"key", key_},
            {"measurements", rates.measurements},
@@ -118,7 +128,7 @@ void RatesFile::save(const MachineRates& rates) const {
     out["memory_rates"].push_back({rate.bytes, rate.bytes_per_second});
   try {
     fs::create_directories(path_.parent_path());
-    write_file_atomically(path_, out.dump(1) + "\n");
+    write_shared_file(path_, out.dump(1) + "\n");
   } catch (const std::exception&) {  // the next start measures again
   }
 }

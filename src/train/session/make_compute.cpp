@@ -41,7 +41,7 @@ ExecutionContext make_execution_context(World& world, const RunConfig& config, P
   if (!options.placement.near_cpus.empty()) allow_cpus(options.placement.near_cpus);
   if (strict && config.run.threads > 1)
     log::warn("run.threads: with run.reproducible = strict a rank computes with one thread. start more ranks instead");
-  options.deterministic = config.run.deterministic;
+  options.deterministic = config.run.deterministic || strict;
   options.exchanges = config.model.sync_batch_norm;
   options.collective.timeout_seconds = config.comm.timeout;
   options.collective.progress = config.comm.progress;

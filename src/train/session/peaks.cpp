@@ -146,25 +146,31 @@ double with_memory(std::int64_t size, std::int64_t least, const Measure& measure
     }
 }
 
-// Larger and larger problems, from spec(size), until one call takes a millisecond, or a larger one would take too much
-// of the time. Returns the highest rate in FLOP/s.
-template <class MakeSpec>
-double growing_flops(ExecutionContext& compute, double duration, std::vector<std::int64_t> sizes,
-                     const MakeSpec& spec) {
-  constexpr double long_enough = 1e-3, round_seconds = 2e-3;
-  const double end = steady_seconds() + duration;
-  double best = 0;
-  for (const std::int64_t size : sizes) {
-    const auto s = spec(size);
-    const double began = steady_seconds();
-    const double left = std::max(0.0, end - began);
+// The rate of one size in FLOP/s. All ranks must call it for the same size, because making an operation may be
+// collective (plan_selector.hpp). 0: this rank has too little memory.
+template <class S>
+double rate_of(ExecutionContext& compute, const S& s, double duration) {
+  try {
     Trial trial(compute, s, s.src, 1, s.dst(), s.weight(), s.dtype);
-    double one = trial.seconds(0, 2, round_seconds);
-    if (one >= long_enough) one = std::min(one, trial.seconds(left - (steady_seconds() - began), 2, round_seconds));
-    best = std::max(best, trial.work_share() * s.flops() / one);
-    if (one >= long_enough || steady_seconds() + 3 * (steady_seconds() - began) > end) break;
+    return trial.work_share() * s.flops() / trial.seconds(duration, 2, 2e-3);
+  } catch (const std::exception&) {
+    return 0;
   }
-  return best;
+}
+
+// The rate of spec(size) for the smallest size that takes a millisecond on the slowest rank, or the largest one that
+// does not take too much of the time. Returns 0 on all ranks if one cannot measure.
+template <class MakeSpec>
+double growing_flops(ExecutionContext& compute, double duration, const std::vector<std::int64_t>& sizes,
+                     const LeastOfRanks& least, const MakeSpec& spec) {
+  constexpr double long_enough = 1e-3;
+  const double first = rate_of(compute, spec(sizes.front()), 0), slowest = least(first);
+  if (slowest <= 0) return 0;
+  std::size_t chosen = 0;
+  const auto seconds = [&](std::size_t i) { return spec(sizes[i]).flops() / slowest; };
+  while (chosen + 1 < sizes.size() && seconds(chosen) < long_enough && 4 * seconds(chosen + 1) < duration) ++chosen;
+  const double rate = rate_of(compute, spec(sizes[chosen]), duration / 2);
+  return least(rate) > 0 ? std::max(first, rate) : 0;
 }
 
 }  // namespace
@@ -242,13 +248,14 @@ Peaks measure_peaks(ExecutionContext& compute, DType dtype) {
   return peaks;
 }
 
-Peaks measure_peaks_briefly(ExecutionContext& compute, DType dtype, double seconds) {
+Peaks measure_peaks_briefly(ExecutionContext& compute, DType dtype, const LeastOfRanks& least, double seconds) {
   const double end = steady_seconds() + seconds;
   Peaks peaks;
-  peaks.product_flops = growing_flops(compute, 0.25 * seconds, {256, 512, 768, 1024, 2048, 4096, 8192},
+  peaks.product_flops = growing_flops(compute, 0.25 * seconds, {256, 512, 768, 1024, 2048, 4096, 8192}, least,
                                       [&](std::int64_t n) { return product(dtype, n); });
-  peaks.convolution_flops = growing_flops(compute, 0.25 * seconds, {1, 2, 4, 16, 64, 256},
+  peaks.convolution_flops = growing_flops(compute, 0.25 * seconds, {1, 2, 4, 16, 64, 256}, least,
                                           [&](std::int64_t rows) { return convolution(dtype, rows, 32, 128); });
+  if (peaks.product_flops <= 0 || peaks.convolution_flops <= 0) return {};
   // The largest tensors first, because their rate bounds the others.
   const bool large = !compute.device->shares_host_memory();
   for (const std::int64_t kib :

@@ -166,6 +166,14 @@ ModelRecord Session::model_record() const {
           .tokenizer = data.tokenizer};
 }
 
+// Of a processor. Other methods give other roundings.
+std::string Session::methods_of_convolutions() const {
+  const std::string& network = spec.model.name;
+  if (spec.compute != DType::f32 || network == "mlp" || network == "gpt2" || network == "llama") return "direct";
+  if (config.cpu.autotune && !config.run.deterministic && !strict()) return "timed";
+  return config.cpu.winograd == CpuOptions::Winograd::off ? "direct" : "Winograd";
+}
+
 std::map<std::string, std::string> Session::provenance() const {
   std::string order = config.data.shuffle == Shuffle::off ? "as stored" : "global";
   if (batching.blocks) order = batching.blocks->str();
@@ -182,6 +190,7 @@ std::map<std::string, std::string> Session::provenance() const {
                                          {"sample", data.train.view.str()},
                                          {"compress", value_text(config, "comm.grad_dtype")},
                                          {"data", std::to_string(data.train.manifest_crc)}};
+  if (compute.device->shares_host_memory()) out["convolutions"] = methods_of_convolutions();
   if (data.split_crc32c != 0) out["split"] = std::to_string(data.split_crc32c);
   return out;
 }

@@ -1,6 +1,7 @@
 // Peaks: the peak rates of this device for roofline models. They are measured with the same operations that training
 // uses, not taken from data sheets.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -31,8 +32,12 @@ struct Peaks {
   std::string str() const;
 };
 
-// The same in about 0.3 seconds, with fewer and smaller problems: as large as keeps the device busy. Call it as below.
-Peaks measure_peaks_briefly(ExecutionContext&, DType, double seconds = 0.3);
+// The least of a value over all ranks; collective.
+using LeastOfRanks = std::function<double(double)>;
+
+// The same in about 0.3 seconds, with fewer and smaller problems: as large as keeps the device busy. Collective. All
+// rates are 0 on all ranks if one of them has too little memory; for the rates of memory it throws on that rank alone.
+Peaks measure_peaks_briefly(ExecutionContext&, DType, const LeastOfRanks&, double seconds = 0.3);
 
 // Takes about two seconds. Call it on all ranks at the same time, because they also train at the same time.
 Peaks measure_peaks(ExecutionContext&, DType);

@@ -66,6 +66,7 @@ struct Session {
 
   // The properties that must stay the same for a resumed run to be bitwise equal to an uninterrupted one.
   std::map<std::string, std::string> provenance() const;
+  std::string methods_of_convolutions() const;
 };
 
 }  // namespace millrace
