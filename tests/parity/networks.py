@@ -68,7 +68,7 @@ CASES = [
     (resnet, {"depth": 8, "width": 8, "stem": "pool"}, 6, [16, 16, 3], 10, 0.05),
     (resnet, {"depth": 18, "width": 4, "stem": "imagenet"}, 6, [40, 40, 3], 10, 0.05),
     (resnet, {"depth": 50, "width": 4, "stem": "cifar"}, 6, [10, 10, 3], 10, 0.02),
-    (resnet, {"depth": 18, "width": 16, "stem": "cifar"}, 16, [16, 16, 3], 10, 0.05),
+    (resnet, {"depth": 18, "width": 16, "stem": "cifar"}, 16, [16, 16, 3], 10, 0.01),
     (resnet, {"depth": 50, "width": 8, "stem": "cifar"}, 16, [12, 12, 3], 10, 0.02),
     (unet, {"blocks": 2, "width": 8}, 3, [16, 12, 3], 4, 0.04),
     (unet, {"blocks": 2, "width": 8, "transposed": True}, 3, [16, 12, 3], 4, 0.05),
@@ -165,7 +165,7 @@ def record(network, sizes, rows, sample, outputs, rate):
         made = trained(network, name, sizes, rows, sample, outputs, rate, steps)
         return [loss for _, _, loss, _ in itertools.islice(made, steps)]
 
-    slow = rate / SLOWER.get(network, 1)
+    slow = rate / (4 if deep and rate == 0.01 else SLOWER.get(network, 1))
     out["slow_rate"] = slow
     if network in MUON and not deep:
         out["muon"] = muon.KEYS

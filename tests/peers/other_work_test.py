@@ -72,11 +72,13 @@ class OtherWork(unittest.TestCase):
 
     def test_the_report_calls_no_disturbed_row_measured(self):
         row = {"name": "ResNet", "precision": "fp32", "ranks": 2, "threads": 1, "millrace": 1200, "pytorch": 1000, "ratio": 1.2, "goal": 1.3, "pytorch_way": "eager"}
-        rows = [dict(row, other_work=0.01), dict(row, name="U-Net", other_work=0.2)]
+        beside_neighbour = {"name": "single layer", "precision": "fp32", "ranks": 1, "threads": 2, "alone": 100, "beside": 50}
+        rows = [dict(row, other_work=0.01), dict(row, name="U-Net", other_work=0.2), beside_neighbour]
         text = other_work.report(rows, "make peers", "PyTorch 2", datetime.datetime(2026, 11, 27, 22, 5))
         self.assertIn("2026-11-27 22:05", text)
         self.assertIn("| ResNet | fp32 | 2 x 1 | 1,200 | 1,000 | 1.20 | 1.3, missed | eager |", text)
         self.assertNotIn("| U-Net", text)
+        self.assertNotIn("single layer", text)
         self.assertIn("- U-Net, fp32, 2 x 1: other work had 20%", text)
         self.assertIn("No row was measured", other_work.report(rows[1:], "make peers", "PyTorch 2"))
         self.assertNotIn("Disturbed", other_work.report(rows[:1], "make peers", "PyTorch 2"))
