@@ -42,6 +42,7 @@ inline RunConfig graphed_run(int accumulation) {
   c.run.threads = 1;
   c.run.deterministic = true;
   c.cuda.autotune = false;
+  c.log.speed_of_light = false;  // measures with operations of its own
   c.run.device = DeviceChoice::cuda;
   return c;
 }
