@@ -144,6 +144,19 @@ TEST(Pt2Arguments, RecurrentLayersBeginWithZerosAndReturnNoCells) {
   expect_refused(other, "where 168 inputs and 100 units need another one");
 }
 
+TEST(Pt2Arguments, WeightsOfRecurrentLayersAreCountedWithoutOverflow) {
+  const auto with_weights = [](std::size_t count) {  // 2^62 layers of 4 weights, and one more
+    ExportedProgram out = recurrent_program({.layers = (std::int64_t(1) << 62) + std::int64_t(count) / 4});
+    for (auto& [name, argument] : node_of(out, "aten.gru.input").arguments) {
+      if (name == "params") argument = std::vector<TensorName>(count, TensorName{"p"});
+      if (name == "has_biases") argument = true;
+    }
+    return out;
+  };
+  expect_refused(with_weights(0), "has 0 weights, which is not supported");
+  expect_refused(with_weights(4), "has 4 weights, which is not supported");
+}
+
 ExportedProgram einsum(const std::string& equation) {
   return program_of(
       {node("flatten.using_ints", "f", {{"self", tensor("x")}, {"start_dim", 2L}}),

@@ -43,7 +43,9 @@ GraphBuilder::RecurrentOptions options_of(Context& c, const Call& call, Recurren
   for (const Value& w : weights)
     if (w.kind != Value::Kind::parameter || w.picked || !w.axes.selected.empty())
       call.refuse("has weights that are no parameters of a module. make them nn.Parameters");
-  if (o.layers < 1 || std::int64_t(weights.size()) != o.layers * directions * each || weights[1].axes.rank() != 2)
+  const auto count = std::int64_t(weights.size());
+  if (count < each || count % (directions * each) != 0 || o.layers != count / (directions * each) ||
+      weights[1].axes.rank() != 2)
     call.refuse(fmt::format("has {} weights, which is not supported. remove proj_size", weights.size()));
   o.units = weights[1].axes.size(1);
   for (std::size_t i = 0; i < weights.size(); ++i) {
