@@ -139,6 +139,9 @@ TEST(Pt2Arguments, RecurrentLayersBeginWithZerosAndReturnNoCells) {
   expect_refused(recurrent_program({.kind = "lstm", .read = "c"}), "returns c_n, which is read");
   expect_refused(recurrent_program({.layers = 2}), "has 2 weights, which is not supported");
   expect_refused(recurrent_program({.batch_first = false}), "batch_first=True");
+  ExportedProgram unread = recurrent_program({.kind = "lstm"});  // what nothing reads is left out
+  unread.nodes.insert(unread.nodes.end() - 1, node("relu.default", "cells", {{"self", tensor("c")}}));
+  EXPECT_EQ(operations_of(translated(unread)), (Names{"gather", "lstm", "activation"}));
   ExportedProgram other = recurrent_program({});
   other.tensors[0].sizes = {504, 100};
   expect_refused(other, "where 168 inputs and 100 units need another one");

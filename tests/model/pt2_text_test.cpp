@@ -75,6 +75,7 @@ TEST(Pt2Text, WhatNothingReadsIsLeftOut) {
   const std::string x = program.outputs[0];
   program.nodes.push_back(node("tanh.default", "unread", {{"self", tensor(x)}}));
   program.nodes.push_back(node("sigmoid.default", "unread_too", {{"self", tensor("unread")}}));
+  program.nodes.push_back(node("erf.default", "unread_and_unknown", {{"self", tensor(x)}}));
   EXPECT_EQ(operations_of(text_graph(program)), operations_of(text_graph(fixture("encoder.pt2"))));
   EXPECT_EQ(unused_parameters(program), Names());
   program.outputs[0] = node_of(program, "aten.layer_norm.default").results[0];  // what follows is not read any more

@@ -107,6 +107,7 @@ class Context {
 
   GraphBuilder& builder;
   const ExportedProgram& program;
+  const std::vector<ExportedNode> nodes;  // of simplified_nodes(): those that are translated
   const ModelSpec& spec;
   const std::int64_t rows;
   int input = -1;  // the samples, unless they are tokens

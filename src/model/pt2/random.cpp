@@ -60,7 +60,7 @@ bool only_masks_rows(const Context& c, const Call& call) {
     if (output == name) return false;
   int readers = 0;
   bool masks = false;
-  for (const ExportedNode& node : c.program.nodes) {
+  for (const ExportedNode& node : c.nodes) {
     if (!reads(node, name)) continue;
     ++readers;
     if (node.target != "aten.mul.Tensor") continue;
