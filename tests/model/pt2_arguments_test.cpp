@@ -216,6 +216,10 @@ TEST(Pt2Arguments, RandomRowsAreStochasticDepth) {
                  "keeps rows with the probability 0");
   expect_refused(program_of({node("lt.Scalar", "y", {{"self", tensor("x")}, {"other", 0.5}})}),
                  "stochastic depth only");
+  expect_refused(program_of({node("rand.default", "r", {{"size", integers({rows_symbol, 1, 1, 1})}}), less,
+                             node("mul.Tensor", "first", {{"self", tensor("x")}, {"other", tensor("m")}}),
+                             node("mul.Tensor", "y", {{"self", tensor("first")}, {"other", tensor("m")}})}),
+                 "drops the rows that another product drops");
 }
 
 TEST(Pt2Arguments, ElementsAreAddedInEveryModeOfPad) {

@@ -51,6 +51,7 @@ struct Value {
   std::shared_ptr<const Constant> constant;
   // Of a parameter: the elements at these places of it, in the stored order of `axes`. Null: all of them.
   std::shared_ptr<const Constant> picked;
+  int draw = -1;  // of `uniform` and `row_mask`: those with the same number follow from the same random numbers
   // Of a graph value, `factor`: it is still to be multiplied by it (only_masks_rows).
   double keep = 1, factor = 1, shift = 0;
   TokenNumbers numbers;
@@ -157,6 +158,9 @@ class Context {
   void attach(const Call&, const std::vector<Source>&);
   // Of the last norm that the builder has added.
   void attach_statistics(const Call&, int mean, int variance);
+
+  int draws = 0;             // Value::draw of the next random numbers
+  std::set<int> used_draws;  // those that a dropout draws in the graph
 
   // Results of nodes that are asked for again: of cat by their parts, and copies by their source and order.
   std::map<std::vector<std::int64_t>, Value> joined, copies;
