@@ -58,6 +58,14 @@ TEST(Pt2Text, NodesThatComputeAKnownFunctionBecomeOneOperation) {
   EXPECT_EQ(count_of(relative, "indexed_bias"), 2);
 }
 
+TEST(Pt2Text, DifferencesAreNoRotation) {
+  ExportedProgram program = fixture("decoder.pt2");
+  const auto sum = std::ranges::find(program.nodes, "add_1", &ExportedNode::name);
+  ASSERT_NE(sum, program.nodes.end());
+  sum->arguments.emplace_back("alpha", -1.0);
+  EXPECT_EQ(count_of(text_graph(program), "rotary"), 1);
+}
+
 // A tensor that is overwritten between the nodes of a pattern has two meanings.
 TEST(Pt2Text, OverwrittenTensorsAreNoPattern) {
   ExportedProgram program = fixture("decoder.pt2");

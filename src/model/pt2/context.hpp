@@ -261,6 +261,10 @@ void add_einsum(Operations&);
 // The nodes of a program without those whose results nothing reads. Several that compute a known function together,
 // such as an RMS norm, have become one. In patterns.cpp.
 std::vector<ExportedNode> simplified_nodes(const ExportedProgram&);
+// "relu" of aten.relu_.default. in_place: the result is written over the first argument.
+std::string kind_of(const std::string& target, bool* in_place = nullptr);
+// Names of tensors that are computed while a network is translated, such as buffers. In fold.cpp.
+std::set<std::string> constant_names(const ExportedProgram&);
 
 // A value of the graph with these axes.
 inline Value graph_value(int graph, Axes axes) {

@@ -11,6 +11,17 @@
 
 namespace millrace {
 namespace pt2 {
+
+std::string kind_of(const std::string& target, bool* in_place) {
+  if (target.starts_with('(')) return target;  // of simplified_nodes()
+  if (!target.starts_with("aten.")) return "";
+  std::string kind = target.substr(5, target.find('.', 5) - 5);
+  const bool ends = kind.size() > 1 && kind.ends_with('_') && !kind.ends_with("__");
+  if (in_place) *in_place = ends;
+  if (ends) kind.pop_back();
+  return kind;
+}
+
 namespace {
 
 const Operations& operations() {
@@ -62,17 +73,6 @@ bool is_check(const std::string& target) {
   for (const char* begin : {"aten._assert", "aten.sym_constrain_range", "aten._check"})
     if (target.starts_with(begin)) return true;
   return false;
-}
-
-// "relu" of aten.relu_.default. in_place: the result is written over the first argument.
-std::string kind_of(const std::string& target, bool* in_place = nullptr) {
-  if (target.starts_with('(')) return target;  // of simplified_nodes()
-  if (!target.starts_with("aten.")) return "";
-  std::string kind = target.substr(5, target.find('.', 5) - 5);
-  const bool ends = kind.size() > 1 && kind.ends_with('_') && !kind.ends_with("__");
-  if (in_place) *in_place = ends;
-  if (ends) kind.pop_back();
-  return kind;
 }
 
 void compute_number(Context& c, const Call& call) {
