@@ -134,6 +134,9 @@ TEST(Pt2Text, IntegersOfTokensAreNoValues) {
   program.nodes.push_back(node("neg.default", "negative", {{"self", tensor(counts)}}));
   program.outputs[0] = "negative";
   expect_text_refused(program, "computes with integers that follow from the tokens");
+  program = fixture("counted.pt2");
+  argument_of(node_of(program, "aten.ne.Scalar"), "other") = std::int64_t(1) << 32;
+  expect_text_refused(program, "compares tokens with 4294967296, which is no token");
   const Graph graph = text_graph(fixture("counted.pt2"));
   EXPECT_EQ(count_of(graph, "documents"), 2);
 }
