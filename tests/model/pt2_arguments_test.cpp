@@ -139,9 +139,25 @@ TEST(Pt2Arguments, RecurrentLayersBeginWithZerosAndReturnNoCells) {
   expect_refused(recurrent_program({.kind = "lstm", .read = "c"}), "returns c_n, which is read");
   expect_refused(recurrent_program({.layers = 2}), "has 2 weights, which is not supported");
   expect_refused(recurrent_program({.batch_first = false}), "batch_first=True");
+  ExportedProgram unread = recurrent_program({.kind = "lstm"});  // what nothing reads is left out
+  unread.nodes.insert(unread.nodes.end() - 1, node("relu.default", "cells", {{"self", tensor("c")}}));
+  EXPECT_EQ(operations_of(translated(unread)), (Names{"gather", "lstm", "activation"}));
   ExportedProgram other = recurrent_program({});
   other.tensors[0].sizes = {504, 100};
   expect_refused(other, "where 168 inputs and 100 units need another one");
+}
+
+TEST(Pt2Arguments, WeightsOfRecurrentLayersAreCountedWithoutOverflow) {
+  const auto with_weights = [](std::size_t count) {  // 2^62 layers of 4 weights, and one more
+    ExportedProgram out = recurrent_program({.layers = (std::int64_t(1) << 62) + std::int64_t(count) / 4});
+    for (auto& [name, argument] : node_of(out, "aten.gru.input").arguments) {
+      if (name == "params") argument = std::vector<TensorName>(count, TensorName{"p"});
+      if (name == "has_biases") argument = true;
+    }
+    return out;
+  };
+  expect_refused(with_weights(0), "has 0 weights, which is not supported");
+  expect_refused(with_weights(4), "has 4 weights, which is not supported");
 }
 
 ExportedProgram einsum(const std::string& equation) {
@@ -200,6 +216,10 @@ TEST(Pt2Arguments, RandomRowsAreStochasticDepth) {
                  "keeps rows with the probability 0");
   expect_refused(program_of({node("lt.Scalar", "y", {{"self", tensor("x")}, {"other", 0.5}})}),
                  "stochastic depth only");
+  expect_refused(program_of({node("rand.default", "r", {{"size", integers({rows_symbol, 1, 1, 1})}}), less,
+                             node("mul.Tensor", "first", {{"self", tensor("x")}, {"other", tensor("m")}}),
+                             node("mul.Tensor", "y", {{"self", tensor("first")}, {"other", tensor("m")}})}),
+                 "drops the rows that another product drops");
 }
 
 TEST(Pt2Arguments, ElementsAreAddedInEveryModeOfPad) {

@@ -220,5 +220,81 @@ TEST(Pt2Axes, AlignedAxesHaveEqualAtoms) {
   EXPECT_FALSE(align(thirds, parts, false));  // neither 2 x 12 nor 3 x 8 divides the other
 }
 
+Names operations_of_nodes(const std::vector<ExportedNode>& nodes) {
+  return operations_of(translated(program_of(nodes)));
+}
+
+TEST(Pt2Import, ConditionsThatHoldEverywhereCopy) {
+  const auto condition = [](const Sizes& sizes, bool holds) {
+    return node("full.default", "c", {{"size", integers(sizes)}, {"fill_value", holds}});
+  };
+  const auto chosen = [](const std::string& x, const Argument& other) {
+    return node("where.ScalarOther", "w", {{"condition", tensor("c")}, {"self", tensor(x)}, {"other", other}});
+  };
+  // The rows are joined with another axis, as those of scores with the heads.
+  EXPECT_EQ(operations_of_nodes({node("view.default", "v", {{"self", tensor("x")}, {"size", integers({-1, 12, 14})}}),
+                                 condition({12, 14}, false), chosen("v", -1e9)}),
+            (Names{"affine", "gather"}));
+  EXPECT_EQ(operations_of_nodes({condition({12, 14}, true), chosen("x", -1e9)}), Names{"gather"});
+  EXPECT_EQ(operations_of_nodes({condition({}, true), chosen("x", 0.0),
+                                 node("mul_.Tensor", "doubled", {{"self", tensor("w")}, {"other", 2.0}}),
+                                 node("add.Tensor", "y", {{"self", tensor("x")}, {"other", tensor("doubled")}})}),
+            (Names{"affine", "add", "gather"}));
+  expect_refused(program_of({node("mean.dim", "v", {{"self", tensor("x")}, {"dim", integers({2})}, {"keepdim", true}}),
+                             node("full.default", "o", {{"size", integers({12, 14})}, {"fill_value", 1.0}}),
+                             condition({}, true), chosen("v", tensor("o"))}),
+                 "has a 'other' of several numbers");
+}
+
+// x * factor + cat(-x[half:], x[:half]) * factor
+std::vector<ExportedNode> rotated(const ExportedNode& factor, std::int64_t dim, std::int64_t half) {
+  const auto product = [](const std::string& name, const std::string& of) {
+    return node("mul.Tensor", name, {{"self", tensor(of)}, {"other", tensor("f")}});
+  };
+  return {factor,
+          node("slice.Tensor", "end", {{"self", tensor("x")}, {"dim", dim}, {"start", half}, {"end", INT64_MAX}}),
+          node("neg.default", "n", {{"self", tensor("end")}}),
+          node("slice.Tensor", "begin", {{"self", tensor("x")}, {"dim", dim}, {"start", 0L}, {"end", half}}),
+          node("cat.default", "t", {{"tensors", std::vector<TensorName>{{"n"}, {"begin"}}}, {"dim", dim - 4}}),
+          product("a", "x"),
+          product("b", "t"),
+          node("add.Tensor", "y", {{"self", tensor("a")}, {"other", tensor("b")}})};
+}
+
+TEST(Pt2Import, RotationsOfAnyAxisAndByValues) {
+  const ExportedNode constant = node("full.default", "f", {{"size", integers({12, 14})}, {"fill_value", 2.0}});
+  const Graph graph = translated(program_of(rotated(constant, 2, 6)));
+  EXPECT_EQ(operations_of(graph), (Names{"gather", "affine", "affine", "add", "gather"}));
+  EXPECT_EQ(std::get<GatherSpec>(graph.nodes[0].spec).index.values(),
+            (std::vector<std::int32_t>{6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5}));
+  const Names by_values = operations_of_nodes(rotated(node("sigmoid.default", "f", {{"self", tensor("x")}}), 3, 7));
+  EXPECT_EQ(std::ranges::count(by_values, "activation"), 1);
+  EXPECT_EQ(std::ranges::count(by_values, "scale_by"), 2);
+}
+
+TEST(Pt2Import, WhatMovesOrPoolsTheRowsIsRefused) {
+  expect_refused(program_of({node("permute.default", "p", {{"self", tensor("x")}, {"dims", integers({1, 2, 0, 3})}}),
+                             node("adaptive_avg_pool2d.default", "y",
+                                  {{"self", tensor("p")}, {"output_size", integers({5, 14})}})}),
+                 "over the rows");
+  expect_refused(program_of({node("sym_size.int", "n", {{"self", tensor("x")}, {"dim", 0L}}),
+                             node("arange.default", "r", {{"end", SymbolName{"n"}}}),
+                             node("index.Tensor", "y",
+                                  {{"self", tensor("x")}, {"indices", std::vector<TensorName>{{""}, {"r"}}}})}),
+                 "takes another element for each row");
+  expect_refused(program_of({node("full.default", "c", {{"size", integers({31})}, {"fill_value", 1.0}}),
+                             node("diff.default", "d", {{"self", tensor("c")}, {"n", 17L}}),
+                             node("mul.Tensor", "y", {{"self", tensor("x")}, {"other", tensor("d")}})}),
+                 "takes differences more than 16 times");
+}
+
+TEST(Pt2Import, AxesThatKeepTheirSizeAreNotInterpolated) {
+  EXPECT_EQ(
+      operations_of_nodes({node(
+          "upsample_bilinear2d.vec", "y",
+          {{"input", tensor("x")}, {"align_corners", false}, {"scale_factors", std::vector<double>{1.05, 1.06}}})}),
+      Names{"gather"});
+}
+
 }  // namespace pt2_import_test
 }  // namespace millrace::pt2

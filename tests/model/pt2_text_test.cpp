@@ -58,6 +58,14 @@ TEST(Pt2Text, NodesThatComputeAKnownFunctionBecomeOneOperation) {
   EXPECT_EQ(count_of(relative, "indexed_bias"), 2);
 }
 
+TEST(Pt2Text, DifferencesAreNoRotation) {
+  ExportedProgram program = fixture("decoder.pt2");
+  const auto sum = std::ranges::find(program.nodes, "add_1", &ExportedNode::name);
+  ASSERT_NE(sum, program.nodes.end());
+  sum->arguments.emplace_back("alpha", -1.0);
+  EXPECT_EQ(count_of(text_graph(program), "rotary"), 1);
+}
+
 // A tensor that is overwritten between the nodes of a pattern has two meanings.
 TEST(Pt2Text, OverwrittenTensorsAreNoPattern) {
   ExportedProgram program = fixture("decoder.pt2");
@@ -75,6 +83,7 @@ TEST(Pt2Text, WhatNothingReadsIsLeftOut) {
   const std::string x = program.outputs[0];
   program.nodes.push_back(node("tanh.default", "unread", {{"self", tensor(x)}}));
   program.nodes.push_back(node("sigmoid.default", "unread_too", {{"self", tensor("unread")}}));
+  program.nodes.push_back(node("erf.default", "unread_and_unknown", {{"self", tensor(x)}}));
   EXPECT_EQ(operations_of(text_graph(program)), operations_of(text_graph(fixture("encoder.pt2"))));
   EXPECT_EQ(unused_parameters(program), Names());
   program.outputs[0] = node_of(program, "aten.layer_norm.default").results[0];  // what follows is not read any more
@@ -125,6 +134,9 @@ TEST(Pt2Text, IntegersOfTokensAreNoValues) {
   program.nodes.push_back(node("neg.default", "negative", {{"self", tensor(counts)}}));
   program.outputs[0] = "negative";
   expect_text_refused(program, "computes with integers that follow from the tokens");
+  program = fixture("counted.pt2");
+  argument_of(node_of(program, "aten.ne.Scalar"), "other") = std::int64_t(1) << 32;
+  expect_text_refused(program, "compares tokens with 4294967296, which is no token");
   const Graph graph = text_graph(fixture("counted.pt2"));
   EXPECT_EQ(count_of(graph, "documents"), 2);
 }

@@ -146,6 +146,30 @@ TEST_F(DamagedArchives, WrongJsonIsRefused) {
   }
 }
 
+// torch.autocast(enabled=False) around what returns its input, a result, and that result once more.
+TEST_F(DamagedArchives, ResultsOfInnerGraphsHaveNamesOfTheirOwn) {
+  const std::string inner = R"({"nodes": [{"target": "torch.ops.aten.tanh.default", "inputs": [{"name": "self",
+"arg": {"as_tensor": {"name": "i"}}}], "outputs": [{"as_tensor": {"name": "t"}}]}],
+"inputs": [{"as_tensor": {"name": "i"}}],
+"outputs": [{"as_tensor": {"name": "i"}}, {"as_tensor": {"name": "t"}}, {"as_tensor": {"name": "t"}}]})";
+  const std::string autocast =
+      R"({"target": "torch.ops.higher_order.wrap_with_autocast", "inputs": [{"name": "", "arg": {"as_string": "cpu"}},
+{"name": "", "arg": {"as_none": true}}, {"name": "", "arg": {"as_bool": false}}, {"name": "", "arg": {"as_bool": true}},
+{"name": "", "arg": {"as_graph": {"name": "g", "graph": )" +
+      inner + R"(}}}, {"name": "", "arg": {"as_tensor": {"name": "x"}}}],
+"outputs": [{"as_tensor": {"name": "a"}}, {"as_tensor": {"name": "b"}}, {"as_tensor": {"name": "c"}}]}, )";
+  const ExportedProgram program = read(test::zip_of(with("\"nodes\": [", "\"nodes\": [" + autocast)));
+  ASSERT_EQ(program.nodes.size(), 4u);
+  const auto reads = [&](std::size_t i) { return std::get<TensorName>(*program.nodes[i].find("self")).name; };
+  EXPECT_EQ(program.nodes[0].target, "aten.tanh.default");
+  EXPECT_EQ(program.nodes[0].results, std::vector<std::string>{"b"});
+  EXPECT_EQ(program.nodes[1].target, "aten.alias.default");
+  EXPECT_EQ(program.nodes[1].results, std::vector<std::string>{"a"});
+  EXPECT_EQ(reads(1), "x");
+  EXPECT_EQ(program.nodes[2].results, std::vector<std::string>{"c"});
+  EXPECT_EQ(reads(2), "b");
+}
+
 TEST_F(DamagedArchives, DeepJsonIsRefused) {
   const std::string open(1 << 20, '['), close(1 << 20, ']');
   expect_refused(test::zip_of(with("\"metadata\": {}", "\"metadata\": " + open + close)), "more than 64 levels");

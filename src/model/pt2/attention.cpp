@@ -183,13 +183,13 @@ Values attention(Context& c, const Call& call) {
   return {graph_value(out, axes)};
 }
 
-// The elements of the last axis, of which the first ones are moved behind the others.
-Value second_half_first(Context& c, const Call& call, const Value& x, std::int64_t half) {
-  const std::int64_t size = x.axes.sizes().back();
+// The elements of an axis, of which the first ones are moved behind the others.
+Value second_half_first(Context& c, const Call& call, const Value& x, int axis, std::int64_t half) {
+  const std::int64_t size = x.axes.size(axis);
   checked_count({size});
   std::vector<std::int32_t> order;
   for (std::int64_t i = 0; i < size; ++i) order.push_back(std::int32_t((i + half) % size));
-  return c.take(call, x, x.axes.rank() - 1, std::move(order));
+  return c.take(call, x, axis, std::move(order));
 }
 
 // The base of frequencies theta^(-2 i / size) with which the halves of the last axis of (positions, size) are rotated;
@@ -220,16 +220,29 @@ std::optional<Constant> by_position(const Constant& table, std::int64_t position
   return table.reshaped({positions, size});
 }
 
-// x * cosine + rotated * sine, where `rotated` is the second part of the last axis, negated, before the first one
+// sine * (-1, ..., -1, 1, ..., 1), whose elements lie along this axis of `rank` axes.
+Constant with_signs(const Constant& sine, int rank, int axis, std::int64_t size, std::int64_t negative) {
+  Sizes of_signs(std::size_t(rank - axis), 1);
+  of_signs[0] = size;
+  Constant signs = Constant::filled(of_signs, 1);
+  std::fill_n(signs.data->begin(), negative, -1);
+  const Sizes sizes = broadcast_sizes(sine.sizes, of_signs);
+  Constant out = sine.expanded(sizes).copy();
+  const std::vector<double> factors = signs.expanded(sizes).values();
+  for (std::size_t i = 0; i < factors.size(); ++i) (*out.data)[i] *= factors[i];
+  return out;
+}
+
+// x * cosine + rotated * sine, where `rotated` is the second part of an axis, negated, before the first one
 // (patterns.cpp).
 Values rotary(Context& c, const Call& call) {
   Value x = call.computed("self");
   const Constant cosine = call.constant("cosine"), sine = call.constant("sine");
   const int rank = x.axes.rank();
-  const std::int64_t size = x.axes.sizes().back(), half = std::clamp<std::int64_t>(call.integer("half", 0), 0, size);
-  if (call.axis("dim", 0, rank) != rank - 1 || call.axis("joined", 0, rank) != rank - 1)
-    call.refuse("rotates another axis than the last one, which is not supported");
-  if (rank == 4 && x.axes.begins_with_rows() && 2 * half == size) {
+  const int axis = call.axis("dim", 0, rank);
+  if (call.axis("joined", 0, rank) != axis) call.refuse("joins other axes than it divides, which is not supported");
+  const std::int64_t size = x.axes.size(axis), half = std::clamp<std::int64_t>(call.integer("half", 0), 0, size);
+  if (rank == 4 && axis == 3 && x.axes.begins_with_rows() && 2 * half == size) {
     const auto cosines = by_position(cosine, x.axes.size(2), size), sines = by_position(sine, x.axes.size(2), size);
     if (const double base = cosines && sines ? base_of(*cosines, *sines) : 0; base > 0) {
       const auto axes = x.axes.logical;
@@ -239,13 +252,9 @@ Values rotary(Context& c, const Call& call) {
       return {graph_value(c.builder.rotary(c.layer_name(call), src, heads, 0, float(base)), x.axes)};
     }
   }
-  Constant sign = Constant::filled({size}, 1);
-  for (std::int64_t i = 0; i < size - half; ++i) (*sign.data)[std::size_t(i)] = -1;
-  Constant factor = sine.copy();
-  if (factor.sizes.empty() || factor.sizes.back() != size) call.refuse("rotates by angles that do not fit");
-  for (std::size_t i = 0; i < factor.data->size(); ++i) (*factor.data)[i] *= (*sign.data)[i % std::size_t(size)];
-  const Constant nothing = Constant::filled({}, 0);
-  const Value turned = affine(c, call, second_half_first(c, call, x, half), factor, nothing);
+  if (size % rows_symbol == 0) call.refuse("rotates the rows, which is not supported");
+  const Constant nothing = Constant::filled({}, 0), factor = with_signs(sine, rank, axis, size, size - half);
+  const Value turned = affine(c, call, second_half_first(c, call, x, axis, half), factor, nothing);
   return {sum_of_values(c, call, affine(c, call, x, cosine, nothing), turned)};
 }
 

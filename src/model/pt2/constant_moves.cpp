@@ -111,6 +111,8 @@ Constant differences(Context&, const Call& call) {
   if (call.has("prepend")) parts.insert(parts.begin(), call.constant("prepend"));
   if (call.has("append")) parts.push_back(call.constant("append"));
   x = joined_parts(call, parts, axis);
+  constexpr std::int64_t most = 16;
+  if (call.integer("n", 1) > most) call.refuse(fmt::format("takes differences more than {} times", most));
   for (std::int64_t times = call.integer("n", 1); times > 0; --times) {
     if (x.sizes[axis] < 2) call.refuse("takes differences of less than two elements");
     std::vector<double> out = without_end(x, axis, true).values();

@@ -9,7 +9,7 @@
 namespace millrace::pt2 {
 
 Context::Context(GraphBuilder& b, const ExportedProgram& p, const ModelSpec& s)
-    : builder(b), program(p), spec(s), rows(b.shape(Graph::ids)[0]) {}
+    : builder(b), program(p), nodes(simplified_nodes(p)), spec(s), rows(b.shape(Graph::ids)[0]) {}
 
 Value& Context::value(const Call& call, const std::string& name) {
   const auto found = values_.find(name);

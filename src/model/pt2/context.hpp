@@ -51,6 +51,7 @@ struct Value {
   std::shared_ptr<const Constant> constant;
   // Of a parameter: the elements at these places of it, in the stored order of `axes`. Null: all of them.
   std::shared_ptr<const Constant> picked;
+  int draw = -1;  // of `uniform` and `row_mask`: those with the same number follow from the same random numbers
   // Of a graph value, `factor`: it is still to be multiplied by it (only_masks_rows).
   double keep = 1, factor = 1, shift = 0;
   TokenNumbers numbers;
@@ -107,6 +108,7 @@ class Context {
 
   GraphBuilder& builder;
   const ExportedProgram& program;
+  const std::vector<ExportedNode> nodes;  // of simplified_nodes(): those that are translated
   const ModelSpec& spec;
   const std::int64_t rows;
   int input = -1;  // the samples, unless they are tokens
@@ -156,6 +158,9 @@ class Context {
   void attach(const Call&, const std::vector<Source>&);
   // Of the last norm that the builder has added.
   void attach_statistics(const Call&, int mean, int variance);
+
+  int draws = 0;             // Value::draw of the next random numbers
+  std::set<int> used_draws;  // those that a dropout draws in the graph
 
   // Results of nodes that are asked for again: of cat by their parts, and copies by their source and order.
   std::map<std::vector<std::int64_t>, Value> joined, copies;
@@ -256,6 +261,10 @@ void add_einsum(Operations&);
 // The nodes of a program without those whose results nothing reads. Several that compute a known function together,
 // such as an RMS norm, have become one. In patterns.cpp.
 std::vector<ExportedNode> simplified_nodes(const ExportedProgram&);
+// "relu" of aten.relu_.default. in_place: the result is written over the first argument.
+std::string kind_of(const std::string& target, bool* in_place = nullptr);
+// Names of tensors that are computed while a network is translated, such as buffers. In fold.cpp.
+std::set<std::string> constant_names(const ExportedProgram&);
 
 // A value of the graph with these axes.
 inline Value graph_value(int graph, Axes axes) {

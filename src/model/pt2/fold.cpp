@@ -120,6 +120,28 @@ bool all_constant(Context& c, const Call& call, const std::string& kind) {
   return tensors > 0;
 }
 
+const Argument* self_of_constant(const ExportedNode& node) {
+  const Argument* self = node.find("self");
+  return self && std::holds_alternative<TensorName>(*self) ? self : nullptr;
+}
+bool is_constant_node(const ExportedNode& node, const std::string& kind, const std::set<std::string>& constants) {
+  if (creations().contains(kind)) return true;
+  const bool cast = kind == "to" || kind == "_to_copy" || kind == "type_as";
+  if (const Argument* self = self_of_constant(node); cast && self)
+    return constants.contains(std::get<TensorName>(*self).name);
+  int tensors = 0;
+  bool all = true;
+  const auto add = [&](const TensorName& one) {
+    ++tensors;
+    all = all && (one.name.empty() || constants.contains(one.name));
+  };
+  for (const auto& [name, argument] : node.arguments) {
+    if (const auto* one = std::get_if<TensorName>(&argument)) add(*one);
+    if (const auto* list = std::get_if<std::vector<TensorName>>(&argument)) std::ranges::for_each(*list, add);
+  }
+  return tensors > 0 && all && is_constant_operation(kind);
+}
+
 // fill_, zero_ and copy_ have no result of their own.
 std::optional<Constant> written(const Call& call, const std::string& kind) {
   if (kind == "fill") return operand(call, "value");
@@ -133,6 +155,21 @@ std::optional<Constant> written(const Call& call, const std::string& kind) {
 bool is_constant_operation(const std::string& kind) {
   return computations().contains(kind) || creations().contains(kind) || kind == "fill" || kind == "zero" ||
          kind == "copy" || is_constant_view(kind);
+}
+
+std::set<std::string> constant_names(const ExportedProgram& program) {
+  std::set<std::string> out;
+  for (const GraphInput& input : program.inputs)
+    if (input.kind == GraphInput::Kind::buffer || input.kind == GraphInput::Kind::constant) out.insert(input.name);
+  for (const ExportedNode& node : program.nodes) {
+    bool in_place = false;
+    const std::string kind = kind_of(node.target, &in_place);
+    if (is_constant_node(node, kind, out))
+      out.insert(node.results.begin(), node.results.end());
+    else if (const Argument* self = self_of_constant(node); self && in_place)
+      out.erase(std::get<TensorName>(*self).name);
+  }
+  return out;
 }
 
 std::optional<Value> fold(Context& c, const Call& call, const std::string& kind, bool in_place) {

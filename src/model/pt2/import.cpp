@@ -11,6 +11,17 @@
 
 namespace millrace {
 namespace pt2 {
+
+std::string kind_of(const std::string& target, bool* in_place) {
+  if (target.starts_with('(')) return target;  // of simplified_nodes()
+  if (!target.starts_with("aten.")) return "";
+  std::string kind = target.substr(5, target.find('.', 5) - 5);
+  const bool ends = kind.size() > 1 && kind.ends_with('_') && !kind.ends_with("__");
+  if (in_place) *in_place = ends;
+  if (ends) kind.pop_back();
+  return kind;
+}
+
 namespace {
 
 const Operations& operations() {
@@ -62,17 +73,6 @@ bool is_check(const std::string& target) {
   for (const char* begin : {"aten._assert", "aten.sym_constrain_range", "aten._check"})
     if (target.starts_with(begin)) return true;
   return false;
-}
-
-// "relu" of aten.relu_.default. in_place: the result is written over the first argument.
-std::string kind_of(const std::string& target, bool* in_place = nullptr) {
-  if (target.starts_with('(')) return target;  // of simplified_nodes()
-  if (!target.starts_with("aten.")) return "";
-  std::string kind = target.substr(5, target.find('.', 5) - 5);
-  const bool ends = kind.size() > 1 && kind.ends_with('_') && !kind.ends_with("__");
-  if (in_place) *in_place = ends;
-  if (ends) kind.pop_back();
-  return kind;
 }
 
 void compute_number(Context& c, const Call& call) {
@@ -216,9 +216,11 @@ bool understands(const std::string& target) {
          is_number_operation(kind_of(target));
 }
 
-void require_understood(const ExportedProgram& program) {
+namespace {
+
+void require_understood_nodes(const ExportedProgram& program, const std::vector<ExportedNode>& nodes) {
   std::map<std::string, std::pair<int, const ExportedNode*>> unknown;  // nodes, and the first one
-  for (const ExportedNode& node : program.nodes)
+  for (const ExportedNode& node : nodes)
     if (!understands(node.target)) {
       auto& [count, first] = unknown[node.target];
       if (count++ == 0) first = &node;
@@ -236,14 +238,20 @@ void require_understood(const ExportedProgram& program) {
        program.path.string(), text);
 }
 
+}  // namespace
+
+void require_understood(const ExportedProgram& program) {
+  require_understood_nodes(program, simplified_nodes(program));
+}
+
 }  // namespace pt2
 
 int build_pt2(GraphBuilder& builder, int input, const ModelSpec& spec) {
   if (!spec.exported) fail(Exit::config, "model.name = pt2 needs model.file, the path of an exported network");
-  pt2::require_understood(*spec.exported);
   pt2::Context context(builder, *spec.exported, spec);
+  pt2::require_understood_nodes(*spec.exported, context.nodes);
   pt2::define_inputs(context, input);
-  for (const pt2::ExportedNode& node : pt2::simplified_nodes(*spec.exported)) pt2::run_node(context, node);
+  for (const pt2::ExportedNode& node : context.nodes) pt2::run_node(context, node);
   return pt2::result_of(context);
 }
 

@@ -27,21 +27,27 @@ std::string tensor_in(const ExportedNode& node, const char* argument) {
 
 std::optional<double> number_in(const ExportedNode& node, const char* argument) {
   const Argument* found = node.find(argument);
-  if (!found) return std::nullopt;
   if (const auto* real = std::get_if<double>(found)) return *real;
   if (const auto* integer = std::get_if<std::int64_t>(found)) return double(*integer);
   return std::nullopt;
 }
-std::int64_t integer_in(const ExportedNode& node, const char* argument, std::int64_t otherwise) {
+bool is_left_out(const ExportedNode& node, const char* argument) {
   const Argument* found = node.find(argument);
-  const auto* integer = found ? std::get_if<std::int64_t>(found) : nullptr;
-  return integer ? *integer : otherwise;
+  return !found || std::holds_alternative<std::monostate>(*found);
 }
+// nullopt: it is no integer that is known here.
+std::optional<std::int64_t> integer_in(const ExportedNode& node, const char* argument, std::int64_t otherwise) {
+  if (is_left_out(node, argument)) return otherwise;
+  const auto* integer = std::get_if<std::int64_t>(node.find(argument));
+  return integer ? std::optional(*integer) : std::nullopt;
+}
+bool is_plain_sum(const ExportedNode& node) { return is_left_out(node, "alpha") || number_in(node, "alpha") == 1.0; }
 bool is_near(std::optional<double> x, double y) { return x && std::abs(*x - y) <= 1e-6 * std::abs(y); }
 
 class Patterns {
  public:
-  explicit Patterns(const ExportedProgram& program) : program_(program), nodes_(program.nodes) {
+  explicit Patterns(const ExportedProgram& program)
+      : program_(program), nodes_(program.nodes), constants_(constant_names(program)) {
     for (std::size_t i = 0; i < nodes_.size(); ++i)
       for (const std::string& name : nodes_[i].results) producer_[name] = i;
     for (const GraphInput& input : program.inputs)
@@ -101,8 +107,7 @@ class Patterns {
   }
   // The tensor that a node adds this number to, or multiplies by it; "": it does not.
   static std::string beside(const ExportedNode* of, double number) {
-    return of && is_near(number_in(*of, "other"), number) && integer_in(*of, "alpha", 1) == 1 ? tensor_in(*of, "self")
-                                                                                              : "";
+    return of && is_near(number_in(*of, "other"), number) && is_plain_sum(*of) ? tensor_in(*of, "self") : "";
   }
 
   // weight * (x * rsqrt(mean(x^2) + eps)) over the last axis.
@@ -121,8 +126,8 @@ class Patterns {
         const std::optional<double> eps = sum ? number_in(*sum, "other") : std::nullopt;
         const ExportedNode* mean = eps ? node(tensor_in(*sum, "self"), "mean") : nullptr;
         const ExportedNode* square = mean ? node(tensor_in(*mean, "self"), "pow") : nullptr;
-        if (!square || number_in(*square, "exponent") != 2.0 || !is_over_last_axis(*mean) ||
-            integer_in(*sum, "alpha", 1) != 1 || !are_same(tensor_in(*square, "self"), x))
+        if (!square || number_in(*square, "exponent") != 2.0 || !is_over_last_axis(*mean) || !is_plain_sum(*sum) ||
+            !are_same(tensor_in(*square, "self"), x))
           return norm;
         norm.emplace();
         norm->target = "aten.rms_norm.default";
@@ -152,7 +157,7 @@ class Patterns {
       const ExportedNode* tanh = x.empty() ? nullptr : node(beside(node(other, "add"), 1), "tanh");
       if (!tanh) return out;
       const ExportedNode* sum = node(beside(node(tensor_in(*tanh, "self"), "mul"), 0.7978845608), "add");
-      if (!sum || integer_in(*sum, "alpha", 1) != 1) return out;
+      if (!sum || !is_plain_sum(*sum)) return out;
       return in_both_orders(*sum, [&](const std::string& first, const std::string& second) {
         std::optional<ExportedNode> found;
         const ExportedNode* cube = node(beside(node(second, "mul"), 0.044715), "pow");
@@ -169,7 +174,7 @@ class Patterns {
 
   // x * cosine + cat(-x[half:], x[:half]) * sine
   std::optional<ExportedNode> rotary(const ExportedNode& last) {
-    if (integer_in(last, "alpha", 1) != 1) return std::nullopt;
+    if (!is_plain_sum(last)) return std::nullopt;
     return in_both_orders(last, [&](const std::string& straight, const std::string& turned) {
       std::optional<ExportedNode> out;
       const ExportedNode *a = node(straight, "mul"), *b = node(turned, "mul");
@@ -183,29 +188,34 @@ class Patterns {
         const ExportedNode* negative = node((*parts)[0].name, "neg");
         const ExportedNode* end = negative ? node(tensor_in(*negative, "self"), "slice") : nullptr;
         const ExportedNode* begin = end ? node((*parts)[1].name, "slice") : nullptr;
-        if (!begin || !are_halves(*begin, *end)) return found;
+        if (!begin || !are_halves(*begin, *end, *cat)) return found;
         const std::string x = tensor_in(*begin, "self");
         return in_both_orders(*a, [&](const std::string& self, const std::string& cosine) {
           std::optional<ExportedNode> rotation;
-          if (!are_same(self, x) || !are_same(tensor_in(*end, "self"), x)) return rotation;
+          if (!are_same(self, x) || !are_same(tensor_in(*end, "self"), x) || !constants_.contains(cosine) ||
+              !constants_.contains(sine))
+            return rotation;
           rotation.emplace();
           rotation->target = "(rotary)";
           rotation->arguments = {{"self", TensorName{x}},
                                  {"cosine", TensorName{cosine}},
                                  {"sine", TensorName{sine}},
-                                 {"half", integer_in(*begin, "end", 0)},
-                                 {"dim", integer_in(*begin, "dim", 0)},
-                                 {"joined", integer_in(*cat, "dim", 0)}};
+                                 {"half", *integer_in(*begin, "end", 0)},
+                                 {"dim", *integer_in(*begin, "dim", 0)},
+                                 {"joined", *integer_in(*cat, "dim", 0)}};
           return rotation;
         });
       });
     });
   }
-  static bool are_halves(const ExportedNode& begin, const ExportedNode& end) {
+  // The axis of the parts may be that along which they are joined: one of the two may count from the end.
+  static bool are_halves(const ExportedNode& begin, const ExportedNode& end, const ExportedNode& cat) {
     constexpr std::int64_t none = INT64_MAX;
-    return integer_in(begin, "dim", 0) == integer_in(end, "dim", 0) && integer_in(begin, "start", 0) == 0 &&
-           integer_in(begin, "end", none) == integer_in(end, "start", -1) && integer_in(begin, "end", 0) > 0 &&
-           integer_in(end, "end", none) == none && integer_in(begin, "step", 1) == 1 && integer_in(end, "step", 1) == 1;
+    const auto dim = integer_in(begin, "dim", 0), half = integer_in(begin, "end", none), to = integer_in(cat, "dim", 0);
+    return dim && to && (dim == to || (*dim < 0) != (*to < 0)) && half && *half > 0 &&
+           dim == integer_in(end, "dim", 0) && half == integer_in(end, "start", 0) &&
+           integer_in(begin, "start", 0) == 0 && integer_in(end, "end", none) == none &&
+           integer_in(begin, "step", 1) == 1 && integer_in(end, "step", 1) == 1;
   }
 
   // Keys and values that are repeated for several heads: reshape(expand(unsqueeze(x, 2))).
@@ -279,6 +289,7 @@ class Patterns {
   std::vector<ExportedNode> nodes_;
   std::map<std::string, std::size_t> producer_;
   std::map<std::string, int> parameters_;
+  const std::set<std::string> constants_;
   std::set<std::size_t> read_;  // nodes of the last search
 };
 

@@ -227,11 +227,12 @@ Values blank(Context&, const Call& call) {
   return {out};
 }
 
-Values bernoulli(Context&, const Call& call) {
+Values bernoulli(Context& c, const Call& call) {
   Value out = call.value("self");
   if (out.kind != Value::Kind::blank || out.axes.count(out.axes.stored) != rows_symbol || !out.axes.begins_with_rows())
     call.refuse("draws random numbers that are not one for each row (stochastic depth). that is not supported");
   out.kind = Value::Kind::row_mask;
+  out.draw = c.draws++;
   out.keep = call.real("p", 0.5);
   if (!(out.keep > 0 && out.keep <= 1)) call.refuse("keeps no row");
   out.memory = -1;

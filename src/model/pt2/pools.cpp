@@ -93,6 +93,7 @@ Values adaptive_average_pool(Context& c, const Call& call) {
   bool global = true, same = true, equal = true;
   for (std::size_t axis = 0; axis < std::size_t(rank); ++axis) {
     const std::int64_t in = x.axes.size(int(axis) + 2);
+    if (in % rows_symbol == 0) call.refuse(fmt::format("pools {} over the rows", x.axes.text()));
     global = global && out[axis] == 1;
     same = same && out[axis] == in;
     if (out[axis] < 1 || out[axis] % rows_symbol == 0) call.refuse(fmt::format("pools {} to {} values", in, out[axis]));
@@ -217,7 +218,7 @@ Values upsample(Context& c, const Call& call, UpsampleSpec::Kind kind) {
     for (int axis = 2; axis < x.axes.rank(); ++axis) {
       const auto& [to, scale] = all[std::size_t(axis) - 2];
       const std::int64_t from = x.axes.size(axis);
-      if (to == from && (align || scale == 1)) continue;
+      if (to == from && (linear || scale == 1)) continue;  // PyTorch copies it, whatever the scale
       x = windows_of_axis(c, call, x, axis,
                           linear ? linear_windows(from, to, scale, align) : nearest_windows(from, to, scale));
     }

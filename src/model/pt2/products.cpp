@@ -165,6 +165,7 @@ Values index(Context& c, const Call& call) {
   const int axis = int(first - all.begin());
   const std::int64_t size = x.axes.size(axis);
   if (size % rows_symbol == 0) call.refuse("takes some of the rows, which is not supported");
+  if ((*first)->of_rows) call.refuse("takes another element for each row, which is not supported");
   x = c.take(call, x, axis, indices_below(call, (*first)->constant, size));
   Sizes sizes = x.axes.sizes();
   sizes.erase(sizes.begin() + axis);

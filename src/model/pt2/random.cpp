@@ -9,8 +9,9 @@
 namespace millrace::pt2 {
 namespace {
 
-Values uniform(Context&, const Call& call) {
+Values uniform(Context& c, const Call& call) {
   Value out;
+  out.draw = c.draws++;
   out.kind = Value::Kind::uniform;
   out.axes = Axes::contiguous(call.integers("size"));
   out.keep = 0;
@@ -60,7 +61,7 @@ bool only_masks_rows(const Context& c, const Call& call) {
     if (output == name) return false;
   int readers = 0;
   bool masks = false;
-  for (const ExportedNode& node : c.program.nodes) {
+  for (const ExportedNode& node : c.nodes) {
     if (!reads(node, name)) continue;
     ++readers;
     if (node.target != "aten.mul.Tensor") continue;
@@ -78,6 +79,8 @@ Value with_dropped_rows(Context& c, const Call& call, Value x, const Value& mask
   x.factor = 1;
   if (std::abs(factor - 1) > 1e-6) x = affine(c, call, x, factor, 0);
   if (mask.keep >= 1) return x;
+  if (!c.used_draws.insert(mask.draw).second)
+    call.refuse("drops the rows that another product drops, which is not supported. draw new numbers for it");
   const int out = c.builder.dropout(c.layer_name(call), x.graph, float(1 - mask.keep), c.spec.seed, true);
   return graph_value(out, x.axes);
 }

@@ -8,9 +8,9 @@
 namespace millrace::pt2 {
 namespace {
 
-bool is_read(const ExportedProgram& program, const std::string& name) {
-  if (std::ranges::find(program.outputs, name) != program.outputs.end()) return true;
-  return std::ranges::any_of(program.nodes, [&](const ExportedNode& node) {
+bool is_read(const Context& c, const std::string& name) {
+  if (std::ranges::find(c.program.outputs, name) != c.program.outputs.end()) return true;
+  return std::ranges::any_of(c.nodes, [&](const ExportedNode& node) {
     return std::ranges::any_of(node.arguments, [&](const auto& argument) {
       if (const auto* one = std::get_if<TensorName>(&argument.second)) return one->name == name;
       const auto* list = std::get_if<std::vector<TensorName>>(&argument.second);
@@ -43,7 +43,9 @@ GraphBuilder::RecurrentOptions options_of(Context& c, const Call& call, Recurren
   for (const Value& w : weights)
     if (w.kind != Value::Kind::parameter || w.picked || !w.axes.selected.empty())
       call.refuse("has weights that are no parameters of a module. make them nn.Parameters");
-  if (o.layers < 1 || std::int64_t(weights.size()) != o.layers * directions * each || weights[1].axes.rank() != 2)
+  const auto count = std::int64_t(weights.size());
+  if (count < each || count % (directions * each) != 0 || o.layers != count / (directions * each) ||
+      weights[1].axes.rank() != 2)
     call.refuse(fmt::format("has {} weights, which is not supported. remove proj_size", weights.size()));
   o.units = weights[1].axes.size(1);
   for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -87,7 +89,7 @@ Values recurrent(Context& c, const Call& call, RecurrentSpec::Kind kind, const V
   const Values weights = call.values("params");
   const std::vector<std::string>& names = call.node().results;
   auto options = options_of(c, call, kind, weights, features);
-  options.sequence = is_read(c.program, names.at(0));
+  options.sequence = is_read(c, names.at(0));
   std::vector<int> each;
   const int src = c.shaped(call, x.graph, {c.rows, steps, features});
   const int out = c.builder.recurrent(c.layer_name(call, weights[0].tensor), src, options, &each);
@@ -97,9 +99,9 @@ Values recurrent(Context& c, const Call& call, RecurrentSpec::Kind kind, const V
   Axes axes = Axes::contiguous({rows_symbol, steps, c.builder.shape(out)[2]});
   if (!batch_first) axes.permute({1, 0, 2});
   Values results{graph_value(out, axes), Value{}};
-  if (names.size() > 1 && is_read(c.program, names[1])) results[1] = last_states(c, call, each, options.bidirectional);
+  if (names.size() > 1 && is_read(c, names[1])) results[1] = last_states(c, call, each, options.bidirectional);
   if (kind == RecurrentSpec::Kind::lstm) {
-    if (names.size() > 2 && is_read(c.program, names[2]))
+    if (names.size() > 2 && is_read(c, names[2]))
       call.refuse("returns c_n, which is read. only the output and h_n are supported");
     results.emplace_back();
   }

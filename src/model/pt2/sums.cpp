@@ -144,16 +144,29 @@ double number_of(const Call& call, const char* name) {
 Values masked_fill(Context& c, const Call& call) {
   return {filled(c, call, call.value("self"), call.constant("mask"), number_of(call, "value"))};
 }
+// Whether a result of both has other extents than x.
+bool widens(const Sizes& other, const Sizes& x) {
+  return other.size() > x.size() || !std::equal(other.rbegin(), other.rend(), x.rbegin(),
+                                                [](auto own, auto of_x) { return own == 1 || own == of_x; });
+}
 // A value that the condition does not change, because it holds everywhere. It may be a parameter.
-bool holds_for(const Constant& condition, const Value& x) {
+bool holds_for(const Call& call, const Constant& condition, const Value& x) {
   const std::vector<double> values = condition.values();
-  const Sizes sizes = without_rows(x.axes.sizes());
-  return std::ranges::all_of(values, [](double v) { return v != 0; }) &&
-         broadcast_sizes(condition.sizes, sizes) == sizes;
+  if (!std::ranges::all_of(values, [](double v) { return v != 0; })) return false;
+  Sizes sizes = x.axes.sizes();
+  if (!call.is_number("other") && widens(call.value("other").axes.sizes(), sizes)) return false;
+  for (std::int64_t& size : sizes)  // rows that are joined with other axes are those of no constant
+    if (size == rows_symbol) size = 1;
+  return std::ranges::none_of(sizes, [](std::int64_t size) { return size != 0 && size % rows_symbol == 0; }) &&
+         !widens(condition.sizes, sizes);
 }
 Values where(Context& c, const Call& call) {
   Constant condition = call.constant("condition").copy();
-  if (!call.is_number("self") && holds_for(condition, call.value("self"))) return {call.value("self")};
+  if (!call.is_number("self") && holds_for(call, condition, call.value("self"))) {
+    Value copy = call.value("self");
+    copy.memory = -1;
+    return {copy};
+  }
   if (!call.is_number("self") && call.value("self").kind == Value::Kind::graph) {
     for (double& v : *condition.data) v = v == 0;
     return {filled(c, call, call.value("self"), condition, number_of(call, "other"))};

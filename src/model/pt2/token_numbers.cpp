@@ -32,15 +32,18 @@ std::optional<Value> differs(const Call& call, const Value& x) {
   if (x.kind != Value::Kind::tokens || !call.is_integer("other") || x.axes.rank() != 2) return std::nullopt;
   Value out = as_numbers(x, Numbers::mask);
   out.numbers.separator = call.integer("other", 0);
+  if (out.numbers.separator < INT32_MIN || out.numbers.separator > INT32_MAX)
+    call.refuse(fmt::format("compares tokens with {}, which is no token", out.numbers.separator));
   return out;
 }
 
 std::optional<Value> sum_of_numbers(const Call& call, const Value& x) {
   if (!call.is_integer("other")) return std::nullopt;
-  const std::int64_t number = call.integer("other", 0) * call.integer("alpha", 1);
+  std::int64_t number = 0;
+  if (__builtin_mul_overflow(call.integer("other", 0), call.integer("alpha", 1), &number)) return std::nullopt;
   Value out = as_numbers(x, x.numbers.kind);
   if (number == 0) return out;
-  if (!are_numbers(x, Numbers::counts) || std::abs(number) > INT32_MAX) return std::nullopt;
+  if (!are_numbers(x, Numbers::counts) || number < -INT32_MAX || number > INT32_MAX) return std::nullopt;
   out.numbers.first += number;
   return out;
 }

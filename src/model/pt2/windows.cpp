@@ -31,6 +31,7 @@ Value windows_of_axis(Context& c, const Call& call, Value x, int axis, const Wei
 }
 
 WeightedWindows adaptive_windows(std::int64_t from, std::int64_t to) {
+  checked_count({from});
   WeightedWindows out(std::size_t(checked_count({to})));
   for (std::int64_t i = 0; i < to; ++i) {
     const std::int64_t begin = i * from / to, end = ((i + 1) * from + to - 1) / to;
