@@ -15,7 +15,9 @@ def neighbour(core):
     if core is None:
         yield
         return
-    loop = subprocess.Popen([sys.executable, "-c", "while True: pass"], preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+    # The loop ends with this process, however that ends.
+    program = f"import os\nwhile os.getppid() == {os.getpid()}:\n    for _ in range(100000): pass"
+    loop = subprocess.Popen([sys.executable, "-c", program], preexec_fn=lambda: os.sched_setaffinity(0, {core}))
     try:
         yield
     finally:
