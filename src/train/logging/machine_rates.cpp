@@ -116,8 +116,7 @@ std::optional<MachineRates> RatesFile::load() const {
 
 void RatesFile::save(const MachineRates& rates) const {
   std::error_code none;
-  if (path_.empty()) return;
-  if (fs::exists(path_, none) && !fs::is_regular_file(path_, none)) return;
+  if (path_.empty() || (fs::exists(path_, none) && !load())) return;
   json out{{"format", rates_format},
            {"key", key_},
            {"measurements", rates.measurements},
