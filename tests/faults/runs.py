@@ -98,7 +98,7 @@ def results(millrace, run):
     """What must be equal bit for bit: metrics without times, evaluations, and the tensors of the last checkpoint.
 
     Raises OSError or ValueError if a file is missing or damaged."""
-    times = re.compile(r"samples_per_second|.*_ms")
+    times = re.compile(r"samples_per_second|speed_of_light|.*_ms")
     found = {}
     for name in ("metrics", "validation"):
         lines = (run / f"{name}.jsonl").read_text().splitlines()
