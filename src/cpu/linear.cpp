@@ -7,6 +7,7 @@
 
 #include "cpu/common/activation_kernels.hpp"
 #include "cpu/common/ops.hpp"
+#include "cpu/common/tile.hpp"
 #include "cpu/onednn/onednn_op.hpp"
 
 namespace millrace::cpu {

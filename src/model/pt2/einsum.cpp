@@ -86,7 +86,8 @@ Values einsum(Context& c, const Call& call) {
       call.refuse(fmt::format("has {} axes where its equation has '{}'", value->axes.rank(), *letters));
   if (a.kind == Value::Kind::parameter)
     call.refuse(fmt::format("multiplies a parameter from the left ('{}'), which is not supported", e.text));
-  std::ranges::stable_partition(g.batch, [&](char letter) { return size_of(e.left, a.axes, letter) == rows_symbol; });
+  std::stable_partition(g.batch.begin(), g.batch.end(),
+                        [&](char letter) { return size_of(e.left, a.axes, letter) == rows_symbol; });
   Sizes sizes;
   for (const char letter : g.batch + g.left) sizes.push_back(size_of(e.left, a.axes, letter));
   for (const char letter : g.right) sizes.push_back(size_of(e.right, b.axes, letter));
