@@ -117,7 +117,8 @@ void hdf5() {
 // Archives of PyTorch, and one with its records of JSON alone.
 void exported_networks() {
   const std::string folder = std::string(MILLRACE_SOURCE_DIR) + "/tests/fixtures/pt2/";
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
     std::ifstream in(entry.path(), std::ios::binary);
     const std::string bytes(std::istreambuf_iterator<char>(in), {});
     put("pt2", entry.path().filename().string(), zeros(1) + bytes);
