@@ -1,6 +1,7 @@
 #include "train/logging/machine_rates.hpp"
 
 #include <fmt/core.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <array>
@@ -52,10 +53,12 @@ std::vector<double*> rates_of(Peaks& peaks) {
 
 // The mean over the ranks; zeros if one of them cannot measure.
 Peaks measure_together(Session& s) {
+  const std::string& network = s.spec.model.name;
+  const bool has_convolutions = network != "mlp" && network != "gpt2" && network != "llama";
   Peaks peaks;
   s.world.barrier();
   try {
-    peaks = measure_peaks_briefly(s.compute, s.spec.compute, [&](double value) {
+    peaks = measure_peaks_briefly(s.compute, s.spec.compute, has_convolutions, [&](double value) {
       s.world.all_reduce({&value, 1}, World::Reduce::min);
       return value;
     });
@@ -64,6 +67,9 @@ Peaks measure_together(Session& s) {
         fmt::format("cannot measure the rates of the machine ({}): progress lines have no speed of light", e.what()));
     peaks = {};
   }
+#ifdef __GLIBC__
+  ::malloc_trim(0);  // gives the memory of the measurements back, which the plan of the run does not have
+#endif
   double count = double(peaks.memory_rates.size());
   s.world.all_reduce({&count, 1}, World::Reduce::min);
   if (count == 0) return {};

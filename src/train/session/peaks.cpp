@@ -248,14 +248,18 @@ Peaks measure_peaks(ExecutionContext& compute, DType dtype) {
   return peaks;
 }
 
-Peaks measure_peaks_briefly(ExecutionContext& compute, DType dtype, const LeastOfRanks& least, double seconds) {
+Peaks measure_peaks_briefly(ExecutionContext& compute, DType dtype, bool convolutions, const LeastOfRanks& least,
+                            double seconds) {
   const double end = steady_seconds() + seconds;
   Peaks peaks;
   peaks.product_flops = growing_flops(compute, 0.25 * seconds, {256, 512, 768, 1024, 2048, 4096, 8192}, least,
                                       [&](std::int64_t n) { return product(dtype, n); });
-  peaks.convolution_flops = growing_flops(compute, 0.25 * seconds, {1, 2, 4, 16, 64, 256}, least,
-                                          [&](std::int64_t rows) { return convolution(dtype, rows, 32, 128); });
-  if (peaks.product_flops <= 0 || peaks.convolution_flops <= 0) return {};
+  if (peaks.product_flops <= 0) return {};
+  if (convolutions) {
+    peaks.convolution_flops = growing_flops(compute, 0.25 * seconds, {1, 2, 4, 16, 64, 256}, least,
+                                            [&](std::int64_t rows) { return convolution(dtype, rows, 32, 128); });
+    if (peaks.convolution_flops <= 0) return {};
+  }
   // The largest tensors first, because their rate bounds the others.
   const bool large = !compute.device->shares_host_memory();
   for (const std::int64_t kib :

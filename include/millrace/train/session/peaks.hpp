@@ -37,7 +37,8 @@ using LeastOfRanks = std::function<double(double)>;
 
 // The same in about 0.3 seconds, with fewer and smaller problems: as large as keeps the device busy. Collective. All
 // rates are 0 on all ranks if one of them has too little memory; for the rates of memory it throws on that rank alone.
-Peaks measure_peaks_briefly(ExecutionContext&, DType, const LeastOfRanks&, double seconds = 0.3);
+// convolutions: measure their rate too.
+Peaks measure_peaks_briefly(ExecutionContext&, DType, bool convolutions, const LeastOfRanks&, double seconds = 0.3);
 
 // Takes about two seconds. Call it on all ranks at the same time, because they also train at the same time.
 Peaks measure_peaks(ExecutionContext&, DType);
