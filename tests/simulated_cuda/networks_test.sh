@@ -4,10 +4,32 @@
 set -euo pipefail
 source "$(dirname "$0")/training_lib.sh" "$1" "$2"
 
+# pack_words COUNT OPTION...: a folder `text` with random words.
+pack_words() {
+  awk -v count="$1" 'BEGIN { srand(1); split("the cat sat on a mat and far dogs ran", w); for (i = 0; i < count; ++i) printf "%s ", w[int(10 * rand()) + 1] }' >text.txt
+  expect_exit 0 "$millrace" pack --x text.txt "${@:2}" --out text
+}
+
+# compare_with_cpu RATE: trains the network of net.cfg with AdamW on the simulated CUDA and on the processor, in each
+# precision; single launches give equal bits.
+compare_with_cpu() {
+  printf '[optim]\nname = adamw\nlr = %s\nschedule = constant\n[cuda]\nautotune = off\n[checkpoint]\nevery = none\n' "$1" >>net.cfg
+  local precision
+  expect_exit 0 train 1 cpu --run.device cpu
+  expect_exit 0 train 1 one
+  expect_close one cpu 1e-5
+  for precision in bf16 fp16; do
+    expect_exit 0 train 1 cpu_$precision --run.device cpu --run.precision $precision
+    expect_exit 0 train 1 $precision --run.precision $precision
+    expect_close $precision cpu_$precision 0.005
+  done
+  expect_exit 0 train 1 eager --run.precision bf16 --cuda.graph off
+  expect_bits eager bf16
+}
+
 # A small GPT, with grouped queries in the second block: kernels in float32, cuDNN's fused attention in 16 bits.
 case_gpt() {
-  awk 'BEGIN { srand(1); split("the cat sat on a mat and far dogs ran", w); for (i = 0; i < 3000; ++i) printf "%s ", w[int(10 * rand()) + 1] }' >text.txt
-  expect_exit 0 "$millrace" pack --x text.txt --tokens uint8 --context 63 --out text
+  pack_words 3000 --tokens uint8 --context 63
   cat >net.cfg <<'CFG'
 [run]
 device = cuda
@@ -40,26 +62,8 @@ layers = linear outputs axis=last bias=off weights=wte
 [train]
 global_batch = 16
 steps = 4
-[optim]
-name = adamw
-lr = 0.002
-schedule = constant
-[cuda]
-autotune = off
-[checkpoint]
-every = none
 CFG
-  local precision
-  expect_exit 0 train 1 cpu --run.device cpu
-  expect_exit 0 train 1 one
-  expect_close one cpu 1e-5
-  for precision in bf16 fp16; do
-    expect_exit 0 train 1 cpu_$precision --run.device cpu --run.precision $precision
-    expect_exit 0 train 1 $precision --run.precision $precision
-    expect_close $precision cpu_$precision 0.005
-  done
-  expect_exit 0 train 1 eager --run.precision bf16 --cuda.graph off
-  expect_bits eager bf16
+  compare_with_cpu 0.002
   expect_exit 0 train 2 two --optim.zero 1 --run.precision bf16
   expect_close two bf16 0.005
   # Recomputed results have the same bits. Chunks of the logits add the gradients of the weights in another order.
@@ -83,8 +87,7 @@ CFG
 
 # LSTM and GRU, with units that are and that are not a multiple of a pack.
 case_recurrent() {
-  awk 'BEGIN { srand(1); split("the cat sat on a mat and far dogs ran", w); for (i = 0; i < 1000; ++i) printf "%s ", w[int(10 * rand()) + 1] }' >text.txt
-  expect_exit 0 "$millrace" pack --x text.txt --tokens uint8 --context 31 --out text
+  pack_words 1000 --tokens uint8 --context 31
   cat >net.cfg <<'CFG'
 [run]
 device = cuda
@@ -105,26 +108,8 @@ layers = linear outputs axis=last
 [train]
 global_batch = 14
 steps = 4
-[optim]
-name = adamw
-lr = 0.01
-schedule = constant
-[cuda]
-autotune = off
-[checkpoint]
-every = none
 CFG
-  local precision
-  expect_exit 0 train 1 cpu --run.device cpu
-  expect_exit 0 train 1 one
-  expect_close one cpu 1e-5
-  for precision in bf16 fp16; do
-    expect_exit 0 train 1 cpu_$precision --run.device cpu --run.precision $precision
-    expect_exit 0 train 1 $precision --run.precision $precision
-    expect_close $precision cpu_$precision 0.005
-  done
-  expect_exit 0 train 1 eager --run.precision bf16 --cuda.graph off
-  expect_bits eager bf16
+  compare_with_cpu 0.01
   expect_exit 0 train 2 two --optim.zero 1
   expect_close two one 1e-5
   expect_exit 0 train 1 accumulated --train.micro_batch 7 --train.recompute full
@@ -204,8 +189,7 @@ CFG
 
 # A small Llama writes the same text on both devices, with a cache and beyond its window of 24 tokens.
 case_generate() {
-  awk 'BEGIN { srand(1); split("the cat sat on a mat and far dogs ran", w); for (i = 0; i < 3000; ++i) printf "%s ", w[int(10 * rand()) + 1] }' >text.txt
-  expect_exit 0 "$millrace" pack --x text.txt --tokenizer bytes --context 63 --out text
+  pack_words 3000 --tokenizer bytes --context 63
   local -a of=(--run.device cpu --data.train 'text/train-*.h5' --data.sample tokens --data.token_labels every
     --data.window 24 --data.stride 24 --model.name llama --model.blocks 2 --model.width 32 --model.heads 4
     --model.key_heads 2 --train.steps 60 --train.global_batch 16 --optim.name adamw --optim.lr 0.01)
