@@ -11,7 +11,7 @@ class ActivationOp : public Op {
     dispatch_dtype(spec_.dtype, [](auto) {});
   }
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
 
   void forward(const OpArgs& args) override {
     if (spec_.kind == Activation::none) return parallel_copy(args.dst, args.src[0]);

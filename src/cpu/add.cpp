@@ -16,7 +16,7 @@ class Add : public Op {
     dispatch_dtype(spec_.dtype, [](auto) {});
   }
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
 
   void forward(const OpArgs& args) override {
     parallel_tiles(spec_.src.count(), [&](std::int64_t begin, std::int64_t n) {

@@ -37,7 +37,7 @@ class BatchNorm : public Op {
     return needs;
   }
 
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
 
   void forward(const OpArgs& args) override {
     float *mean = moments(args), *inverse = mean + grid_.channels;

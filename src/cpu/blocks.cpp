@@ -35,7 +35,7 @@ class Concat : public Op {
         second_(block_size(spec.other, spec.axis)),
         blocks_(spec.src.count() / first_) {}
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
   void forward(const OpArgs& args) override {
     const std::int64_t stride = first_ + second_;
     copy({args.dst, 0, stride}, {args.src[0], 0, first_}, blocks_, first_);
@@ -60,7 +60,7 @@ class Slice : public Op {
         blocks_(spec.src.count() / stride_),
         dtype_(spec.dtype) {}
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
   void forward(const OpArgs& args) override {
     // Raw samples and targets are moved as elements of another type.
     const Tensor src{args.src[0].data, dtype_, {}}, dst{args.dst.data, dtype_, {}};

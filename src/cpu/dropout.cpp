@@ -35,7 +35,7 @@ class Dropout : public Op {
     if (spec_.mode == Mode::train) needs.saved = std::size_t(tiles()) * tile_bits_;
     return needs;
   }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
 
   void forward(const OpArgs& args) override {
     if (spec_.mode == Mode::infer) return parallel_copy(args.dst, args.src[0]);

@@ -151,7 +151,7 @@ class Input : public Op {
   }
 
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
 
   void forward(const OpArgs& args) override {
     const std::int64_t lines = extent_[0] * extent_[1], line_count = extent_[2] * channels_;

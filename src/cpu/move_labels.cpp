@@ -14,7 +14,7 @@ class MoveLabels : public Op {
         extent_(spatial_extents(spec.input.dst())) {}
 
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
   void backward(const OpArgs&) override {}
 
   void forward(const OpArgs& args) override {

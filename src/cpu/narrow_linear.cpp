@@ -103,7 +103,7 @@ class NarrowLinear : public Op {
   explicit NarrowLinear(const LinearSpec& s) : rows_(s.src[0]), in_(s.src.row_count()), out_(s.out_features) {}
 
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "openmp, few outputs"; }
+  std::string implementation() const override { return "threads, few outputs"; }
 
   void forward(const OpArgs& args) override {
     const auto *x = args.src[0].as<float>(), *w = args.weight[0].as<float>();

@@ -96,7 +96,7 @@ class Pool : public Op {
     if (is_max() && spec_.mode == Mode::train) needs.saved = std::size_t(spec_.dst().count()) * position_size();
     return needs;
   }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
 
   void forward(const OpArgs& args) override {
     if (windows_touch()) return find_maxima(args);

@@ -71,7 +71,7 @@ class Upsample : public Op {
     forward_.from = backward_.extents();
   }
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
   void forward(const OpArgs& args) override { sum(forward_, args.dst, args.src[0]); }
   void backward(const OpArgs& args) override {
     if (args.diff_src[0]) sum(backward_, args.diff_src[0], args.diff_dst);

@@ -38,7 +38,7 @@ long_layers() {
   local name
   name=$(printf 'transformer.blocks.%d.attention.' 1 2 3 4)
   printf '{"operations":[{"name":"%sprojection","implementation":"%skernel<float>","forward_ms":2,"backward_ms":3,"least_ms":4},' "$name" "$name"
-  printf '{"name":"norm","implementation":"openmp","forward_ms":1,"backward_ms":1,"least_ms":3}]}\n'
+  printf '{"name":"norm","implementation":"threads","forward_ms":1,"backward_ms":1,"least_ms":3}]}\n'
 }
 
 case_page() {

@@ -11,7 +11,7 @@ namespace millrace {
 
 struct Placement {
   int cores = 1;                // in this rank's slice
-  int compute_threads = 1;      // OpenMP threads
+  int compute_threads = 1;      // of a rank
   int workers = 1;              // loader threads
   bool spare_core = false;      // the slice has more cores than compute threads
   bool oversubscribed = false;  // there are more ranks than cores, so waiting threads must not spin

@@ -1,4 +1,4 @@
-// The CPU cores that this process may use, and how OpenMP threads wait on them.
+// The CPU cores that this process may use, and how the threads of an OpenMP runtime wait on them.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,9 +12,10 @@ void allow_cpus(const std::vector<int>&);
 // The numbers of a list of Linux such as "0-3,8-11"; empty if it is none.
 std::vector<int> parse_cpu_list(const std::string&);
 
-// libgomp reads OMP_WAIT_POLICY only when it is loaded. Unless OMP_WAIT_POLICY or GOMP_SPINCOUNT is set, this function
-// sets OMP_WAIT_POLICY=passive and a GOMP_SPINCOUNT that depends on the cores of a rank, and re-executes the program
-// once. Call it first in main.
+// For a oneDNN with another OpenMP runtime than libgomp, whose regions do not run on the program's own threads
+// (cpu/common/openmp_entry_points.cpp). A runtime reads OMP_WAIT_POLICY only when it is loaded. Unless OMP_WAIT_POLICY
+// or GOMP_SPINCOUNT is set, this function sets OMP_WAIT_POLICY=passive and a GOMP_SPINCOUNT that depends on the cores
+// of a rank, and re-executes the program once. Call it first in main.
 void reexec_with_passive_openmp(char** argv);
 
 }  // namespace millrace

@@ -35,7 +35,7 @@ class RowLossOp : public Op {
     needs.workspace = RowLoss::bytes(rows_);
     return needs;
   }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
   void backward(const OpArgs&) override {}
 
  private:

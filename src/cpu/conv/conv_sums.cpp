@@ -21,7 +21,7 @@ class ConvSums : public Op {
     needs.workspace = std::max(needs.workspace, std::size_t(chunks * 2 * channels) * sizeof(double));
     return needs;
   }
-  std::string implementation() const override { return conv_->implementation() + ", sums by openmp"; }
+  std::string implementation() const override { return conv_->implementation() + ", sums by threads"; }
   WorkShare work_share() const override { return conv_->work_share(); }
   void repack(const OpArgs& args) override { conv_->repack(args); }
 

@@ -20,7 +20,7 @@ class NormalisedConv : public Op {
     needs.workspace = at_ + std::size_t(spec_.src.count()) * size_of(spec_.dtype);
     return needs;
   }
-  std::string implementation() const override { return conv_->implementation() + ", norm and relu by openmp"; }
+  std::string implementation() const override { return conv_->implementation() + ", norm and relu by threads"; }
   WorkShare work_share() const override { return conv_->work_share(); }
   void repack(const OpArgs& args) override { conv_->repack(args); }
   void forward(const OpArgs& args) override { conv_->forward(normalised(args)); }

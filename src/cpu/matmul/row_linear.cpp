@@ -27,7 +27,7 @@ class RowLinear : public Op {
     if (s.dtype != DType::f32) needs_.workspace = std::size_t(in_) * sizeof(float);
   }
   MemoryRequirements memory_requirements() const override { return needs_; }
-  std::string implementation() const override { return "openmp, one row"; }
+  std::string implementation() const override { return "threads, one row"; }
 
   void forward(const OpArgs& args) override {
     const float* const x = read_floats(args.src[0], 0, in_, static_cast<float*>(args.workspace));

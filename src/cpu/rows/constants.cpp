@@ -22,7 +22,7 @@ class Affine : public Op {
     dispatch_dtype(spec.dtype, [](auto) {});
   }
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
 
   void forward(const OpArgs& args) override { apply(args.dst, args.src[0], spec_.offset); }
   void backward(const OpArgs& args) override {
@@ -84,7 +84,7 @@ class Power : public Op {
     dispatch_dtype(spec.dtype, [](auto) {});
   }
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
 
   void forward(const OpArgs& args) override {
     parallel_tiles(args.dst.count(), [&](std::int64_t begin, std::int64_t n) {
@@ -119,7 +119,7 @@ class IndexedBias : public Op {
   MemoryRequirements memory_requirements() const override {
     return {spec_.mode == Mode::train ? std::size_t(spec_.positions()) * sizeof(float) : 0, 0, 0};
   }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
 
   void forward(const OpArgs& args) override {
     const float* const bias = args.weight[0].as<float>();

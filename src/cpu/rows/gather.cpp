@@ -28,7 +28,7 @@ class Gather : public Op {
     dispatch_dtype(spec.dtype, [](auto) {});
   }
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
 
   void forward(const OpArgs& args) override {
     const std::int64_t count = spec_.index.size();

@@ -57,7 +57,7 @@ class GroupNorm : public Op {
     if (train) needs.saved = std::size_t(lines_.rows * spec_.groups) * sizeof(Moments);
     return needs;
   }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
 
   void forward(const OpArgs& args) override {
     float* const sums = static_cast<float*>(args.workspace);

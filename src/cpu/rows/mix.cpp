@@ -21,7 +21,7 @@ class Mix : public Op {
     spec_.check();
   }
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
   void backward(const OpArgs&) override {}
 
   void forward(const OpArgs& args) override {

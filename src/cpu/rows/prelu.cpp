@@ -35,7 +35,7 @@ class Prelu : public Op {
     const bool sums = spec_.mode == Mode::train && spec_.slopes > 0;
     return {sums ? std::size_t(parts_ * channels_) * sizeof(double) : 0, 0, 0};
   }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
 
   void forward(const OpArgs& args) override {
     const std::int64_t grain = std::max<std::int64_t>(1, 8 * tile_count / channels_);

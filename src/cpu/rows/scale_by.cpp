@@ -15,7 +15,7 @@ class ScaleBy : public Op {
   MemoryRequirements memory_requirements() const override {
     return {std::size_t(lines_.rows * lines_.width + (train_ ? lines_.sum_count(1) : 0)) * sizeof(float), 0, 0};
   }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
 
   void forward(const OpArgs& args) override { scale(args, args.dst, args.src[0]); }
 

@@ -13,7 +13,7 @@ class Documents : public Op {
     if (spec_.kind == DocumentsSpec::Kind::last) dispatch_dtype(spec_.dtype, [](auto) {});
   }
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
   void backward(const OpArgs&) override {}
 
   void forward(const OpArgs& args) override {

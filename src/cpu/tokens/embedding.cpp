@@ -18,7 +18,7 @@ class Embedding : public Op {
     with_tokens(Tensor{nullptr, spec_.raw, {}}, [](auto) {});
   }
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
 
   void forward(const OpArgs& args) override {
     const std::size_t bytes = std::size_t(spec_.width) * size_of(spec_.dtype);

@@ -12,7 +12,7 @@ class Gated : public Op {
     dispatch_dtype(spec.dtype, [](auto) {});
   }
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
 
   void forward(const OpArgs& args) override {
     each_part([&](std::int64_t a, std::int64_t b, std::int64_t at, std::int64_t n) {
@@ -74,7 +74,7 @@ class Scale : public Op {
     dispatch_dtype(spec.dtype, [](auto) {});
   }
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
   void forward(const OpArgs& args) override { scale(args.dst, args.src[0], args.weight[0]); }
   void backward(const OpArgs& args) override {
     if (args.diff_weight[0]) add_weight_gradient(args);

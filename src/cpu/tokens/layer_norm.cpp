@@ -97,7 +97,7 @@ class LayerNorm : public Op {
     needs.workspace = std::size_t(2 * parts_ * channels_) * sizeof(float);
     return needs;
   }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
 
   void forward(const OpArgs& args) override {
     const float* gamma = spec_.weight ? args.weight[0].as<float>() : ones_.data();

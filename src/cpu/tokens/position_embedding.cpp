@@ -15,7 +15,7 @@ class PositionEmbedding : public Op {
     dispatch_dtype(spec.dtype, [](auto) {});
   }
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
 
   void forward(const OpArgs& args) override {
     const std::int64_t first = step_ > 0 ? std::int64_t(args.state->position) * step_ : 0;

@@ -30,7 +30,7 @@ class Rotary : public Op {
       }
   }
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
   void forward(const OpArgs& args) override {
     turn(args.dst, args.src[0], 1, spec_.window > 0 ? std::int64_t(args.state->position) : 0);
   }

@@ -40,7 +40,7 @@ class Softmax : public Op {
     if (spec.src.count() == 0) fail(Exit::config, "softmax: input {} is empty", spec.src.str());
   }
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "openmp"; }
+  std::string implementation() const override { return "threads"; }
 
   void forward(const OpArgs& args) override {
     each_position([&](std::int64_t at, Row& row) {
