@@ -28,7 +28,7 @@ class Network:
 # by a hundredth, also in PyTorch. So rates are lower where ten losses would otherwise tell nothing.
 RATES = {"torchvision": (1e-3, 1e-5), "timm": (1e-3, 1e-5)} | dict.fromkeys(
     ("resnet18", "mobilenet_v2", "mnasnet0_5", "efficientnet_b0", "regnet_y_400mf", "resnet10t", "ghostnet_100",
-     "regnetx_002", "lcnet_050", "mobilenetv4_conv_small", "ResNet, 3-D"), (1e-5, 1e-7))
+     "regnetx_002", "lcnet_050", "efficientvit_b0", "mobilenetv4_conv_small", "ResNet, 3-D"), (1e-5, 1e-7))
 
 
 class Result(nn.Module):

@@ -68,7 +68,7 @@ def page(recorded):
     return f"""# Networks of PyTorch that were tried
 
 Of networks that PyTorch has exported ([`model.name = pt2`](../how-to/pt2.md)), {len(compared)} train and were compared with
-PyTorch, and {len(refused)} are refused. Those of libraries are unmodified; options make some of them small. A
+PyTorch, and {len(refused)} {"is" if len(refused) == 1 else "are"} refused. Those of libraries are unmodified; options make some of them small. A
 network that returns several values has a wrapper that returns one.
 
 `python3 tests/parity/pt2_table.py build/millrace` trains them, records the results in

@@ -21,7 +21,8 @@ template <class Body>
 void parallel_ranges(std::int64_t count, std::int64_t grain, const Body& body) {
   const std::int64_t grains = (count + grain - 1) / grain;
   const int threads = thread_count();
-  const std::int64_t parts = std::min<std::int64_t>(threads > 1 ? threads * ranges_per_thread : 1, grains);
+  const std::int64_t parts =
+      std::min<std::int64_t>(threads > 1 ? std::min(threads * ranges_per_thread, max_parts) : 1, grains);
   if (parts <= 1) {
     if (count > 0) body(std::int64_t{0}, count);
     return;

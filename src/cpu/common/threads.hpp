@@ -15,9 +15,10 @@ void set_thread_count(int threads);
 // Parts that run at the same time have different numbers.
 int thread_number();
 
+inline constexpr int max_parts = 65'535;  // of a loop
 using RunPart = void (*)(const void* body, int part);
-// Runs the parts 0 to parts - 1 (at most 65,535) on `threads` members, and returns when all have ended. Within a part
-// of another loop, they run on the calling thread. Parts must not throw. At most `threads` parts may wait for each
+// Runs the parts 0 to parts - 1 (at most max_parts) on `threads` members, and returns when all have ended. Within a
+// part of another loop, they run on the calling thread. Parts must not throw. At most `threads` parts may wait for each
 // other.
 void run_parts(int parts, int threads, RunPart, const void* body);
 bool in_parallel_loop();  // whether the calling thread runs a part of several
