@@ -90,19 +90,25 @@ std::set<int> cores_of(const std::string& list) {
 
 namespace {
 
-// Resident bytes of this process without its part of shared pages.
-std::uint64_t shared_bytes(const std::filesystem::path& root) {
+// Of this process, now.
+struct Pages {
+  std::uint64_t resident = 0;
+  std::uint64_t part = 0;  // if each of N processes counts 1/N of a page
+};
+Pages read_pages(const std::filesystem::path& root) {
   std::ifstream in(root / "proc/self/smaps_rollup");
-  std::uint64_t resident = 0, part = 0;
+  Pages out;
   for (std::string line; std::getline(in, line);) {
     unsigned long long kib = 0;
-    if (std::sscanf(line.c_str(), "Rss: %llu kB", &kib) == 1) resident = kib * 1024;
-    if (std::sscanf(line.c_str(), "Pss: %llu kB", &kib) == 1) part = kib * 1024;
+    if (std::sscanf(line.c_str(), "Rss: %llu kB", &kib) == 1) out.resident = kib * 1024;
+    if (std::sscanf(line.c_str(), "Pss: %llu kB", &kib) == 1) out.part = kib * 1024;
   }
-  return resident - std::min(resident, part);
+  return out;
 }
 
 }  // namespace
+
+std::uint64_t memory_in_use(const std::filesystem::path& root) { return read_pages(root).part; }
 
 ProcessStats process_stats(const std::filesystem::path& root) {
   ProcessStats out;
@@ -113,7 +119,8 @@ ProcessStats process_stats(const std::filesystem::path& root) {
     out.preempted = std::uint64_t(usage.ru_nivcsw);
     out.resident_bytes = std::uint64_t(usage.ru_maxrss) * 1024;
   }
-  out.shared_bytes = shared_bytes(root);
+  const Pages pages = read_pages(root);
+  out.shared_bytes = pages.resident - std::min(pages.resident, pages.part);
   out.throttled_seconds = throttled_seconds(root);
   read_cores(root, out);
   return out;

@@ -90,6 +90,7 @@ std::string describe_plan(World& world, const RunConfig& config) {
                                     {"copy for checkpoints", m.checkpoint_copy},
                                     {"total", m.total()}})
     out << "  " << what << ": " << format_bytes(bytes) << "\n";
+  if (m.program > 0) out << "  beside it, the program and its libraries: " << format_bytes(m.program) << "\n";
   out << "  " << s.compute.device->name() << " has " << format_bytes(s.memory_bytes()) << " available\n";
   if (!fitted.problem.empty()) out << "does not fit: " << fitted.problem << "\n";
   const ReducerSpec reducer = s.reducer_spec(plan.layout.count, plan.buckets);

@@ -27,6 +27,8 @@ struct ProcessStats {
 };
 // root: where the kernel's /proc and /sys are mounted.
 ProcessStats process_stats(const std::filesystem::path& root = "/");
+// Bytes that this process uses now, if each of N processes counts 1/N of a shared page. 0: not known.
+std::uint64_t memory_in_use(const std::filesystem::path& root = "/");
 
 // The numbers in a list of cores as the kernel writes it: "0-3,8".
 std::set<int> cores_of(const std::string& list);

@@ -33,7 +33,7 @@ RankAccount AccountBuilder::stats(Network& network, const LoaderStats& loader, i
   out.sums = sums_.stats();
   out.step_times = steps_.stats();
   out.process = process_stats().since(before_);
-  out.memory_bytes = network.needs().total();
+  out.memory_bytes = network.needs().total() + network.needs().program;
   if (out.steps == 0) return out;
   out.flops = step_flops(s_, network);
   out.pace = pace_.stats();

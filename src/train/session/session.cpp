@@ -7,6 +7,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/base/version.hpp"
 #include "millrace/config/keys.hpp"
+#include "millrace/system/process.hpp"
 #include "train/session/exported_network.hpp"
 #include "train/session/network_spec.hpp"
 
@@ -115,6 +116,12 @@ static std::size_t checkpoint_copy_bytes(const Session& s, const NetworkPlan& pl
   return std::size_t(own + written) * sizeof(float);
 }
 
+// What the process used before it planned its first network. Read once: plans have to be comparable.
+static std::size_t bytes_of_program() {
+  static const std::size_t bytes = memory_in_use();
+  return bytes;
+}
+
 NetworkPlan Session::plan(std::int64_t rows) const {
   NetworkSpec trial = spec;
   std::size_t loaders = 0;  // the loaders of training and of evaluation exist at the same time
@@ -134,6 +141,7 @@ NetworkPlan Session::plan(std::int64_t rows) const {
   if (strict() && use == Use::train)
     out.needs.gradients += 2 * sizeof(double) * std::size_t(out.layout.count + out.layout.stats_count);
   out.needs.checkpoint_copy = checkpoint_copy_bytes(*this, out);
+  out.needs.program = compute.device->shares_host_memory() ? bytes_of_program() : 0;
   return out;
 }
 

@@ -46,7 +46,7 @@ def compare(reader, tag, points):
 scalars = event_accumulator.EventAccumulator(folder, size_guidance={event_accumulator.SCALARS: 0})
 scalars.Reload()
 tags = scalars.Tags()["scalars"]
-expected = {"train/loss", "train/learning_rate", "train/grad_norm", "train/loss_scale", "speed/samples_per_second", "speed/step_ms"}
+expected = {"train/loss", "train/learning_rate", "train/grad_norm", "train/loss_scale", "speed/samples_per_second", "speed/step_ms", "speed/speed_of_light"}
 expected |= {"phase_ms/" + phase for phase in ("data_wait", "copy", "forward", "backward", "communication", "optimizer", "other")}
 expected |= {"valid/" + metric for metric in ("loss", "top1", "top5", "macro_f1", "auc")}
 check(set(tags) == expected, f"missing tags: {sorted(expected - set(tags))}, unexpected: {sorted(set(tags) - expected)}")

@@ -55,6 +55,9 @@ struct NetworkMemory {
   // What this rank copies for a checkpoint. It is host memory, so it is 0 on a device with its own memory; only
   // Session::plan() sets it.
   std::size_t checkpoint_copy = 0;
+  // What the process used before it planned its first network; otherwise as above. Not in total(), which is compared
+  // with memory that was free then.
+  std::size_t program = 0;
   std::size_t total() const {
     return parameters + gradients + moments + arena + packed_weights + metrics + loaders + checkpoint_copy;
   }
