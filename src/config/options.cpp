@@ -131,12 +131,6 @@ void check_schedule(const OptimOptions& o) {
     fail(Exit::config, "optim.min_lr: optim.schedule = one_cycle ends at optim.lr / 250000. set optim.min_lr = 0");
 }
 
-void check_muon(const OptimOptions& o) {
-  if (o.name == OptimizerName::muon && o.zero > 0)
-    fail(Exit::config,
-         "optim.zero: optim.name = muon needs whole matrices on each rank, but ZeRO divides them. set optim.zero = 0");
-}
-
 // Keys that need evaluations during the training.
 void check_evaluation(const RunConfig& c) {
   const bool plateau = c.optim.schedule == LrSchedule::plateau;
@@ -155,7 +149,6 @@ void check_evaluation(const RunConfig& c) {
 // Checks of several keys together.
 void check_combinations(const RunConfig& c) {
   check_schedule(c.optim);
-  check_muon(c.optim);
   check_evaluation(c);
   if (c.train.micro_batch > c.train.global_batch)
     fail(Exit::config,

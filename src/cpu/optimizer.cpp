@@ -136,14 +136,15 @@ class Optimizer : public OptimizerOp {
     if (spec_.kind == Kind::muon) muon_ = std::make_unique<Muon>(spec_, chunks_);
   }
 
-  int phases() const override { return spec_.kind == Kind::lamb ? 3 : 2; }
+  int phases() const override { return spec_.phases(); }
 
   void run(int phase, const OptimizerArgs& args) override {
     double* sums = spec_.shards.empty() ? own_sums_.data() : args.sums;
     if (phase == 0) return sum_squares(args, sums);
-    if (phase == 1 && !decide(args, sums)) return;
+    if (phase == 1) decide(args, sums);
     if (!apply_) return;
     if (phase == 1 && spec_.kind == Kind::lamb) return advance_moments(args, sums);
+    if (phase == 1 && spec_.gathers_updates()) return muon_->write_updates(args, rates_.unscale);
     if (spec_.by_segment()) find_ratios(sums);
     update(args);
   }
@@ -171,7 +172,7 @@ class Optimizer : public OptimizerOp {
     });
   }
 
-  bool decide(const OptimizerArgs& args, const double* sums) {
+  void decide(const OptimizerArgs& args, const double* sums) {
     StepState& state = *args.state;
     double sum = 0;
     for (std::int64_t i = 0; i < chunks_.all(); ++i) sum += sums[i];
@@ -186,7 +187,7 @@ class Optimizer : public OptimizerOp {
         state.loss_scale = std::max(state.loss_scale * state.scale_backoff, state.scale_floor);
         state.clean_steps = 0;
       }
-      return false;
+      return;
     }
     set_rates(state, norm, scale);
     ++state.applied;
@@ -196,7 +197,6 @@ class Optimizer : public OptimizerOp {
       if (state.loss_scale * state.scale_growth <= std::numeric_limits<float>::max())
         state.loss_scale *= state.scale_growth;
     }
-    return true;
   }
 
   void set_rates(const StepState& state, double norm, double scale) {

@@ -15,9 +15,9 @@ void check(const OptimizerSpec& spec) {
       fail(Exit::internal,
            "optimizer: segment [{}, +{}) overlaps another, does not begin at a multiple of 4, or ends beyond {}",
            s.begin, s.count, spec.count);
-    if (s.rows > 0 && (s.rows * s.columns != s.count || !spec.shards.empty()))
-      fail(Exit::internal, "optimizer: a segment of {} elements is not a matrix of {} x {}, or it is sharded", s.count,
-           s.rows, s.columns);
+    if (s.rows > 0 && s.rows * s.columns != s.count)
+      fail(Exit::internal, "optimizer: a segment of {} elements is not a matrix of {} x {}", s.count, s.rows,
+           s.columns);
     end = s.begin + s.count;
   }
   end = 0;
@@ -33,6 +33,12 @@ void check(const OptimizerSpec& spec) {
 }
 
 }  // namespace
+
+bool OptimizerSpec::has_matrices() const {
+  return kind == Kind::muon && std::ranges::any_of(segments, [](const OptimizerSegment& s) { return s.rows > 0; });
+}
+
+bool OptimizerSpec::gathers_updates() const { return !shards.empty() && has_matrices(); }
 
 OptimizerChunks split_into_chunks(const OptimizerSpec& spec) {
   check(spec);

@@ -126,6 +126,7 @@ std::string communication_of(const Run& run) {
     const std::string name = s.tag >= 0    ? fmt::format("bucket {}", s.tag)
                              : s.tag == -1 ? "statistics"
                              : s.tag == -4 ? "weight of the loss"
+                             : s.tag == -8 ? "updates of muon"
                              : s.tag <= -5 ? "norms of all ranks"
                                            : "other";
     const auto ms = [&](double seconds) { return fixed(seconds / times * 1e3, 2); };

@@ -223,38 +223,43 @@ void forward_passes(const PointwiseLossSpec& s, OpPasses& out) {
   out.add(PassKind::loss, 2 * tensor_bytes(s.src, s.dtype) + tensor_bytes(s.src, s.targets), 2);
 }
 
-// The passes of muon over its matrices: momentum, norm, matrix products, and the update of the weights.
-static void add_muon_passes(const OptimizerSpec& s, double bytes_of_copies, std::vector<Pass>& out) {
+// The passes of muon over its matrices: momentum, norm, matrix products, and the update of the weights. With shards,
+// this rank collects the updates of each matrix of which it owns elements. Returns its elements of matrices.
+static double add_muon_passes(const OptimizerSpec& s, double bytes_of_copies, std::vector<Pass>& out) {
   const auto add = [&](const char* node, double bytes, double flops, int launches) {
     out.push_back({PassKind::optimizer, Phase::update, node, bytes, flops, DType::f32, launches});
   };
-  double values = 0, bytes = 0, flops = 0, copies = 0;
+  std::vector<double> own(s.segments.size());
+  for (const OptimizerChunk& chunk : split_into_chunks(s).owned) own[std::size_t(chunk.segment)] += chunk.count;
+  double owned = 0, values = 0, bytes = 0, flops = 0;
   int matrices = 0;
-  for (const OptimizerSegment& segment : s.segments) {
-    if (segment.rows == 0) continue;
+  for (std::size_t i = 0; i < s.segments.size(); ++i) {
+    const OptimizerSegment& segment = s.segments[i];
+    if (segment.rows == 0 || own[i] == 0) continue;
     const double elements = double(segment.count) * sizeof(float);
     const double side = double(std::min(segment.rows, segment.columns)), steps = s.newton_schulz_steps;
     const double gram = side * side * sizeof(float);
     bytes += steps * (3 * elements + 4 * gram);
     flops += steps * (4 * side * double(segment.count) + 2 * side * side * side);
     values += elements;
-    copies += bytes_of_copies * double(segment.count);
+    owned += own[i];
     ++matrices;
   }
-  if (matrices == 0) return;
-  add("momentum of matrices", 4 * values, 0, matrices);
+  if (matrices == 0) return 0;
+  const bool gathers = s.gathers_updates();
+  add("momentum of matrices", 4 * owned * sizeof(float), 0, gathers ? 1 : matrices);
+  if (gathers) add("updates of all ranks", 2 * values, 0, matrices);
   add("norms of matrices", 2 * values, 0, matrices);
   add("Newton-Schulz steps", bytes, flops, 3 * s.newton_schulz_steps * matrices);
-  add("update of matrices", 3 * values + copies, 0, matrices);
+  add("update of matrices", owned * (3 * sizeof(float) + bytes_of_copies), 0, matrices);
+  return owned;
 }
 
 // src/cuda/kernels/optimizer/optimizer.cu: the squares of the gradient, the decision, and the update of all elements.
 std::vector<Pass> optimizer_passes(const OptimizerSpec& s) {
   using Kind = OptimizerSpec::Kind;
   double count = 0;
-  double in_matrices = 0;
   for (const OptimizerChunk& chunk : split_into_chunks(s).owned) count += double(chunk.count);
-  for (const OptimizerSegment& segment : s.segments) in_matrices += double(segment.rows * segment.columns);
   const double values = count * sizeof(float);
   const double weights = s.weight_dtype == DType::f32 ? 0 : count * double(size_of(s.weight_dtype));
   std::vector<Pass> out;
@@ -275,8 +280,7 @@ std::vector<Pass> optimizer_passes(const OptimizerSpec& s) {
     if (s.by_segment()) add("trust ratios", 0);
     // Of an element.
     const double copies = (weights > 0 ? double(size_of(s.weight_dtype)) : 0) + (average > 0 ? 2 * sizeof(float) : 0);
-    add_muon_passes(s, copies, out);
-    const double others = count - in_matrices;
+    const double others = count - add_muon_passes(s, copies, out);
     add("update", others * ((3.0 + 2 * moments) * sizeof(float) + copies));
   }
   if (s.loss_positions > 0) add("weight of the loss", 2.0 * sizeof(double));

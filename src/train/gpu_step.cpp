@@ -72,6 +72,11 @@ roofline::Communication communication(const RunConfig& config, const NetworkSpec
   const int sums = optimizer.kind == OptimizerSpec::Kind::lamb ? 2 : 1;
   out.update_bytes = sums * 2.0 * (ranks - 1) / ranks * double(square_sum_count(optimizer)) * sizeof(double);
   out.collectives += sums;
+  if (!optimizer.gathers_updates()) return out;
+  for (const Bucket& b : buckets.with_matrices(layout.count, optimizer)) {
+    out.update_bytes += double(ranks - 1) / ranks * double(b.end - b.begin) * sizeof(float);
+    ++out.collectives;
+  }
   return out;
 }
 

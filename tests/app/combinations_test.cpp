@@ -28,12 +28,6 @@ TEST(Combinations, OneCycleHasNeitherWarmUpNorMinimum) {
             "optim.min_lr: optim.schedule = one_cycle ends at optim.lr / 250000. set optim.min_lr = 0");
 }
 
-TEST(Combinations, MuonWorksWithoutZero) {
-  EXPECT_EQ(
-      refusal("optim.name = muon\noptim.zero = 1\n"),
-      "optim.zero: optim.name = muon needs whole matrices on each rank, but ZeRO divides them. set optim.zero = 0");
-}
-
 TEST(Combinations, PlateauNeedsEvaluationsAndAFactorBelowOne) {
   const std::string plateau = "optim.schedule = plateau\n";
   EXPECT_EQ(refusal(plateau),

@@ -33,7 +33,7 @@ WIDE = {
     "pointwise_loss": {r"LossPart.*Li8E": (1, 1)},
     "move_labels": {"MoveLabelsKernel": (0, 0)},
     "merged_norm/norm_pool": {r"NormaliseMax.*Li8E": (1, 2), "PooledGradientSumsI": (2, 0), r"14PooledGradientI.*Li8E": (2, 1)},
-    "optimizer/optimizer": {"LambMoments": (3, 2), "AdvanceMuon": (2, 2), "NormaliseMuon": (1, 1), r"Update.*MuonStep": (2, 1), r"Update.*AdamW": (3, 2), r"Update.*Lamb[^M]": (2, 1),
+    "optimizer/optimizer": {"LambMoments": (3, 2), "AdvanceMuon": (2, 2), "CollectMuon": (1, 1), "NormaliseMuon": (1, 1), r"Update.*MuonStep": (2, 1), r"Update.*AdamW": (3, 2), r"Update.*Lamb[^M]": (2, 1),
                   r"Update.*SgdPlain": (2, 1), r"Update.*SgdMomentum": (3, 2)},
     "pool/pool": {r"GlobalForward.*Li8E": (1, 0), r"MaxForward.*Li8E": (1, 1), r"AverageForward.*Li8E": (1, 1),
                   r"8Backward.*Li8E": (1, 1)},

@@ -153,14 +153,10 @@ TEST(OptimizerMuon, ResultsDoNotDependOnTheThreadCount) {
   cpu::set_thread_count(threads);
 }
 
-TEST(OptimizerMuon, AMatrixOfAnotherSizeOrWithShardsIsRefused) {
+TEST(OptimizerMuon, AMatrixOfAnotherSizeIsRefused) {
   OptimizerSpec s = muon_spec();
   s.segments[0].columns = 44;
   expect_error(Exit::internal, "is not a matrix of 201 x 44", [&] { backend().make_optimizer(s); });
-  s = muon_spec();
-  s.count = 10 * OptimizerSpec::chunk_size;
-  s.shards = {{0, OptimizerSpec::chunk_size}};
-  expect_error(Exit::internal, "or it is sharded", [&] { backend().make_optimizer(s); });
 }
 
 }  // namespace muon_test

@@ -61,8 +61,8 @@ struct OptimizerMemory {
     return o;
   }
   OptimizerArgs args(double* sums = nullptr) const {
-    return {master.data(), weights.data(), gradient.data(), moment1.data(), moment2.data(),    running.data(),
-            stats.data(),  state_.data(),  average.data(),  sums,           loss_weight.data()};
+    return {master.data(), weights.data(), gradient.data(), moment1.data(), moment2.data(),     running.data(),
+            stats.data(),  state_.data(),  average.data(),  sums,           loss_weight.data(), gradient.data()};
   }
   // Runs work of the device on this memory.
   template <class Work>

@@ -40,13 +40,49 @@ void expect_own_elements(const OptimizerMemory& m, const OptimizerMemory& whole,
   }
 }
 
-// Three ranks with uneven shards. The shard of the last rank has no parameters. The sums of squares are added between
-// the phases.
+// As the all-gather of OptimizerArgs::updates.
+void gather_updates(std::vector<std::unique_ptr<OptimizerMemory>>& parts,
+                    const std::vector<std::vector<OptimizerShard>>& ranks) {
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    for (const OptimizerShard& shard : ranks[r])
+      for (auto& to : parts)
+        for (std::int64_t i = shard.begin; i < shard.begin + shard.count; ++i)
+          to->gradient[std::size_t(i)] = parts[r]->gradient[std::size_t(i)];
+}
+
+// As a reduce-scatter, which leaves nothing of use in the shards of other ranks.
+void share(const std::vector<float>& gradient, std::vector<std::unique_ptr<OptimizerMemory>>& parts,
+           const std::vector<std::vector<OptimizerShard>>& ranks) {
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    std::ranges::fill(parts[r]->gradient, NAN);
+    for (const OptimizerShard& shard : ranks[r])
+      std::copy_n(&gradient[std::size_t(shard.begin)], shard.count, &parts[r]->gradient[std::size_t(shard.begin)]);
+  }
+}
+
+// A gap, a matrix in the shards of two ranks, one in a single chunk, vectors, and a matrix in all shards of two ranks.
+OptimizerCase muon_case() {
+  OptimizerSpec s = optimizer_spec(OptimizerSpec::Kind::muon);
+  s.momentum = 0.95f;
+  s.nesterov = true;
+  s.clip = 0.5f;
+  s.average = 0.125f;
+  s.segments = {{0, 201 * 45, 0.01f, 1, 201, 45},
+                {9088, 33 * 3, 0.1f, 2, 33, 3},
+                {9216, 1000, 0.1f, 0.5f},
+                {10240, 139 * 211, 0.1f, 0.25f, 139, 211}};
+  return {"muon", s};
+}
+
+// Three ranks with uneven shards. The shard of the last rank has no parameters. Between the phases, the sums of squares
+// are added, or the updates of muon are gathered. Every step has a gradient of its own, because muon writes over it.
 void expect_shards_to_change_no_bit(std::int64_t whole_master, DType weight_dtype) {
   constexpr std::int64_t padded = 12 * unit;
   const std::vector<std::vector<OptimizerShard>> ranks{
       {{0, 2 * unit}, {5 * unit, unit}}, {{2 * unit, 3 * unit}, {6 * unit, 4 * unit}}, {{10 * unit, 2 * unit}}};
-  for (const OptimizerCase& c : optimizer_cases()) {
+  std::vector<OptimizerCase> cases = optimizer_cases();
+  cases.push_back(muon_case());
+  for (const OptimizerCase& c : cases) {
     OptimizerSpec s = c.spec;
     s.count = padded;
     s.weight_dtype = weight_dtype;
@@ -61,14 +97,10 @@ void expect_shards_to_change_no_bit(std::int64_t whole_master, DType weight_dtyp
       sums.emplace_back(std::vector<double>(std::size_t(square_sum_count(s)), 7.0));
     }
     for (int step = 0; step < 4; ++step) {
-      if (step == 2) {  // only the rank that owns the element sees the overflow
-        whole.gradient[25000] = INFINITY;
-        parts[1]->gradient[25000] = INFINITY;
-      }
-      if (step == 3) {
-        whole.gradient[25000] = 1;
-        parts[1]->gradient[25000] = 1;
-      }
+      std::vector<float> gradient = OptimizerMemory::in_segments(s, std::uint64_t(20 + step));
+      if (step == 2) gradient[25000] = INFINITY;  // only the rank that owns the element sees the overflow
+      std::ranges::copy(gradient, whole.gradient.begin());
+      share(gradient, parts, ranks);
       whole.step();
       for (int phase = 0; phase < parts[0]->op->phases(); ++phase) {
         for (std::size_t r = 0; r < ranks.size(); ++r) {
@@ -77,6 +109,7 @@ void expect_shards_to_change_no_bit(std::int64_t whole_master, DType weight_dtyp
           m.run([&] { m.op->run(phase, m.args(sums[r].data())); });
           sums[r].to_host();
         }
+        if (s.gathers_updates() && phase == 1) gather_updates(parts, ranks);
         for (std::size_t i = 0; i < sums[0].size(); ++i) {
           const double sum = sums[0][i] + sums[1][i] + sums[2][i];
           for (auto& of_rank : sums) of_rank[i] = sum;
@@ -87,6 +120,7 @@ void expect_shards_to_change_no_bit(std::int64_t whole_master, DType weight_dtyp
       const OptimizerMemory& m = *parts[r];
       EXPECT_EQ(m.state.grad_norm, whole.state.grad_norm) << c.name;
       EXPECT_EQ(m.state.applied, 3u) << c.name;
+      EXPECT_EQ(m.state.attempted, 4u) << c.name;
       EXPECT_EQ(m.running.copy(), whole.running.copy()) << c.name;
       expect_own_elements(m, whole, ranks[r], whole_master, c.name);
     }

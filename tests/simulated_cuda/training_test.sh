@@ -56,6 +56,15 @@ case_muon() {
   expect_bits muon_eager muon
   expect_exit 0 train 2 muon_two "${muon[@]}"
   expect_close muon_two muon_cpu 1e-4
+  # With ZeRO one rank owns all matrices, and in a wider network each rank a part of one.
+  expect_exit 0 train 2 muon_zero "${muon[@]}" --optim.zero 1
+  expect_bits muon_zero muon_two
+  local precision wide=("${muon[@]}" --model.hidden 96 96)
+  for precision in fp32 bf16; do
+    expect_exit 0 train 2 wide_$precision "${wide[@]}" --run.precision $precision
+    expect_exit 0 train 2 wide_zero_$precision "${wide[@]}" --run.precision $precision --optim.zero 1
+    expect_bits wide_zero_$precision wide_$precision
+  done
 }
 
 # The gradient is divided by the weight of the labels, which is all-reduced in the step. The last step of an epoch has

@@ -99,5 +99,25 @@ TEST(CollectiveStats, ABlockingAllGatherIsNotPartOfTheWaitForGradients) {
   EXPECT_DOUBLE_EQ(sums[1].exposed, 3);
 }
 
+// The optimizer waits for the squares from 5 to 6 and for the updates of muon from 7 to 9, three seconds in all. The
+// all-gather of the weights of bucket 0 is another operation.
+TEST(CollectiveStats, UpdatesOfMuonAreAWaitOfTheOptimizer) {
+  using enum CollectiveOp;
+  CollectiveStats clock;
+  clock.add({{0, 100, 0, 0, 1, false, all_gather},
+             {squares_tag, 8, 5, 5, 6},
+             {updates_tag, 400, 7, 7, 8, false, all_gather},
+             {updates_tag, 400, 7, 8, 9, false, all_gather}},
+            {.gathers = {0.5}, .squares = 3, .squares_needed = 5, .gathers_needed = {0.5}});
+  const auto stats = clock.stats();
+  ASSERT_EQ(stats.size(), 3u);
+  EXPECT_DOUBLE_EQ(stats[0].exposed, 0.5);
+  EXPECT_EQ(stats[1].tag, updates_tag);
+  EXPECT_EQ(stats[1].times, 2u);
+  EXPECT_DOUBLE_EQ(stats[1].exposed, 2);
+  EXPECT_DOUBLE_EQ(stats[1].needed, 10);
+  EXPECT_EQ(stats[2].tag, squares_tag);
+}
+
 }  // namespace collective_stats_test
 }  // namespace millrace

@@ -70,7 +70,7 @@ void expect_same(const Outcome& a, const Outcome& b, const std::string& what) {
 }
 
 TEST(Zero, ChangesNoBitWithAnyOptimizer) {
-  for (const char* optimizer : {"sgd", "adamw", "lars", "lamb"})
+  for (const char* optimizer : {"sgd", "adamw", "lars", "lamb", "muon"})
     for (const int ranks : {1, 2, 3}) {  // 4, 2 and uneven numbers of micro-batches
       RunConfig c = wide_run();
       find_key("optim.name")->set(c, {optimizer});
@@ -79,7 +79,7 @@ TEST(Zero, ChangesNoBitWithAnyOptimizer) {
 }
 
 TEST(Zero, ChangesNoBitInSixteenBits) {
-  for (const char* optimizer : {"sgd", "adamw", "lars", "lamb"})
+  for (const char* optimizer : {"sgd", "adamw", "lars", "lamb", "muon"})
     for (const int ranks : {1, 2, 3}) {
       RunConfig c = wide_run();
       find_key("optim.name")->set(c, {optimizer});
@@ -89,7 +89,7 @@ TEST(Zero, ChangesNoBitInSixteenBits) {
 }
 
 TEST(Zero, ChangesNoBitWithSixteenBitGradientsAndOverflows) {
-  for (const char* optimizer : {"sgd", "adamw", "lamb"})
+  for (const char* optimizer : {"sgd", "adamw", "lamb", "muon"})
     for (const int ranks : {2, 3}) {
       RunConfig c = wide_run();
       find_key("optim.name")->set(c, {optimizer});
@@ -138,12 +138,12 @@ TEST(Zero, OverlapProgressAndBucketSizeChangeNoBit) {
 }
 
 // Runs three steps, then resumes for three more with another setting or number of ranks.
-void expect_resumes(Precision precision) {
+void expect_resumes(Precision precision, OptimizerName optimizer = OptimizerName::adamw) {
   struct Half {
     int zero, ranks;
   };
   RunConfig c = wide_run();
-  c.optim.name = OptimizerName::adamw;
+  c.optim.name = optimizer;
   c.optim.lr = 0.001;
   c.run.precision = precision;
   const auto halves = [&](Half first, Half second) {
@@ -166,6 +166,9 @@ void expect_resumes(Precision precision) {
 
 TEST(Zero, ARunResumesWithOrWithoutZeroAndOnOtherRanks) { expect_resumes(Precision::fp32); }
 TEST(Zero, ARunInSixteenBitsResumesWithOrWithoutZeroAndOnOtherRanks) { expect_resumes(Precision::bf16); }
+TEST(Zero, ARunWithMuonResumesWithOrWithoutZeroAndOnOtherRanks) {
+  for (const auto precision : {Precision::fp32, Precision::bf16}) expect_resumes(precision, OptimizerName::muon);
+}
 
 // The float32 parameters travel as float32, all others in 16 bits.
 TEST(Zero, WeightsAreAllGatheredInTheTypeInWhichTheyAreRead) {

@@ -42,6 +42,7 @@ struct OptimizerSpec {
   // muon (Jordan et al. 2024) updates the matrices among the segments like torch.optim.Muon, and the others like adamw:
   //   v <- momentum * v + (1 - momentum) * g; u = nesterov ? momentum * v + (1 - momentum) * g : v
   //   w <- w * (1 - rate * wd) - rate * muon_factor() * O; O: u after newton_schulz_steps, nearly orthogonal
+  // With shards, a rank computes O of each matrix of which it owns elements. So it needs u of the other ranks.
   enum class Kind { sgd, adamw, lars, lamb, muon };
   enum class MuonScale { match_rms_adamw, original, spectral_unclamped };  // see muon_factor()
   Kind kind = Kind::sgd;
@@ -72,6 +73,9 @@ struct OptimizerSpec {
   // muon keeps no second moment of matrices; it stays zero.
   int moment_count() const { return by_adam() ? 2 : momentum != 0 ? 1 : 0; }
   bool by_adam() const { return kind == Kind::adamw || kind == Kind::lamb || kind == Kind::muon; }
+  bool has_matrices() const;     // muon updates at least one
+  bool gathers_updates() const;  // muon with shards: see OptimizerArgs::updates
+  int phases() const { return kind == Kind::lamb || gathers_updates() ? 3 : 2; }
 };
 
 struct OptimizerArgs {
@@ -87,12 +91,16 @@ struct OptimizerArgs {
   double* sums = nullptr;    // square_sum_count(spec) values if the spec has shards; null otherwise
   // With spec.loss_positions: three parts whose sum is that of StepState::loss_weight over all ranks.
   const double* loss_weight = nullptr;
+  // With spec.gathers_updates(): the memory of `gradient`. Phase 1 writes the u of this rank's elements of matrices
+  // over their gradient, if the step is applied. Before phase 2 the caller must all-gather the shards that hold
+  // matrices.
+  float* updates = nullptr;
 };
 
 // A step consists of phases() calls of run(), in order; each only enqueues work. With shards, a phase writes to
 // args.sums the sums of squares of its own chunks, and zeros for the chunks of other ranks. The caller must all-reduce
-// args.sums before the next phase. The result is bitwise the same for any shards and, on the CPU, for any number of
-// threads.
+// args.sums before the next phase, but with spec.gathers_updates() it all-gathers args.updates before phase 2. The
+// result is bitwise the same for any shards and, on the CPU, for any number of threads.
 class OptimizerOp {
  public:
   virtual ~OptimizerOp() = default;

@@ -134,7 +134,7 @@ Rule shard_the_optimizer() {
           .to =
               [](const BottleneckMetrics& e) {
                 const auto& training = e.config.training;
-                const bool possible = e.config.machine.ranks > 1 && !training.zero && training.can_shard;
+                const bool possible = e.config.machine.ranks > 1 && !training.zero;
                 return possible && optimizer_share(e) > 0.1 ? Values{"1"} : Values{};
               },
           .evidence =

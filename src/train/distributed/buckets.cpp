@@ -30,6 +30,16 @@ std::vector<Bucket> BucketSpec::split(std::int64_t count) const {
   return buckets;
 }
 
+std::vector<Bucket> BucketSpec::with_matrices(std::int64_t count, const OptimizerSpec& optimizer) const {
+  std::vector<Bucket> out = split(count);
+  std::erase_if(out, [&](const Bucket& b) {
+    return std::ranges::none_of(optimizer.segments, [&](const OptimizerSegment& s) {
+      return s.rows > 0 && s.begin < b.end && s.begin + s.count > b.begin;
+    });
+  });
+  return out;
+}
+
 Bucket BucketSpec::own_shard(const Bucket& b) const {
   const std::int64_t part = (b.end - b.begin) / ranks;
   return {b.begin + rank * part, b.begin + (rank + 1) * part};

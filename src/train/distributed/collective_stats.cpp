@@ -30,8 +30,8 @@ void CollectiveStats::add(const std::vector<CommSpan>& spans, const CollectiveWa
   for (const CommSpan& span : spans) {
     const auto tag = std::size_t(std::max(0, span.tag));
     if (is_norm_tag(span.tag)) continue;  // the step waits for all of it
-    if (span.op != CollectiveOp::all_gather)
-      (span.tag == squares_tag ? squares : sums).until(span);
+    if (is_optimizer_tag(span.tag) || span.op != CollectiveOp::all_gather)
+      (is_optimizer_tag(span.tag) ? squares : sums).until(span);
     else if (tag < gathered_.size())
       gathered_[tag] = std::max(gathered_[tag], span.ended);
   }
@@ -48,14 +48,16 @@ void CollectiveStats::add(const std::vector<CommSpan>& spans, const CollectiveWa
     f.busy += took;
     if (is_norm_tag(span.tag))
       f.needed += std::max(0.0, span.started - waits.began);
+    else if (is_optimizer_tag(span.tag))
+      f.needed += waits.squares_needed;
     else if (span.op != CollectiveOp::all_gather)
-      f.needed += span.tag == squares_tag ? waits.squares_needed : waits.sums_needed;
+      f.needed += waits.sums_needed;
     else if (tag < waits.gathers_needed.size())
       f.needed += waits.gathers_needed[tag];
     if (span.blocking || is_norm_tag(span.tag))
       f.exposed += took;
-    else if (span.op != CollectiveOp::all_gather)
-      f.exposed += (span.tag == squares_tag ? squares : sums).in(span);
+    else if (is_optimizer_tag(span.tag) || span.op != CollectiveOp::all_gather)
+      f.exposed += (is_optimizer_tag(span.tag) ? squares : sums).in(span);
     else if (tag < gathered_.size())
       f.exposed += WaitInterval{waits.gathers[tag], gathered_[tag]}.in(span);
     busy_ += took;

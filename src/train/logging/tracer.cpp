@@ -24,6 +24,7 @@ std::string all_reduce_name(const CommSpan& span) {
   return tag == stats_tag         ? "statistics"
          : tag == squares_tag     ? "norm"
          : tag == loss_weight_tag ? "weight of the loss"
+         : tag == updates_tag     ? "updates of muon"
          : is_norm_tag(tag)       ? "exchange of norms"
                                   : "other";
 }

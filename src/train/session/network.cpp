@@ -115,7 +115,9 @@ void Network::prepare_training(const NetworkSpec& spec, const NetworkPlan& plan)
                      .state = state_.as<StepState>(),
                      .average = average(),
                      .sums = static_cast<double*>(squares_.data),
-                     .loss_weight = static_cast<const double*>(loss_weight.data)};
+                     .loss_weight = static_cast<const double*>(loss_weight.data),
+                     .updates = static_cast<float*>(gradient.data)};
+  if (plan.optimizer.gathers_updates()) update_buckets_ = buckets_.with_matrices(layout_.count, plan.optimizer);
 }
 
 ProgramMemory Network::program_memory() const {
@@ -176,7 +178,12 @@ void Network::optimizer_step(TimestampSeries timestamps) {
   for (int phase = 0; phase < optimizer_->phases(); ++phase) {
     if (phase > 0 && weight_all_gather_) {
       timestamps.record();
-      compute_.collective->all_reduce_async(squares_, 0, std::size_t(square_sums_), DType::f64, squares_tag);
+      if (phase == 2 && !update_buckets_.empty())
+        for (const Bucket& b : update_buckets_)
+          compute_.collective->all_gather_async(gradient, std::size_t(b.begin), std::size_t(b.end - b.begin),
+                                                DType::f32, updates_tag);
+      else
+        compute_.collective->all_reduce_async(squares_, 0, std::size_t(square_sums_), DType::f64, squares_tag);
       compute_.collective->finish();
       timestamps.record();
     }

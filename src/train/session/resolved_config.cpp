@@ -51,7 +51,6 @@ void set_training(ResolvedConfig::Training& out, const Session& s) {
   out.accumulation = s.accumulation();
   out.precision = value_text(c, "run.precision");
   out.zero = c.optim.zero > 0;
-  out.can_shard = c.optim.name != OptimizerName::muon;
   out.balanced = c.train.balance != "even";
   out.cuda_graph = c.cuda.graph;
   out.fusion = s.spec.fusion;

@@ -136,7 +136,7 @@ void StepTimer::move_blocking_spans_to_communication(StepMetrics& m) {
   double in_forward = 0, in_backward = 0, sums = 0, norms = 0, before_rows = 0;
   for (CommSpan& span : comm_spans_) {
     if (span.started < enqueue_began_) span.blocking = false;  // an all-gather for an evaluation before this step
-    if (!span.blocking || span.tag == squares_tag) continue;
+    if (!span.blocking || is_optimizer_tag(span.tag)) continue;
     const double seconds = span.ended - span.started;
     if (is_norm_tag(span.tag)) norms += seconds;
     if (span.tag == norm_without_rows_tag)

@@ -43,7 +43,6 @@ struct ResolvedConfig {
     int accumulation = 1;                            // micro-batches of a rank and step
     std::string precision;
     bool zero = false;      // optim.zero: each rank updates one shard of the weights
-    bool can_shard = true;  // the optimizer works with optim.zero
     bool balanced = false;  // train.balance is not `even`
     bool cuda_graph = true;
     int fusion = -1, max_fusion = 0;  // the requested fusion level (-1: the default) and the highest that exists

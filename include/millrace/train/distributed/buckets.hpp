@@ -14,7 +14,10 @@ namespace millrace {
 constexpr int stats_tag = -1, squares_tag = -2, exact_tag = -3, loss_weight_tag = -4;
 // Of the exchange of norms: in a forward and in a backward pass, and while this rank has no rows.
 constexpr int norm_forward_tag = -5, norm_backward_tag = -6, norm_without_rows_tag = -7;
-constexpr bool is_norm_tag(int tag) { return tag <= norm_forward_tag; }
+constexpr bool is_norm_tag(int tag) { return tag <= norm_forward_tag && tag >= norm_without_rows_tag; }
+// Of what muon gathers in its step: OptimizerArgs::updates.
+constexpr int updates_tag = -8;
+constexpr bool is_optimizer_tag(int tag) { return tag == squares_tag || tag == updates_tag; }
 
 struct Bucket {
   std::int64_t begin = 0, end = 0;  // elements
@@ -38,6 +41,8 @@ struct BucketSpec {
   std::int64_t whole(std::int64_t count) const;
   // The buckets of padded(count) elements, from the end of the buffer to its start. None crosses whole(count).
   std::vector<Bucket> split(std::int64_t count) const;
+  // Those of them that have elements of a matrix of muon.
+  std::vector<Bucket> with_matrices(std::int64_t count, const OptimizerSpec&) const;
   Bucket own_shard(const Bucket&) const;
   // This rank's shards of all buckets, in ascending order; empty if buckets are not sharded.
   std::vector<OptimizerShard> shards(std::int64_t count) const;

@@ -15,7 +15,7 @@ struct CollectiveWaits {
   std::vector<double> gathers{};  // for the weight all-gathers, by tag
   // For gradients and batch statistics. Includes the operations that ran inside the call that started them.
   double sums = 0;
-  double squares = 0;  // for the sums of squares of the gradient norm
+  double squares = 0;  // in the optimizer: for the sums of squares of the gradient norm, and for updates of muon
   double began = 0;    // when the step began, on the clock of the spans
   // When these waits began, in seconds since the step began.
   double sums_needed = 0, squares_needed = 0;

@@ -191,6 +191,7 @@ class Network {
   std::vector<Buffer> moments_;
   BucketSpec buckets_;
   std::int64_t square_sums_ = 0;
+  std::vector<Bucket> update_buckets_;  // which the optimizer all-gathers; see OptimizerArgs::updates
   std::unique_ptr<WeightAllGather> weight_all_gather_;
   std::unique_ptr<NormExchange> norm_exchange_;  // null: norms are not synchronised
   bool averages_ = false;                        // optim.ema

@@ -4,7 +4,8 @@
 
 namespace millrace::cuda {
 
-// Updates the momentum. Writes the update before the Newton-Schulz steps, and the sum of its squares for each chunk.
+// Updates the momentum. Writes the update before the Newton-Schulz steps, and the sum of its squares for each chunk
+// (squares: null with shards). The update may be the gradient.
 struct AdvanceMuon {
   const Chunk* chunks;  // of the matrix
   const StepScalars* step_scalars;
@@ -33,6 +34,31 @@ struct AdvanceMuon {
       }
       store(moment + chunk.moments + i, v);
       store(update + (chunk.begin - begin) + i, g);
+    });
+    sum = block.sum(sum);
+    if (squares && block.thread() == 0) squares[block.index()] = sum;
+  }
+};
+
+// With shards: copies the updates of all ranks, and adds their squares as AdvanceMuon does.
+struct CollectMuon {
+  const Chunk* chunks;  // of the matrix, of all ranks
+  const StepScalars* step_scalars;
+  const float* updates;  // as the flat buffers
+  float* update;
+  std::int64_t begin;  // as in AdvanceMuon
+  double* squares;
+
+  template <class Block>
+  MR_DEVICE_INLINE void operator()(Block& block) const {
+    if (!step_scalars->apply) return;
+    const Chunk chunk = chunks[block.index()];
+    double sum = 0;
+    for_each_pack_of(block, chunk, [&](int i) {
+      float x[pack];
+      load(x, updates + chunk.begin + i);
+      for (int k = 0; k < pack; ++k) sum += double(x[k]) * double(x[k]);
+      store(update + (chunk.begin - begin) + i, x);
     });
     sum = block.sum(sum);
     if (block.thread() == 0) squares[block.index()] = sum;

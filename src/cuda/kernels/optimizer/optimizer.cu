@@ -31,7 +31,7 @@ class Optimizer : public OptimizerOp {
     const auto in_matrix = [&](const Chunk& chunk) { return spec_.segments[std::size_t(chunk.segment)].rows > 0; };
     std::ranges::stable_partition(chunks.owned, std::not_fn(in_matrix));
     updated_together_ = owned_ - std::ranges::count_if(chunks.owned, in_matrix);
-    if (updated_together_ < owned_) make_matrices(chunks, make_orthogonalizer);
+    if (spec_.has_matrices()) make_matrices(chunks, make_orthogonalizer);
     chunks_ = uploaded(device, chunks.owned);
     segments_ = uploaded(device, segments);
     if (spec_.shards.empty())
@@ -41,7 +41,7 @@ class Optimizer : public OptimizerOp {
     device.synchronize();
   }
 
-  int phases() const override { return spec_.kind == Kind::lamb ? 3 : 2; }
+  int phases() const override { return spec_.phases(); }
 
   void run(int phase, const OptimizerArgs& args) override {
     const bool lars = spec_.kind == Kind::lars, lamb = spec_.kind == Kind::lamb;
@@ -64,6 +64,7 @@ class Optimizer : public OptimizerOp {
                          args.moment2, weight_sums, sums, adam});
       return;
     }
+    if (phase == 1 && spec_.gathers_updates()) return write_muon_updates(args);
     if (spec_.by_segment()) compute_trust_ratios(sums);
     if (spec_.kind == Kind::muon)
       for (const Matrix& matrix : matrices_) update_matrix(args, matrix);
@@ -82,7 +83,8 @@ class Optimizer : public OptimizerOp {
  private:
   struct Matrix {
     OptimizerSegment segment;
-    std::int64_t first, count;  // its chunks in chunks_
+    std::int64_t owned_first, owned_count;  // its chunks of this rank, in chunks_
+    std::int64_t first, count;              // those of all ranks, in matrix_chunks()
     Orthogonalizer* orthogonalizer;
   };
   struct ChunkRange {
@@ -91,16 +93,27 @@ class Optimizer : public OptimizerOp {
 
   void make_matrices(const OptimizerChunks& chunks, const MakeOrthogonalizer& make_orthogonalizer) {
     std::size_t workspace_bytes = 0;
-    std::int64_t first = updated_together_, most = 0;
+    std::int64_t owned_first = updated_together_, most = 0;
+    OptimizerChunks all;
+    if (!spec_.shards.empty()) {
+      OptimizerSpec whole = spec_;
+      whole.shards.clear();
+      all = split_into_chunks(whole);
+      all_chunks_ = uploaded(device_, all.owned);
+    }
     for (std::size_t i = 0; i < spec_.segments.size(); ++i) {
       const OptimizerSegment& s = spec_.segments[i];
       if (s.rows == 0) continue;
+      // Of all matrices, because the ranks choose the kernels of the products together.
       auto& orthogonalizer = orthogonalizers_[{s.rows, s.columns}];
       if (!orthogonalizer) orthogonalizer = make_orthogonalizer(s.rows, s.columns, spec_.newton_schulz_steps);
+      const std::int64_t owned_count = std::ranges::count(chunks.owned, std::int32_t(i), &Chunk::segment);
+      if (owned_count == 0) continue;
       workspace_bytes = std::max(workspace_bytes, orthogonalizer->workspace_bytes());
       const std::int64_t count = chunks.first[i + 1] - chunks.first[i];
-      matrices_.push_back({s, first, count, orthogonalizer.get()});
-      first += count;
+      const std::int64_t first = spec_.shards.empty() ? owned_first : chunks.first[i];
+      matrices_.push_back({s, owned_first, owned_count, first, count, orthogonalizer.get()});
+      owned_first += owned_count;
       most = std::max(most, count);
     }
     const NewtonSchulz::Workspace sizes = NewtonSchulz::workspace(spec_);
@@ -110,21 +123,37 @@ class Optimizer : public OptimizerOp {
     float* const x = matrix_floats_.as<float>();
     float* const gram = x + 2 * sizes.matrix;
     memory_ = {x, x + sizes.matrix, gram, gram + sizes.gram, matmul_workspace_.data()};
+    device_.synchronize();  // before `all` ends
+  }
+
+  // The chunks of matrices, of all ranks.
+  const Chunk* matrix_chunks() const { return (spec_.shards.empty() ? chunks_ : all_chunks_).as<Chunk>(); }
+
+  // With shards, in the phase before update_matrix(): momentum and update of this rank's elements of all matrices.
+  void write_muon_updates(const OptimizerArgs& args) const {
+    launch(context_, owned_ - updated_together_, chunk_threads, 0,
+           AdvanceMuon{chunks_.as<Chunk>() + updated_together_, step_scalars_.as<StepScalars>(), args.gradient,
+                       args.moment1, args.updates, 0, nullptr, spec_.momentum, spec_.nesterov});
   }
 
   void update_matrix(const OptimizerArgs& args, const Matrix& matrix) const {
-    const Chunk* chunks = chunks_.as<Chunk>() + matrix.first;
+    const Chunk* chunks = matrix_chunks() + matrix.first;
     const StepScalars* scalars = step_scalars_.as<StepScalars>();
     const std::int64_t begin = matrix.segment.begin;
     double* squares = squares_.as<double>();
-    launch(context_, matrix.count, chunk_threads, 0,
-           AdvanceMuon{chunks, scalars, args.gradient, args.moment1, memory_.x, begin, squares, spec_.momentum,
-                       spec_.nesterov});
+    if (spec_.shards.empty())
+      launch(context_, matrix.count, chunk_threads, 0,
+             AdvanceMuon{chunks, scalars, args.gradient, args.moment1, memory_.x, begin, squares, spec_.momentum,
+                         spec_.nesterov});
+    else
+      launch(context_, matrix.count, chunk_threads, 0,
+             CollectMuon{chunks, scalars, args.updates, memory_.x, begin, squares});
     launch(context_, matrix.count, chunk_threads, 0,
            NormaliseMuon{chunks, scalars, squares, memory_.x, memory_.other, begin});
     OptimizerArgs from = args;
     from.gradient = matrix.orthogonalizer->run(memory_);
-    update(from, MuonStep{muon_factor(spec_.muon_scale, matrix.segment)}, {matrix.first, matrix.count}, begin);
+    update(from, MuonStep{muon_factor(spec_.muon_scale, matrix.segment)}, {matrix.owned_first, matrix.owned_count},
+           begin);
   }
 
   // Enqueues a copy: `values` must live until the constructor calls synchronize().
@@ -174,7 +203,8 @@ class Optimizer : public OptimizerOp {
   Buffer step_scalars_, trust_ratios_;  // trust_ratios_: one for each segment; empty for SGD and AdamW
   // muon
   std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<Orthogonalizer>> orthogonalizers_;  // by shape
-  std::vector<Matrix> matrices_;
+  std::vector<Matrix> matrices_;  // of which this rank owns elements
+  Buffer all_chunks_;             // with shards: those of all ranks
   Buffer matrix_floats_, matmul_workspace_, squares_;
   OrthogonalizerMemory memory_;  // in these
 };
