@@ -194,7 +194,8 @@ int GraphBuilder::pool(const std::string& name, int src, PoolSpec::Kind kind, co
 
 int GraphBuilder::add(const std::string& name, int a, int b) {
   if (shape(a) != shape(b))
-    fail(Exit::config, "model: layer '{}' adds {} and {}. shapes must be equal", name, shape(a).str(), shape(b).str());
+    fail(Exit::config, "model: layer '{}' adds {} and {}. shapes must be equal. change the layers before it", name,
+         shape(a).str(), shape(b).str());
   AddSpec spec{shape(a), graph_.dtype, graph_.mode};
   return node(name, spec, {a, b}, spec.dst());
 }

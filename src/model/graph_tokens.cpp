@@ -162,8 +162,10 @@ int GraphBuilder::concat(const std::string& name, int a, int b, int axis) {
   Shape expected = shape(a);
   if (expected.rank == shape(b).rank) expected[axis] = shape(b)[axis];
   if (shape(b) != expected)
-    fail(Exit::config, "model: layer '{}' joins {} and {}. all extents but that of axis {} must be equal", name,
-         shape(a).str(), shape(b).str(), axis - 1);
+    fail(Exit::config,
+         "model: layer '{}' joins {} and {}. all extents but that of axis {} must be equal. set axis=A, or make them "
+         "equal in the layers before",
+         name, shape(a).str(), shape(b).str(), axis - 1);
   if (a == b) b = activation(name + ".copy", b, Activation::none);  // a node has one gradient for a value
   const ConcatSpec spec{shape(a), shape(b), axis, graph_.dtype, graph_.mode};
   return node(name, spec, {a, b}, spec.dst());
@@ -172,8 +174,10 @@ int GraphBuilder::concat(const std::string& name, int a, int b, int axis) {
 int GraphBuilder::slice(const std::string& name, int src, int axis, std::int64_t begin, std::int64_t count) {
   const std::int64_t extent = shape(src)[axis];
   if (begin > extent || count > extent - begin)
-    fail(Exit::config, "model: layer '{}' takes elements {} to {} of axis {}, but its input {} has {}", name, begin,
-         std::uint64_t(begin) + std::uint64_t(count) - 1, axis - 1, shape(src).str(), extent);
+    fail(Exit::config,
+         "model: layer '{}' takes elements {} to {} of axis {}, but its input {} has {}. lower BEGIN or COUNT, or set "
+         "axis=A",
+         name, begin, std::uint64_t(begin) + std::uint64_t(count) - 1, axis - 1, shape(src).str(), extent);
   const SliceSpec spec{shape(src), axis, begin, count, graph_.dtype, graph_.mode};
   return node(name, spec, {src}, spec.dst());
 }

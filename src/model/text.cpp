@@ -113,26 +113,34 @@ class TextNetwork {
     if (const auto shared = line.named.find("weights"); shared != line.named.end())
       shared->second = full_name(scope, shared->second);
     refuse_documents(line, src);
-    int at = -1;
     if (line.kind == "loss") {
       if (deviation > 0) line.refuse("has no weights for std=. remove it");
       compared_.insert(make_loss(g_, line, name, src, spec_));
       return src;
     }
-    if (line.kind == "attention") {
-      const std::string documents = line.take("documents");
-      at = make_attention(g_, line, name, src, documents.empty() ? -1 : result(scope, line, documents), spec_.seed);
-    } else if (line.kind == "add" || line.kind == "concat" || line.kind == "scale_by") {
-      const int other = result(scope, line, line.word(0, "the name of an earlier layer"));
-      refuse_documents(line, other);
-      at = make_join(g_, line, name, src, other);
-    } else {
-      at = make_layer(g_, line, name, src, spec_);
-    }
+    const int at = build_layer(scope, line, name, src);
     if (deviation > 0 && !g_.set_normal_init(name, deviation)) line.refuse("has no weights for std=. remove it");
     ++number_;
     if (!scope.outer) g_.set_older_name(name, fmt::format("{}.{}", number_, line.kind));
     return at;
+  }
+
+  int build_layer(const Scope& scope, Line& line, const std::string& name, int src) const try {
+    if (line.kind == "attention") {
+      const std::string documents = line.take("documents");
+      return make_attention(g_, line, name, src, documents.empty() ? -1 : result(scope, line, documents), spec_.seed);
+    }
+    if (line.kind != "add" && line.kind != "concat" && line.kind != "scale_by")
+      return make_layer(g_, line, name, src, spec_);
+    const int other = result(scope, line, line.word(0, "the name of an earlier layer"));
+    refuse_documents(line, other);
+    return make_join(g_, line, name, src, other);
+  } catch (const Error& e) {
+    const std::string why = e.what();
+    if (e.code() != Exit::config || why.starts_with("model")) throw;
+    // What an operation refuses does not name the layer.
+    fail(Exit::config, "model: layer '{}' (`{}`{}): {}", name, line.text,
+         spec_.name == "layers" ? "" : " of model.name = " + spec_.name, why);
   }
 
   int build_input(Scope& scope, Line& line, const std::string& as) {

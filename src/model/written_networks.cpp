@@ -165,13 +165,21 @@ std::vector<std::string> vit(const ModelSpec& spec) {
   return out.lines;
 }
 
-std::vector<std::string> convnext(const ModelSpec& spec) {
+std::vector<std::string> convnext(const ModelSpec& spec, const Shape& input) {
   if (spec.size != "auto" && spec.size != "tiny")
     fail(Exit::config, "model.size: convnext has no size '{}'. use tiny", spec.size);
   constexpr std::int64_t stages[] = {3, 3, 9, 3}, blocks = 18;
   std::int64_t width = spec.width > 0 ? spec.width : 96, block = 0;
+  const std::int64_t patch = spec.patch > 0 ? spec.patch : 4;
+  for (int axis = 1; axis + 1 < input.rank; ++axis)
+    if (input[axis] / 8 < patch)
+      fail(
+          Exit::config,
+          "model.name: a convnext needs at least 8 patches of {} pixels (model.patch) along each side, but the samples "
+          "are {}. lower model.patch, or store larger images",
+          patch, input.str().substr(input.str().find('x') + 1));
   Lines out;
-  out.add("conv {0} {1} stride={1} bias=on std=0.02 as=stem.0", width, spec.patch > 0 ? spec.patch : 4);
+  out.add("conv {0} {1} stride={1} bias=on std=0.02 as=stem.0", width, patch);
   out.add("layernorm epsilon=1e-6 as=stem.1");
   for (std::size_t stage = 0; stage < std::size(stages); ++stage) {
     if (stage > 0) {
@@ -256,7 +264,7 @@ std::vector<std::string> written_layers(const ModelSpec& spec, const Shape& inpu
   if (spec.name == "cosmoflow") return cosmoflow_layers(spec);
   if (spec.name == "hyperspectral") return hyperspectral_layers(spec);
   if (spec.name == "unet") return unet(spec, input);
-  return convnext(spec);
+  return convnext(spec, input);
 }
 
 }  // namespace millrace

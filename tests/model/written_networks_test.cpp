@@ -147,6 +147,10 @@ TEST(WrittenNetworks, WhatDoesNotFitIsRefused) {
                [&] { with_separator("gpt2", 100); });
   expect_error(Exit::config, "model.separator: it is for gpt2 and llama. set it to none",
                [&] { with_separator("vit", 1); });
+  expect_error(Exit::config,
+               "at least 8 patches of 4 pixels (model.patch) along each side, but the samples are 31x31x3",
+               [] { images(spec_of("convnext", "tiny", 10), 31); });
+  images(spec_of("convnext", "tiny", 10), 32);
   expect_error(Exit::config, "vit does not accept tokens", [] {
     ModelSpec spec = spec_of("vit", "tiny", 10);
     spec.tokens = true;

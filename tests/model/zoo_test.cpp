@@ -84,7 +84,10 @@ TEST(Zoo, ErrorsInATextNetworkStateTheReason) {
   EXPECT_NE(refusal({"convv 3"}).find("unknown layer 'convv'"), std::string::npos);
   EXPECT_NE(refusal({"conv 16 3 pads=1"}).find("'pads' is not an option"), std::string::npos);
   EXPECT_NE(refusal({"add nowhere"}).find("no earlier line has as=nowhere"), std::string::npos);
-  EXPECT_NE(refusal({"conv 16 9", "linear 10"}).find("9"), std::string::npos);
+  EXPECT_EQ(
+      refusal({"conv 4 3", "conv 16 9", "linear 10"}),
+      "model: layer 'conv2' (`conv 16 9`): conv: a window of 9 does not fit into input 2x6x6x4 along spatial axis 0. "
+      "use a smaller window or more padding");
   EXPECT_EQ(refusal({"conv 4 3 bias=True", "linear 10 bias=OFF"}), "accepted");
   EXPECT_NE(refusal({"linear 10 bias=maybe"}).find("bias=maybe must be on or off"), std::string::npos);
   EXPECT_NE(refusal({"linear 7"}).find("linear 10"), std::string::npos);
