@@ -94,7 +94,7 @@ peers: deps program
 # figures in tests/parity/recorded.
 parity: deps build
 	mkdir -p $(BUILD)/parity
-	scripts/with-pytorch.sh $(BUILD) tests/parity/record.py $(BUILD)/parity
+	PACKAGES="torchvision timm" scripts/with-pytorch.sh $(BUILD) tests/parity/record.py $(BUILD)/parity
 	MILLRACE_PARITY=$(abspath $(BUILD))/parity $(BUILD)/tests/model/test_model --gtest_filter=*Parity*-Pt2Parity.*
 	MILLRACE_PARITY=$(abspath $(BUILD))/parity $(BUILD)/tests/train/test_train --gtest_filter=*Parity*
 	PACKAGES="torchvision timm transformers safetensors" scripts/with-pytorch.sh $(BUILD) tests/parity/state_dicts.py $(BUILD)/parity/state_dicts.json
@@ -109,6 +109,7 @@ parity: deps build
 	scripts/with-pytorch.sh $(BUILD) tests/parity/pt2_record.py $(BUILD)/parity/pt2
 	MILLRACE_PARITY=$(abspath $(BUILD))/parity/pt2 $(BUILD)/tests/model/test_model --gtest_filter=Pt2Parity.*
 	for ranks in 1 2; do python3 tests/parity/pt2_runs.py $(MILLRACE) mpirun $$ranks --recorded $(BUILD)/parity/pt2 || exit 1; done
+	for ranks in 2 3; do python3 tests/parity/pt2_runs.py $(MILLRACE) mpirun $$ranks synchronised --recorded $(BUILD)/parity/pt2 || exit 1; done
 	PACKAGES="torchvision timm transformers monai einops" scripts/with-pytorch.sh $(BUILD) tests/parity/pt2_table.py $(MILLRACE) --into $(BUILD)/parity/pt2_networks.json
 
 # Needs a GPU. Runs the GPU tests and benchmarks, compares training with the CPU, and prints a short table at the end.

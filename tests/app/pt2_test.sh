@@ -1,6 +1,6 @@
 #!/bin/bash
 # Networks that PyTorch has exported: they train with their weights, stop, resume and are evaluated like the others.
-# Usage: pt2_test.sh MILLRACE MPIEXEC train|archive|alone|language|refused|losses|sgd_on_two|adamw_on_two
+# Usage: pt2_test.sh MILLRACE MPIEXEC train|archive|alone|language|refused|losses|sgd_on_two|adamw_on_two|synchronised
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 fixtures=$root/tests/fixtures/pt2
@@ -191,6 +191,13 @@ case_adamw_on_two() {
   expect_lines 14 'largest error of a loss'
   compare_losses 2 dropout
   expect_lines 1 'standard errors'
+}
+# Batch norms over all ranks, as PyTorch normalises the whole batch.
+case_synchronised() {
+  compare_losses 2 synchronised
+  expect_lines 4 'largest error of a loss'
+  compare_losses 3 synchronised
+  expect_lines 4 'largest error of a loss'
 }
 
 run_case "$3"

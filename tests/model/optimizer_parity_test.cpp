@@ -1,4 +1,4 @@
-// Compares the optimizers with PyTorch's, whose weights tests/parity/record.py has recorded in float64.
+// Compares the optimizers with PyTorch's and timm's, whose weights tests/parity/record.py has recorded in float64.
 #include <gtest/gtest.h>
 
 #include "support/forwarding_backend.hpp"
@@ -18,7 +18,10 @@ OptimizerSpec spec_of(const json& c) {
   if (c["name"] == "muon") {
     s = muon_spec(c);
   } else {
-    s.kind = c["name"] == "sgd" ? OptimizerSpec::Kind::sgd : OptimizerSpec::Kind::adamw;
+    using enum OptimizerSpec::Kind;
+    const std::string name = c["name"];
+    s.kind = name == "sgd" ? sgd : name == "lars" ? lars : name == "lamb" ? lamb : adamw;
+    s.trust_coefficient = c.value("trust", 0.001f);
     s.momentum = c.value("momentum", 0.0f);
     s.nesterov = c.value("nesterov", false);
   }
@@ -51,7 +54,7 @@ void expect_near(const std::vector<float>& values, const json& expected, double 
 TEST(OptimizerParity, WeightsAndAveragesAreThoseOfPyTorch) {
   CpuContext cpu;
   const json file = recorded("optimizers.json");
-  ASSERT_EQ(file["cases"].size(), 11u);
+  ASSERT_EQ(file["cases"].size(), 15u);
   for (const json& c : file["cases"]) {
     SCOPED_TRACE(c["optim"].dump());
     const OptimizerSpec spec = spec_of(c["optim"]);

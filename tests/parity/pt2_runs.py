@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Trains exported networks with millrace and reads the losses. Needs no PyTorch.
 
-    python3 tests/parity/pt2_runs.py MILLRACE MPIRUN RANKS [sgd|adamw|dropout] [--recorded FOLDER]
+    python3 tests/parity/pt2_runs.py MILLRACE MPIRUN RANKS [sgd|adamw|dropout|synchronised] [--recorded FOLDER]
 
 Compares ten losses of each network of tests/fixtures/pt2, with SGD and AdamW, with those that PyTorch has computed in
 float64: recorded/pt2_runs.json, written by pt2_record.py, or FOLDER with both. With two ranks, each normalises its half
 of the batch by itself, and so did PyTorch. Losses with dropout are compared by their mean and deviation over many steps.
+synchronised: model.sync_batch_norm on two or three ranks is compared with PyTorch's BatchNorm over the whole batch, because
+PyTorch's SyncBatchNorm needs GPUs. Only networks with batch norms.
 """
 import json
 import math
@@ -112,9 +114,9 @@ class Program:
                   "--checkpoint.every", "none", "--log.profile_steps", "0", *more)
         return pathlib.Path(run)
 
-    def losses(self, case, keys, ranks, optimizer):
+    def losses(self, case, keys, ranks, optimizer, *more):
         rate = {"sgd": "lr", "adamw": "adamw_lr"}[optimizer]
-        run = self.train(case, keys, ranks, STEPS, "--optim.name", optimizer, "--optim.lr", str(case[rate]))
+        run = self.train(case, keys, ranks, STEPS, "--optim.name", optimizer, "--optim.lr", str(case[rate]), *more)
         return losses_of(run)
 
 
@@ -133,9 +135,18 @@ def deviates(losses, expected):
     return abs(statistics.fmean(losses) - expected["mean"]) / error, statistics.stdev(losses) / expected["deviation"]
 
 
+def has_batch_norms(case):
+    """Whether it matters that the halves of a batch are normalised by themselves."""
+    return any(abs(a / b - 1) > 1e-6 for losses in case.get("losses", {}).values()
+               for a, b in zip(losses["whole"], losses["halves"]))
+
+
 def compare(program, case, ranks, only):
-    way = "whole" if ranks == 1 else "halves"
+    synchronised = ["--model.sync_batch_norm", "on"] if only == "synchronised" else []
+    way = "whole" if ranks == 1 or synchronised else "halves"
     kinds = [kind for kind in (["dropout"] if "with_dropout" in case else OPTIMIZERS) if only in (None, kind)]
+    if synchronised:
+        kinds = OPTIMIZERS if has_batch_norms(case) else []
     keys = program.pack(case) if kinds else []
     fits = True
     for kind in kinds:
@@ -146,7 +157,7 @@ def compare(program, case, ranks, only):
             fits = off < 4 and 0.85 < ratio < 1.15  # the deviation of 400 steps is known to 4 %
             text = f"mean off by {off:.1f} standard errors, deviation x {ratio:.3f}"
         else:
-            error = largest_error(program.losses(case, keys, ranks, kind), case["losses"][kind][way])
+            error = largest_error(program.losses(case, keys, ranks, kind, *synchronised), case["losses"][kind][way])
             fits = fits and error < TOLERANCE
             text = f"largest error of a loss {error:.1e}"
         print(f"{case['name']:<10} {ranks} ranks  {kind:<7} {text}", flush=True)

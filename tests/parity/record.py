@@ -5,7 +5,8 @@
 
 schedules.json: learning rates of PyTorch's schedulers, step by step, each with the keys of millrace that give the same
 schedule. tests/train/schedule_parity_test.cpp reads it.
-optimizers.json: weights after some steps of PyTorch's optimizers. tests/model/optimizer_parity_test.cpp reads it.
+optimizers.json: weights after some steps of PyTorch's optimizers, and of timm's Lars and Lamb, which PyTorch does not have.
+tests/model/optimizer_parity_test.cpp reads it.
 networks.json: logits, gradients, the first ten losses, and fifty at a lower rate, of networks of the zoo (networks.py;
 zoo.py has the networks, weights.py their weights).
 tests/model/network_parity_test.cpp reads it.
@@ -14,6 +15,8 @@ import json
 import pathlib
 import sys
 
+import timm
+import timm.optim
 import torch
 from torch.optim import lr_scheduler as schedulers
 
@@ -105,6 +108,16 @@ def optimizer_cases():
                                          ([8, 5], "spectral_unclamped", False, 0.0)):
         keys = muon.KEYS | {"muon_scale": scale, "muon_nesterov": nesterov, "clip": clip, "shape": shape, "ema": 0.9}
         yield keys, lambda groups, k=keys: muon.MuonAndAdamW(groups, k)
+    for momentum, nesterov, clip in ((0.9, False, 0.0), (0.8, True, 0.5)):
+        keys = {"name": "lars", "lr": 0.05, "momentum": momentum, "nesterov": nesterov, "weight_decay": 0.01, "clip": clip,
+                "trust": 0.4, "epsilon": 1e-8}
+        yield keys, lambda groups, k=keys: timm.optim.Lars(groups, k["lr"], k["momentum"], nesterov=k["nesterov"],
+                                                           trust_coeff=k["trust"], eps=k["epsilon"])
+    for beta1, beta2, epsilon, clip in ((0.9, 0.999, 1e-6, 0.0), (0.8, 0.95, 1e-8, 0.5)):
+        keys = {"name": "lamb", "lr": 0.01, "beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": 0.1,
+                "clip": clip, "ema": 0.9}
+        yield keys, lambda groups, k=keys: timm.optim.Lamb(groups, k["lr"], betas=(k["beta1"], k["beta2"]),
+                                                           eps=k["epsilon"], max_grad_norm=None)
 
 
 def optimized(keys, maker):
@@ -146,7 +159,8 @@ def main():
             f'"plateau": [\n  {plateau}\n]}}\n')
     (folder / "schedules.json").write_text(text)
     cases = ",\n  ".join(json.dumps(optimized(*case)) for case in optimizer_cases())
-    (folder / "optimizers.json").write_text(f'{{"pytorch": "{torch.__version__}", "cases": [\n  {cases}\n]}}\n')
+    (folder / "optimizers.json").write_text(
+        f'{{"pytorch": "{torch.__version__}", "timm": "{timm.__version__}", "cases": [\n  {cases}\n]}}\n')
     cases = ",\n  ".join(json.dumps(case) for case in networks.recorded())
     (folder / "networks.json").write_text(f'{{"pytorch": "{torch.__version__}", "cases": [\n  {cases}\n]}}\n')
 
