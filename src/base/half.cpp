@@ -36,6 +36,19 @@ __attribute__((target("avx2"))) std::int64_t narrow_avx2(bf16* dst, const float*
   }
   return whole;
 }
+// The instruction takes denormal numbers for 0, so those are left to narrow_avx2().
+__attribute__((target("avx512f,avx512dq,avx512bf16"))) std::int64_t narrow_avx512(bf16* dst, const float* src,
+                                                                                  std::int64_t count) {
+  const std::int64_t whole = count / 16 * 16;
+  for (std::int64_t i = 0; i < whole; i += 16) {
+    const __m512 value = _mm512_loadu_ps(src + i);
+    if (_mm512_fpclass_ps_mask(value, 0x20)) [[unlikely]]
+      narrow_avx2(dst + i, src + i, 16);
+    else
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst + i), (__m256i)_mm512_cvtneps_pbh(value));
+  }
+  return whole;
+}
 __attribute__((target("avx,f16c"))) std::int64_t widen_f16c(float* dst, const f16* src, std::int64_t count) {
   const std::int64_t whole = count / 8 * 8;
   for (std::int64_t i = 0; i < whole; i += 8)
@@ -49,17 +62,19 @@ __attribute__((target("avx,f16c"))) std::int64_t narrow_f16c(f16* dst, const flo
                      _mm256_cvtps_ph(_mm256_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   return whole;
 }
-const bool have_avx2 = __builtin_cpu_supports("avx2");
+const auto narrow_bf16 = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512dq") ? narrow_avx512
+                         : __builtin_cpu_supports("avx2")                                           ? narrow_avx2
+                                                                                                    : nullptr;
 // Uses cpuid, because __builtin_cpu_supports of clang 14 does not know f16c.
 const bool have_f16c = [] {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
 }();
 #else
-std::int64_t narrow_avx2(bf16*, const float*, std::int64_t) { return 0; }
 std::int64_t widen_f16c(float*, const f16*, std::int64_t) { return 0; }
 std::int64_t narrow_f16c(f16*, const float*, std::int64_t) { return 0; }
-constexpr bool have_avx2 = false, have_f16c = false;
+constexpr std::int64_t (*narrow_bf16)(bf16*, const float*, std::int64_t) = nullptr;
+constexpr bool have_f16c = false;
 #endif
 
 }  // namespace
@@ -81,7 +96,7 @@ void from_float(void* dst, DType dtype, const float* src, std::int64_t count) {
     std::memcpy(dst, src, std::size_t(count) * sizeof(float));
   } else if (dtype == DType::bf16) {
     auto* half = static_cast<bf16*>(dst);
-    for (std::int64_t i = have_avx2 ? narrow_avx2(half, src, count) : 0; i < count; ++i) half[i] = bf16(src[i]);
+    for (std::int64_t i = narrow_bf16 ? narrow_bf16(half, src, count) : 0; i < count; ++i) half[i] = bf16(src[i]);
   } else {
     MR_CHECK(dtype == DType::f16);
     auto* half = static_cast<f16*>(dst);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/target_clones.hpp"
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
@@ -81,7 +82,10 @@ void multiply_tile(const RowPanel& a, const float* b, Start start, const float* 
 #else
 namespace {
 template <std::int64_t width>
-void turn(float*, const float*, std::int64_t) {}
+void turn(float* to, const float* from, std::int64_t stride) {
+  for (int i = 0; i < 8; ++i)
+    for (int k = 0; k < 8; ++k) to[k * width + i] = from[i * stride + k];
+}
 }  // namespace
 void multiply_tile(const RowPanel&, const float*, Start, const float*, float*, std::int64_t) {
   fail(Exit::internal,
@@ -102,18 +106,37 @@ void multiply_columns(const RowPanel& a, const float* b, Start start, const floa
   }
 }
 
+namespace {
+
+// to[k * width + column] = from[k * stride + column]
+template <std::int64_t width>
+__attribute__((always_inline)) inline void copy_panel(float* __restrict to, const float* __restrict from,
+                                                      std::int64_t stride, std::int64_t depth) {
+  for (std::int64_t k = 0; k < depth; ++k) std::memcpy(to + k * width, from + k * stride, width * sizeof(float));
+}
+MR_TARGET_CLONES void copy_narrow_panel(float* to, const float* from, std::int64_t stride, std::int64_t depth) {
+  copy_panel<tile_columns>(to, from, stride, depth);
+}
+MR_TARGET_CLONES void copy_wide_panel(float* to, const float* from, std::int64_t stride, std::int64_t depth) {
+  copy_panel<2 * tile_columns>(to, from, stride, depth);
+}
+
+}  // namespace
+
 template <std::int64_t width>
 void pack_columns(float* to, const float* from, MatrixStrides strides, std::int64_t depth, std::int64_t columns) {
-  std::int64_t k = 0;
   if (columns == width && strides.column == 1)
-    for (; k < depth; ++k) std::memcpy(to + k * width, from + k * strides.row, width * sizeof(float));
-  if (columns == width && strides.row == 1)
-    for (; k + 8 <= depth; k += 8)
-      for (std::int64_t c = 0; c < width; c += 8)
-        turn<width>(to + k * width + c, from + k + c * strides.column, strides.column);
-  for (; k < depth; ++k)
-    for (std::int64_t c = 0; c < width; ++c)
-      to[k * width + c] = c < columns ? from[k * strides.row + c * strides.column] : 0.0f;
+    return (width == tile_columns ? copy_narrow_panel : copy_wide_panel)(to, from, strides.row, depth);
+  // Whole squares of 8 x 8 elements, then the rest of their columns, then the other columns.
+  const std::int64_t turned = strides.row == 1 ? columns / 8 * 8 : 0, turned_depth = depth / 8 * 8;
+  for (std::int64_t k = 0; k < turned_depth; k += 8)
+    for (std::int64_t c = 0; c < turned; c += 8)
+      turn<width>(to + k * width + c, from + k + c * strides.column, strides.column);
+  for (std::int64_t c = 0; c < columns; ++c)
+    for (std::int64_t k = c < turned ? turned_depth : 0; k < depth; ++k)
+      to[k * width + c] = from[k * strides.row + c * strides.column];
+  if (columns < width)
+    for (std::int64_t k = 0; k < depth; ++k) std::fill(to + k * width + columns, to + (k + 1) * width, 0.0f);
 }
 template void pack_columns<tile_columns>(float*, const float*, MatrixStrides, std::int64_t, std::int64_t);
 template void pack_columns<2 * tile_columns>(float*, const float*, MatrixStrides, std::int64_t, std::int64_t);

@@ -57,6 +57,16 @@ const matmul::TileKernels* tile_kernels() {
   return kernels;
 }
 
+bool has_pairs() {
+#ifdef __x86_64__
+  static const bool yes =
+      dnnl::get_effective_cpu_isa() == dnnl::cpu_isa::avx512_core_bf16 && __builtin_cpu_supports("avx512bf16");
+  return yes;
+#else
+  return false;
+#endif
+}
+
 Call matmul_call(const desc& src, const desc& weight, const desc& bias, const desc& dst, Activation activation,
                  bool add) {
   if (is_float(src) && is_float(weight) && is_float(dst) && prefers_float_matmul()) {

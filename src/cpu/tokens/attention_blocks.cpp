@@ -142,13 +142,13 @@ MR_TARGET_CLONES void divide(float* to, const float* from, float divisor, std::i
 }
 
 MR_TARGET_CLONES float dot(const float* a, const float* b, std::int64_t count) {
-  float lanes[16] = {};
+  Lanes lanes = {};
   std::int64_t i = 0;
-  for (; i + 16 <= count; i += 16)
-    for (int l = 0; l < 16; ++l) lanes[l] += a[i + l] * b[i + l];
-  for (int l = 0; i + l < count; ++l) lanes[l] += a[i + l] * b[i + l];
+  for (; i + lane_count <= count; i += lane_count)
+    lanes += *reinterpret_cast<const Lanes*>(a + i) * *reinterpret_cast<const Lanes*>(b + i);
   float sum = 0;
-  for (const float lane : lanes) sum += lane;
+  for (int l = 0; l < lane_count; ++l) sum += lanes[l];
+  for (; i < count; ++i) sum += a[i] * b[i];
   return sum;
 }
 

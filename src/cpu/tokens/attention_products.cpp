@@ -236,6 +236,7 @@ class OnednnProducts : public HeadProducts {
 std::unique_ptr<HeadProducts> make_head_products(const AttentionSpec& s, std::int64_t queries, std::int64_t keys) {
   if (const TileKernels* tiles = s.dtype == DType::f32 ? onednn::tile_kernels() : nullptr)
     return std::make_unique<TileProducts>(s, *tiles, queries);
+  if (auto pairs = make_pair_products(s, queries, keys)) return pairs;
   return std::make_unique<OnednnProducts>(s, queries, keys);
 }
 

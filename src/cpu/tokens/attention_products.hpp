@@ -1,4 +1,5 @@
-// The matrix products of attention for one thread: with own tiles for float32, otherwise by oneDNN.
+// The matrix products of attention for one thread: with own tiles for float32 and, where the processor has AVX-512 with
+// bf16, for bf16; otherwise by oneDNN.
 #pragma once
 #include <memory>
 #include <string>
@@ -31,5 +32,7 @@ class HeadProducts {
 
 // For blocks of at most `queries` x `keys`; only the last ones are smaller.
 std::unique_ptr<HeadProducts> make_head_products(const AttentionSpec&, std::int64_t queries, std::int64_t keys);
+// Those in bf16; null: this processor, oneDNN's settings or an odd head_size exclude them.
+std::unique_ptr<HeadProducts> make_pair_products(const AttentionSpec&, std::int64_t queries, std::int64_t keys);
 
 }  // namespace millrace::cpu::attention

@@ -11,24 +11,36 @@ namespace {
 
 constexpr std::int64_t max_parts = 64, min_part_positions = 16;
 
-MR_TARGET_CLONES float sum_of(const float* x, std::int64_t n) {
-  float lanes[16] = {};
-  std::int64_t i = 0;
-  for (; i + 16 <= n; i += 16)
-    for (int l = 0; l < 16; ++l) lanes[l] += x[i + l];
-  for (int l = 0; i + l < n; ++l) lanes[l] += x[i + l];
+// The compiler keeps such a vector in registers, but not always an array of lanes.
+constexpr std::int64_t norm_lanes = 16;
+typedef float NormLanes __attribute__((vector_size(norm_lanes * sizeof(float)), aligned(alignof(float)), may_alias));
+
+__attribute__((always_inline)) inline const NormLanes& lanes_at(const float* x) {
+  return *reinterpret_cast<const NormLanes*>(x);
+}
+__attribute__((always_inline)) inline float sum_of_lanes(const NormLanes& lanes) {
   float sum = 0;
-  for (const float lane : lanes) sum += lane;
+  for (int l = 0; l < norm_lanes; ++l) sum += lanes[l];
+  return sum;
+}
+
+MR_TARGET_CLONES float sum_of(const float* x, std::int64_t n) {
+  NormLanes lanes = {};
+  std::int64_t i = 0;
+  for (; i + norm_lanes <= n; i += norm_lanes) lanes += lanes_at(x + i);
+  float sum = sum_of_lanes(lanes);
+  for (; i < n; ++i) sum += x[i];
   return sum;
 }
 MR_TARGET_CLONES float sum_of_squares(const float* x, float shift, std::int64_t n) {
-  float lanes[16] = {};
+  NormLanes lanes = {};
   std::int64_t i = 0;
-  for (; i + 16 <= n; i += 16)
-    for (int l = 0; l < 16; ++l) lanes[l] += (x[i + l] - shift) * (x[i + l] - shift);
-  for (int l = 0; i + l < n; ++l) lanes[l] += (x[i + l] - shift) * (x[i + l] - shift);
-  float sum = 0;
-  for (const float lane : lanes) sum += lane;
+  for (; i + norm_lanes <= n; i += norm_lanes) {
+    const NormLanes distance = lanes_at(x + i) - shift;
+    lanes += distance * distance;
+  }
+  float sum = sum_of_lanes(lanes);
+  for (; i < n; ++i) sum += (x[i] - shift) * (x[i] - shift);
   return sum;
 }
 MR_TARGET_CLONES void normalise(float* __restrict y, const float* __restrict x, const float* __restrict gamma,
@@ -44,23 +56,18 @@ struct Products {
 };
 MR_TARGET_CLONES Products products(const float* dy, const float* x, const float* gamma, float mean, float inverse,
                                    std::int64_t n) {
-  float g_lanes[16] = {}, gx_lanes[16] = {};
+  NormLanes g_lanes = {}, gx_lanes = {};
   std::int64_t i = 0;
-  for (; i + 16 <= n; i += 16)
-    for (int l = 0; l < 16; ++l) {
-      const float g = dy[i + l] * gamma[i + l];
-      g_lanes[l] += g;
-      gx_lanes[l] += g * ((x[i + l] - mean) * inverse);
-    }
-  for (int l = 0; i + l < n; ++l) {
-    const float g = dy[i + l] * gamma[i + l];
-    g_lanes[l] += g;
-    gx_lanes[l] += g * ((x[i + l] - mean) * inverse);
+  for (; i + norm_lanes <= n; i += norm_lanes) {
+    const NormLanes g = lanes_at(dy + i) * lanes_at(gamma + i);
+    g_lanes += g;
+    gx_lanes += g * ((lanes_at(x + i) - mean) * inverse);
   }
-  Products sum{0, 0};
-  for (int l = 0; l < 16; ++l) {
-    sum.g += g_lanes[l];
-    sum.gx += gx_lanes[l];
+  Products sum{sum_of_lanes(g_lanes), sum_of_lanes(gx_lanes)};
+  for (; i < n; ++i) {
+    const float g = dy[i] * gamma[i];
+    sum.g += g;
+    sum.gx += g * ((x[i] - mean) * inverse);
   }
   return sum;
 }
