@@ -1,7 +1,7 @@
 // Batch norm. The first pass computes sums of x - shift and of its square for each chunk of blocks: in float within a
 // block, in double across blocks. The sums of the chunks are added in order. The second pass normalises, adds the
-// residual, and saves one bit per element that says whether the ReLU let it pass. If it is synchronised, the ranks
-// exchange mean and variance between the two passes, and the two sums of the gradient in the same way.
+// residual, and saves one bit per element that says whether the activation let it pass. If it is synchronised, the
+// ranks exchange mean and variance between the two passes, and the two sums of the gradient in the same way.
 #include <cmath>
 
 #include "cpu/batch_norm_tiles.hpp"
@@ -11,20 +11,15 @@
 namespace millrace::cpu {
 namespace {
 
-using batch_norm::Lines;
-using batch_norm::read;
-using batch_norm::target;
-using batch_norm::Target;
-using batch_norm::write;
-
 class BatchNorm : public Op {
  public:
   explicit BatchNorm(const BatchNormSpec& spec) : spec_(spec), grid_(spec.src.count() / spec.src[-1], spec.src[-1]) {
-    if (spec_.activation != Activation::none && spec_.activation != Activation::relu)
+    const bool relu6 = spec_.activation == Activation::relu6 && spec_.dtype != DType::f32;
+    if (clips() && spec_.activation != Activation::relu && !relu6)
       fail(Exit::config, "batch norm: activation {} cannot be fused. use none or relu", name_of(spec_.activation));
     if (spec_.src.count() == 0) fail(Exit::config, "batch norm: input {} is empty", spec_.src.str());
     dispatch_dtype(spec_.dtype, [](auto) {});
-    if (spec_.produces_affine && (!spec_.consumes_diff_sums || !relu() || spec_.residual))
+    if (spec_.produces_affine && (!spec_.consumes_diff_sums || spec_.activation != Activation::relu || spec_.residual))
       fail(Exit::config, "batch norm {}: the next convolution cannot apply it", spec_.src.str());
   }
 
@@ -32,7 +27,7 @@ class BatchNorm : public Op {
     MemoryRequirements needs;
     if (spec_.mode == Mode::infer) return needs;
     if (!spec_.consumes_diff_sums)
-      needs.saved = bits_at() + (relu() ? bits_stride() * std::size_t(grid_.block_count()) : 0);
+      needs.saved = bits_at() + (clips() ? bits_stride() * std::size_t(grid_.block_count()) : 0);
     needs.workspace = sums_at() + std::size_t(2 * grid_.chunks * grid_.channels) * sizeof(double);
     return needs;
   }
@@ -46,7 +41,6 @@ class BatchNorm : public Op {
     if (train) statistics(args, mean, inverse);
     if (spec_.produces_affine) return write_affine(args, mean, inverse);
     parallel_ranges(grid_.block_count(), block_grain(), [&](std::int64_t begin, std::int64_t end) {
-      alignas(64) float x_tile[ChannelGrid::max_block], r_tile[ChannelGrid::max_block], y_tile[ChannelGrid::max_block];
       Lanes m, factor, beta;
       std::int64_t slab = -1;
       for (std::int64_t index = begin; index < end; ++index) {
@@ -61,10 +55,8 @@ class BatchNorm : public Op {
           for (std::int64_t i = 0; i < b.width; ++i)
             factor[i] *= train ? scale[i] : float(1 / std::sqrt(double(scale[i]) + spec_.epsilon));
         }
-        const Lines residual = spec_.residual ? read(args.src[1], b, r_tile) : Lines{};
-        const Target y = target(args.dst, b, y_tile);
-        batch_norm::normalise(b, y, read(args.src[0], b, x_tile), residual, bits(args, b), relu(), {m, factor, beta});
-        write(args.dst, b, y);
+        batch_norm::normalise_block(b, args.dst, args.src[0], spec_.residual ? args.src[1] : Tensor{}, bits(args, b),
+                                    spec_.activation, {m, factor, beta});
       }
     });
   }
@@ -76,8 +68,6 @@ class BatchNorm : public Op {
     gradient_statistics(args, mean, inverse, mean_g, slope);
     if (!args.diff_src[0] && !args.diff_src[1]) return;
     parallel_ranges(grid_.block_count(), block_grain(), [&](std::int64_t begin, std::int64_t end) {
-      alignas(64) float x_tile[ChannelGrid::max_block], dy_tile[ChannelGrid::max_block];
-      alignas(64) float dx_tile[ChannelGrid::max_block], dr_tile[ChannelGrid::max_block];
       Lanes m, factor, mg, s;
       std::int64_t slab = -1;
       for (std::int64_t index = begin; index < end; ++index) {
@@ -92,12 +82,8 @@ class BatchNorm : public Op {
           grid_.spread(scale, inverse, slab);
           for (std::int64_t i = 0; i < b.width; ++i) factor[i] *= scale[i];
         }
-        const Target dx = target(args.diff_src[0], b, dx_tile), dr = target(args.diff_src[1], b, dr_tile);
-        batch_norm::gradient(
-            b, {dx, args.diff_src[1] ? dr : Target{}, read(args.diff_dst, b, dy_tile), read(args.src[0], b, x_tile)},
-            bits(args, b), m, factor, mg, s);
-        write(args.diff_src[0], b, dx);
-        write(args.diff_src[1], b, dr);
+        batch_norm::block_gradient(b, {args.diff_src[0], args.diff_src[1], args.diff_dst, args.src[0]}, bits(args, b),
+                                   {m, factor, mg, s});
       }
     });
   }
@@ -105,7 +91,7 @@ class BatchNorm : public Op {
  private:
   using Lanes = float[ChannelGrid::max_width];
 
-  bool relu() const { return spec_.activation == Activation::relu; }
+  bool clips() const { return spec_.activation != Activation::none; }
   std::int64_t block_grain() const { return std::max<std::int64_t>(1, 16384 / (grid_.block_rows * grid_.width)); }
 
   // The batch mean of each channel, then 1/std of each channel.
@@ -118,7 +104,7 @@ class BatchNorm : public Op {
   std::size_t sums_at() const { return align64(2 * std::size_t(grid_.channels) * sizeof(float)); }
   std::size_t bits_stride() const { return std::size_t(grid_.width) * sizeof(std::uint32_t); }
   std::uint32_t* bits(const OpArgs& args, const Block& b) const {
-    if (!relu() || spec_.mode == Mode::infer || spec_.consumes_diff_sums) return nullptr;
+    if (!clips() || spec_.mode == Mode::infer || spec_.consumes_diff_sums) return nullptr;
     return reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(args.saved) + bits_at() +
                                             bits_stride() * std::size_t(b.index));
   }
@@ -245,8 +231,7 @@ class BatchNorm : public Op {
     sum_chunks(
         args, [&](float* lanes, std::int64_t slab) { grid_.spread(lanes, shift, slab); },
         [&](const Block& b, const float* lanes, float* sum, float* square) {
-          alignas(64) float tile[ChannelGrid::max_block];
-          batch_norm::sums(b, read(args.src[0], b, tile), lanes, sum, square);
+          batch_norm::block_sums(b, args.src[0], lanes, sum, square);
         });
   }
 
@@ -256,9 +241,7 @@ class BatchNorm : public Op {
       sum_chunks(
           args, [&](float* lanes, std::int64_t slab) { grid_.spread(lanes, mean, slab); },
           [&](const Block& b, const float* lanes, float* sum, float* product) {
-            alignas(64) float x_tile[ChannelGrid::max_block], dy_tile[ChannelGrid::max_block];
-            batch_norm::gradient_sums(b, read(args.diff_dst, b, dy_tile), read(args.src[0], b, x_tile), bits(args, b),
-                                      lanes, sum, product);
+            batch_norm::block_gradient_sums(b, args.diff_dst, args.src[0], bits(args, b), lanes, sum, product);
           });
     const float* given = args.diff_sums.as<float>();
     const auto store = [&](std::int64_t c, const PairsOfRanks::Sums& of) {

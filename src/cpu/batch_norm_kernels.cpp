@@ -66,7 +66,20 @@ MR_INLINE void gradient_sums_of(const Block& b, Lines dy, Lines x, const std::ui
   }
 }
 
-template <bool has_residual, bool relu, bool keep>
+// Comparisons let a NaN pass.
+template <Activation act>
+MR_INLINE float activated(float v) {
+  if (act == Activation::none) return v;
+  const float below = act == Activation::relu6 && v > 6 ? 6.0f : v;
+  return below < 0 ? 0.0f : below;
+}
+template <Activation act>
+MR_INLINE std::uint32_t bit_if_passed(float v, std::uint32_t bit) {
+  const std::uint32_t above = v <= 0 ? 0u : bit, below = act == Activation::relu6 && v >= 6 ? 0u : bit;
+  return above & below;
+}
+
+template <bool has_residual, Activation act, bool keep>
 MR_INLINE void normalise_of(const Block& b, Target y, Lines x, Lines residual, std::uint32_t* __restrict bits,
                             const NormParameters& parameters) {
   const float* __restrict mean = parameters.mean;
@@ -82,10 +95,28 @@ MR_INLINE void normalise_of(const Block& b, Target y, Lines x, Lines residual, s
     for (std::int64_t i = 0; i < n; ++i) {
       float v = (in[i] - mean[i]) * factor[i] + beta[i];
       if (has_residual) v += r[i];
-      if (keep) bits[i] |= v <= 0 ? 0u : bit;
-      out[i] = relu && v < 0 ? 0 : v;  // keeps a NaN
+      if (keep) bits[i] |= bit_if_passed<act>(v, bit);
+      out[i] = activated<act>(v);
     }
   }
+}
+
+template <bool has_residual, Activation act>
+MR_INLINE void normalise_and(const Block& b, Target y, Lines x, Lines residual, std::uint32_t* bits,
+                             const NormParameters& parameters) {
+  bits ? normalise_of<has_residual, act, true>(b, y, x, residual, bits, parameters)
+       : normalise_of<has_residual, act, false>(b, y, x, residual, bits, parameters);
+}
+
+template <bool has_residual>
+MR_INLINE void normalise_with(const Block& b, Target y, Lines x, Lines residual, std::uint32_t* bits, Activation act,
+                              const NormParameters& parameters) {
+  if (act == Activation::none)
+    normalise_of<has_residual, Activation::none, false>(b, y, x, residual, bits, parameters);
+  else if (act == Activation::relu)
+    normalise_and<has_residual, Activation::relu>(b, y, x, residual, bits, parameters);
+  else
+    normalise_and<has_residual, Activation::relu6>(b, y, x, residual, bits, parameters);
 }
 
 template <bool masked, bool has_residual>
@@ -114,17 +145,10 @@ MR_TARGET_CLONES void gradient_sums(const Block& b, Lines dy, Lines x, const std
        : gradient_sums_of<false>(b, dy, x, bits, mean, sum, product);
 }
 
-MR_TARGET_CLONES void normalise(const Block& b, Target y, Lines x, Lines residual, std::uint32_t* bits, bool relu,
+MR_TARGET_CLONES void normalise(const Block& b, Target y, Lines x, Lines residual, std::uint32_t* bits, Activation act,
                                 const NormParameters& parameters) {
-  if (residual.data) {
-    bits   ? normalise_of<true, true, true>(b, y, x, residual, bits, parameters)
-    : relu ? normalise_of<true, true, false>(b, y, x, residual, bits, parameters)
-           : normalise_of<true, false, false>(b, y, x, residual, bits, parameters);
-  } else {
-    bits   ? normalise_of<false, true, true>(b, y, x, residual, bits, parameters)
-    : relu ? normalise_of<false, true, false>(b, y, x, residual, bits, parameters)
-           : normalise_of<false, false, false>(b, y, x, residual, bits, parameters);
-  }
+  residual.data ? normalise_with<true>(b, y, x, residual, bits, act, parameters)
+                : normalise_with<false>(b, y, x, residual, bits, act, parameters);
 }
 
 MR_TARGET_CLONES void gradient(const Block& b, const GradientOperands& operands, const std::uint32_t* bits,

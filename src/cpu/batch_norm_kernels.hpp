@@ -1,6 +1,6 @@
 // The arithmetic of batch norm on one block of floats: b.rows rows of b.width values, then one row of b.tail values.
 // Each operand has its own stride between rows. Parameters have one value per lane. `bits`: bit r of word i says
-// whether the ReLU after the norm let the value in row r of lane i pass; null if there is no ReLU.
+// whether the activation after the norm let the value in row r of lane i pass; null if there is no activation.
 #pragma once
 #include "cpu/common/channel_grid.hpp"
 
@@ -29,9 +29,9 @@ void sums(const Block& b, Lines x, const float* shift, float* sum, float* square
 // 0.
 void gradient_sums(const Block& b, Lines dy, Lines x, const std::uint32_t* bits, const float* mean, float* sum,
                    float* product);
-// Computes y = act((x - mean) * factor + beta + residual), where act is ReLU or the identity. residual.data may be
-// null. If bits is not null, act is ReLU, and the bits are written.
-void normalise(const Block& b, Target y, Lines x, Lines residual, std::uint32_t* bits, bool relu,
+// Computes y = act((x - mean) * factor + beta + residual), where act is none, relu or relu6. residual.data may be null.
+// If bits is not null, there is an activation, and the bits are written.
+void normalise(const Block& b, Target y, Lines x, Lines residual, std::uint32_t* bits, Activation act,
                const NormParameters& parameters);
 
 struct GradientOperands {

@@ -1,33 +1,23 @@
-// Blocks of tensors as floats for the arithmetic of batch_norm_kernels.hpp. float32 tensors are read and written
-// directly; blocks of 16-bit tensors are converted in a tile.
+// The arithmetic of batch norm on one block of tensors. float32 tensors are read and written in place, and so are bf16
+// tensors if the processor has instructions for them. Other blocks of 16-bit tensors are converted in a tile.
 #pragma once
-#include "cpu/batch_norm_kernels.hpp"
+#include "cpu/batch_norm_bf16.hpp"
 #include "cpu/common/tile.hpp"
 
 namespace millrace::cpu::batch_norm {
 
-inline Lines read(const Tensor& t, const Block& b, float* tile) {
-  if (t.dtype == DType::f32) return {t.as<float>() + b.begin, b.stride};
-  if (b.contiguous())
-    to_float(tile, element(t, b.begin), t.dtype, b.count());
-  else
-    for (std::int64_t r = 0; r < b.rows; ++r)
-      to_float(tile + r * b.width, element(t, b.begin + r * b.stride), t.dtype, b.width);
-  return {tile, b.width};
-}
+// As in batch_norm_kernels.hpp. Arrays with one value per lane have ChannelGrid::max_width elements.
+void block_sums(const Block&, const Tensor& x, const float* shift, float* sum, float* square);
+void block_gradient_sums(const Block&, const Tensor& dy, const Tensor& x, const std::uint32_t* bits, const float* mean,
+                         float* sum, float* product);
+// residual: may be null.
+void normalise_block(const Block&, const Tensor& y, const Tensor& x, const Tensor& residual, std::uint32_t* bits,
+                     Activation, const NormParameters&);
 
-// Where to compute a result. If it is not requested, or has 16 bits, it is computed in the tile, which write() stores.
-inline Target target(const Tensor& t, const Block& b, float* tile) {
-  return t && t.dtype == DType::f32 ? Target{t.as<float>() + b.begin, b.stride} : Target{tile, b.width};
-}
-
-inline void write(const Tensor& t, const Block& b, Target from) {
-  if (!t || t.dtype == DType::f32) return;
-  if (b.contiguous())
-    from_float(element(t, b.begin), t.dtype, from.data, b.count());
-  else
-    for (std::int64_t r = 0; r < b.rows; ++r)
-      from_float(element(t, b.begin + r * b.stride), t.dtype, from.data + r * b.width, b.width);
-}
+// dx and residual may be null.
+struct GradientTensors {
+  const Tensor &dx, &residual, &dy, &x;
+};
+void block_gradient(const Block&, const GradientTensors&, const std::uint32_t* bits, const GradientParameters&);
 
 }  // namespace millrace::cpu::batch_norm

@@ -73,7 +73,7 @@ class CudaBackend : public Backend {
   int max_fusion_level() const override { return 3; }
   int default_fusion_level() const override { return 1; }  // levels 2 and 3 have not been run on a GPU yet
   std::int64_t padded_channels(const ConvSpec& spec) override { return cuda::padded_channels(spec, cudnn_); }
-  bool merges_norm(const BatchNormSpec&) const override { return true; }
+  bool merges_norm(const BatchNormSpec& s) const override { return s.activation != Activation::relu6; }
   std::string why_not_fused(const Spec& spec) override {
     if (const auto* linear = std::get_if<LinearSpec>(&spec)) return cuda::why_not_fused(*linear, *cublas_);
     if (const auto* conv = std::get_if<ConvSpec>(&spec)) return cuda::why_not_fused(*conv, cudnn_);

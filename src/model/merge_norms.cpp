@@ -49,11 +49,31 @@ bool merge_pool(Graph& graph, int at, const FusionRules& rules) {
   return true;
 }
 
+// relu6(norm(x)), with or without a residual. fuse() does the same with a ReLU, for all backends.
+bool merge_relu6(Graph& graph, int at, const FusionRules& rules) {
+  const Node& node = graph.nodes[std::size_t(at)];
+  const auto* activation = std::get_if<ActivationSpec>(&node.spec);
+  if (!activation || activation->kind != Activation::relu6 || graph.single_consumer(node.src[0]) < 0) return false;
+  const int before = graph.producer(node.src[0]);
+  const auto* norm = before < 0 ? nullptr : std::get_if<BatchNormSpec>(&graph.nodes[std::size_t(before)].spec);
+  if (!norm || norm->activation != Activation::none) return false;
+  BatchNormSpec merged = *norm;
+  merged.activation = Activation::relu6;
+  if (!rules.merges_norm(merged)) return false;
+  Node with = graph.nodes[std::size_t(before)];
+  with.spec = merged;
+  with.dst = node.dst;
+  graph.nodes[std::size_t(at)] = std::move(with);
+  graph.nodes.erase(graph.nodes.begin() + before);
+  return true;
+}
+
 }  // namespace
 
 Graph merge_norms(Graph graph, const FusionRules& rules) {
   for (std::size_t i = 0; i < graph.nodes.size(); ++i)
-    if (merge_residual_norm(graph, int(i), rules) || merge_pool(graph, int(i), rules))
+    if (merge_residual_norm(graph, int(i), rules) || merge_pool(graph, int(i), rules) ||
+        merge_relu6(graph, int(i), rules))
       --i;  // a node before this one was erased
   return graph;
 }

@@ -16,9 +16,9 @@ struct Merging : FusionRules {
   bool merges_norm(const BatchNormSpec&) const override { return true; }
 };
 
-Graph network(ModelSpec spec, Mode mode = Mode::train) {
+Graph network(ModelSpec spec, Mode mode = Mode::train, DType dtype = DType::f32) {
   spec.outputs = 10;
-  return build_model(spec, {5, {16, 16, 3}, DType::u8, {}, true}, DType::f32, mode);
+  return build_model(spec, {5, {16, 16, 3}, DType::u8, {}, true}, dtype, mode);
 }
 Graph resnet(std::int64_t depth, Mode mode = Mode::train) {
   ModelSpec spec;
@@ -27,12 +27,12 @@ Graph resnet(std::int64_t depth, Mode mode = Mode::train) {
   spec.width = 4;
   return network(spec, mode);
 }
-Graph layers(std::vector<std::string> lines) {
+Graph layers(std::vector<std::string> lines, DType dtype = DType::f32) {
   ModelSpec spec;
   spec.name = "layers";
   spec.layers = std::move(lines);
   spec.layers.insert(spec.layers.end(), {"globalpool", "linear outputs"});
-  return network(spec);
+  return network(spec, Mode::train, dtype);
 }
 
 Graph rewritten(const Graph& graph, int level) {
@@ -174,6 +174,39 @@ TEST(MergeNorms, AtLevelThreeConvolutionsApplyTheOtherNorms) {
     if (const auto* norm = std::get_if<BatchNormSpec>(&node.spec); norm && (norm->residual_norm || norm->pool)) {
       EXPECT_FALSE(norm->produces_affine || norm->consumes_diff_sums) << node.name;
     }
+}
+
+int relu6_norms(const Graph& graph) {
+  int count = 0;
+  for (const Node& node : graph.nodes)
+    if (const auto* norm = std::get_if<BatchNormSpec>(&node.spec)) count += norm->activation == Activation::relu6;
+  return count;
+}
+
+TEST(MergeNorms, ARelu6ThatAloneReadsANormIsMergedIntoIt) {
+  const auto with = [&](std::vector<std::string> rest) {
+    std::vector<std::string> all = {"conv 8 3 pad=same as=x", "batchnorm"};
+    all.insert(all.end(), rest.begin(), rest.end());
+    const Graph graph = layers(all);
+    EXPECT_EQ(relu6_norms(rewritten(graph, 0)), 0);
+    return relu6_norms(rewritten(graph, 1));
+  };
+  EXPECT_EQ(with({"relu6"}), 1);
+  EXPECT_EQ(with({"relu6", "conv 8 1", "batchnorm", "add x", "relu6"}), 2);  // with a residual
+  EXPECT_EQ(with({"relu6", "conv 8 1", "batchnorm", "relu6"}), 2);
+  EXPECT_EQ(with({"relu6", "relu6"}), 1);
+  EXPECT_EQ(with({"relu", "relu6"}), 0);
+  EXPECT_EQ(with({"dropout 0.1", "relu6"}), 0);
+}
+
+TEST(MergeNorms, TheProcessorMergesRelu6In16Bits) {
+  const CpuContext cpu;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const Graph graph =
+        layers({"conv 8 3 pad=same", "batchnorm", "relu6", "conv 8 3", "batchnorm as=b", "relu6", "add b"}, dtype);
+    const CompiledGraph compiled = compile_graph(*cpu.compute.backend, graph, 1);
+    EXPECT_EQ(relu6_norms(compiled.graph), dtype == DType::f32 ? 0 : 1) << name_of(dtype);  // the other has two readers
+  }
 }
 
 TEST(MergeNorms, ABackendWithoutKernelsKeepsTheNodes) {

@@ -38,7 +38,8 @@ inline BatchNormForward batch_norm_forward(const BatchNormSpec& s, const std::ve
       double& y = f.dst[r * channels + c];
       y = (x[r * channels + c] - f.mean[c]) / std::sqrt(f.variance[c] + double(s.epsilon)) * gamma[c] + beta[c];
       if (s.residual) y += residual[r * channels + c];
-      if (s.activation == Activation::relu && y < 0) y = 0;
+      if (s.activation != Activation::none && y < 0) y = 0;
+      if (s.activation == Activation::relu6 && y > 6) y = 6;
     }
   }
   return f;
@@ -50,9 +51,9 @@ inline BatchNormGradients batch_norm_backward(const BatchNormSpec& s, const std:
   const std::size_t channels = std::size_t(s.src[-1]), rows = x.size() / channels;
   const auto f = batch_norm_forward(s, x, residual, gamma, beta);
   BatchNormGradients g{std::vector<double>(x.size()), dy, std::vector<double>(channels), std::vector<double>(channels)};
-  if (s.activation == Activation::relu)
+  if (s.activation != Activation::none)
     for (std::size_t i = 0; i < dy.size(); ++i)
-      if (f.dst[i] <= 0) g.residual[i] = 0;
+      if (f.dst[i] <= 0 || (s.activation == Activation::relu6 && f.dst[i] >= 6)) g.residual[i] = 0;
   for (std::size_t c = 0; c < channels; ++c) {
     const double inverse = 1 / std::sqrt(f.variance[c] + double(s.epsilon));
     const auto hat = [&](std::size_t i) { return (x[i] - f.mean[c]) * inverse; };

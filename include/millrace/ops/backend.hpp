@@ -84,8 +84,8 @@ class FusionRules {
   // Fusion level 1, for a convolution of images without diff_src: how many channels of zeros, appended to the images,
   // make it faster. Collective like Backend::make().
   virtual std::int64_t padded_channels(const ConvSpec&) { return 0; }
-  // Fusion level 1, for a batch norm that takes in the norm of its residual or a max pool: whether Backend::make()
-  // supports it.
+  // Fusion level 1, for a batch norm that takes in the norm of its residual, a max pool or ReLU6: whether
+  // Backend::make() supports it.
   virtual bool merges_norm(const BatchNormSpec&) const { return false; }
   // Fusion level 1: whether Backend::make() supports attention in which only some positions ask.
   virtual bool has_partial_attention() const { return false; }

@@ -1,4 +1,4 @@
-// Batch norm (Ioffe & Szegedy 2015) over all axes but the last, optionally followed by a residual and a ReLU:
+// Batch norm (Ioffe & Szegedy 2015) over all axes but the last, optionally followed by a residual and an activation:
 // dst = act(norm(src[0]) + src[1]). The residual may have a norm of its own: dst = act(norm(src[0]) + norm2(src[1])).
 //
 //   weight   [0] gamma, [1] beta, [2] running mean, [3] running variance; each (C) float32. The last two are read only
@@ -9,7 +9,7 @@
 //            variance) of this micro-batch of N samples. Once per step, the optimizer updates the running values with
 //            the sum over micro-batches and ranks.
 //            residual_stats: the same for norm2.
-//   saved    batch mean, 1/std, and one bit per element that says whether the ReLU let it pass
+//   saved    batch mean, 1/std, and one bit per element that says whether the activation let it pass
 //   dtype    type of src, dst and their gradients; statistics and arithmetic are float32
 #pragma once
 #include <optional>
@@ -23,7 +23,7 @@ struct BatchNormSpec {
   float epsilon = 1e-5f;
   bool residual = false;
   bool residual_norm = false;                // fusion level 1: the residual is normalised too; requires `residual`
-  Activation activation = Activation::none;  // none or relu
+  Activation activation = Activation::none;  // none, relu, or relu6 where FusionRules::merges_norm()
   DType dtype = DType::f32;
   Mode mode = Mode::train;
   // In Mode::train, with OpArgs::ranks: the statistics are over the micro-batches of all ranks, as of PyTorch's

@@ -11,7 +11,7 @@ class CudaFusionRules : public FusionRules {
   int max_fusion_level() const override { return 3; }
   int default_fusion_level() const override { return 1; }
   std::int64_t padded_channels(const ConvSpec&) override;
-  bool merges_norm(const BatchNormSpec&) const override { return true; }
+  bool merges_norm(const BatchNormSpec& s) const override { return s.activation != Activation::relu6; }
   std::string why_not_fused(const Spec&) override;
 };
 

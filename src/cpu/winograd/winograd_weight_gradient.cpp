@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cpu/common/parallel.hpp"
+#include "cpu/common/tile.hpp"
 #include "cpu/onednn/onednn_op.hpp"
 #include "cpu/winograd/filtering.hpp"
 
@@ -12,8 +12,11 @@ namespace millrace::cpu {
 namespace {
 
 constexpr std::int64_t vector_floats = 16;
-// Of the transformed tiles of a block. The sums are read and written once for each block, so a block is larger than
-// they are, within limits of the second-level and the third-level cache.
+// Of the transformed tiles of a block of one thread, and of the sums beside it: both stay in the second-level cache.
+constexpr std::int64_t alone_block_bytes = 448 << 10, most_alone_sum_bytes = 160 << 10;
+constexpr std::int64_t least_parts = 16;
+// Of the transformed tiles of a block of all threads. The sums are read and written once for each block, so a block is
+// larger than they are, within limits of the second-level and the third-level cache.
 constexpr std::int64_t least_block_bytes = 2 << 20, most_block_bytes = 16 << 20;
 
 std::size_t floats_at(std::int64_t floats) { return align64(std::size_t(floats) * sizeof(float)); }
@@ -27,21 +30,36 @@ WinogradWeightGradient::WinogradWeightGradient(const ConvSpec& s, std::int64_t m
       tiles_(s, ConvPart::Of::forward, m),
       in_(tiles_.from[3]),
       out_(tiles_.to[3]),
-      panels_((in_ + kernels_.columns - 1) / kernels_.columns) {
+      panels_((in_ + kernels_.columns - 1) / kernels_.columns),
+      sum_floats_(transforms_.positions() * in_ * out_) {
+  sum_floats_* std::int64_t(sizeof(float)) <= most_alone_sum_bytes ? plan_alone() : plan_together();
   const std::int64_t positions = transforms_.positions();
-  const std::int64_t float_bytes = sizeof(float), sum_bytes = positions * in_ * out_ * float_bytes;
-  const std::int64_t block_bytes = std::clamp(2 * sum_bytes, least_block_bytes, most_block_bytes);
-  const std::int64_t most = std::max<std::int64_t>(32, block_bytes / (positions * (in_ + out_) * float_bytes));
-  const std::int64_t blocks = (tiles_.count() + most - 1) / most;
-  block_tiles_ = (tiles_.count() + blocks - 1) / blocks;
   panel_step_ = block_tiles_ * kernels_.columns;
   source_step_ = odd_lines(panels_ * panel_step_);
   diff_width_ = out_ + vector_floats;
   diff_step_ = odd_lines(block_tiles_ * diff_width_);
   diff_at_ = floats_at(positions * source_step_);
-  sums_at_ = diff_at_ + floats_at(positions * diff_step_);
-  zeros_at_ = sums_at_ + floats_at(positions * in_ * out_);
+  block_bytes_ = diff_at_ + floats_at(positions * diff_step_);
+  sums_at_ = block_bytes_ * std::size_t(parts_ > 0 ? thread_count() : 1);
+  zeros_at_ = sums_at_ + floats_at(std::max<std::int64_t>(1, parts_) * sum_floats_);
   workspace_ = zeros_at_ + floats_at(std::max(in_, out_));
+}
+
+void WinogradWeightGradient::plan_alone() {
+  const std::int64_t tile_bytes = transforms_.positions() * (in_ + out_) * std::int64_t(sizeof(float));
+  const std::int64_t most = std::max<std::int64_t>(32, alone_block_bytes / tile_bytes);
+  parts_ = std::clamp<std::int64_t>(tiles_.count() / most, 1, std::max<std::int64_t>(least_parts, 2 * thread_count()));
+  const std::int64_t share = (tiles_.count() + parts_ - 1) / parts_, blocks = (share + most - 1) / most;
+  block_tiles_ = (share + blocks - 1) / blocks;
+}
+
+void WinogradWeightGradient::plan_together() {
+  const std::int64_t float_bytes = sizeof(float);
+  const std::int64_t block_bytes = std::clamp(2 * sum_floats_ * float_bytes, least_block_bytes, most_block_bytes);
+  const std::int64_t tile_bytes = transforms_.positions() * (in_ + out_) * float_bytes;
+  const std::int64_t most = std::max<std::int64_t>(32, block_bytes / tile_bytes);
+  const std::int64_t blocks = (tiles_.count() + most - 1) / most;
+  block_tiles_ = (tiles_.count() + blocks - 1) / blocks;
 }
 
 std::string WinogradWeightGradient::implementation() const {
@@ -106,12 +124,31 @@ void WinogradWeightGradient::write_bias(const OpArgs& args) const {
   });
 }
 
-void WinogradWeightGradient::run(const OpArgs& args) {
-  if (args.diff_weight[1]) write_bias(args);
-  if (!args.diff_weight[0]) return;
-  float* zeros = static_cast<float*>(at(args.workspace, zeros_at_));
-  std::fill_n(zeros, std::max(in_, out_), 0.0f);
-  auto* sums = static_cast<float*>(at(args.workspace, sums_at_));
+void WinogradWeightGradient::run_alone(const OpArgs& args, const float* zeros, float* sums) const {
+  parallel_ranges(parts_, 1, [&](std::int64_t first_part, std::int64_t last_part) {
+    void* const memory = at(args.workspace, block_bytes_ * std::size_t(thread_number()));
+    for (std::int64_t part = first_part; part < last_part; ++part) {
+      const std::int64_t begin = tiles_.count() * part / parts_, end = tiles_.count() * (part + 1) / parts_;
+      for (std::int64_t first = begin; first < end; first += block_tiles_) {
+        const Block block{first,
+                          std::min(block_tiles_, end - first),
+                          static_cast<float*>(memory),
+                          static_cast<float*>(at(memory, diff_at_)),
+                          sums + part * sum_floats_,
+                          first > begin};
+        transform_tiles(args, block, zeros, 0, block.count);
+        for (std::int64_t i = 0; i < transforms_.positions() * row_blocks(); ++i)
+          multiply(block, i / row_blocks(), i % row_blocks());
+      }
+    }
+  });
+  parallel_ranges(sum_floats_, 1024, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t part = 1; part < parts_; ++part)
+      add(sums + begin, sums + begin, sums + part * sum_floats_ + begin, end - begin);
+  });
+}
+
+void WinogradWeightGradient::run_together(const OpArgs& args, const float* zeros, float* sums) const {
   for (std::int64_t first = 0; first < tiles_.count(); first += block_tiles_) {
     const Block block{first,
                       std::min(block_tiles_, tiles_.count() - first),
@@ -125,6 +162,15 @@ void WinogradWeightGradient::run(const OpArgs& args) {
       for (std::int64_t i = begin; i < end; ++i) multiply(block, i / row_blocks(), i % row_blocks());
     });
   }
+}
+
+void WinogradWeightGradient::run(const OpArgs& args) {
+  if (args.diff_weight[1]) write_bias(args);
+  if (!args.diff_weight[0]) return;
+  float* zeros = static_cast<float*>(at(args.workspace, zeros_at_));
+  std::fill_n(zeros, std::max(in_, out_), 0.0f);
+  auto* sums = static_cast<float*>(at(args.workspace, sums_at_));
+  parts_ > 0 ? run_alone(args, zeros, sums) : run_together(args, zeros, sums);
   write(args, sums);
 }
 

@@ -27,7 +27,7 @@ class HostKernelsBackend : public Backend {
   void convert(void* dst, DType dst_type, const void* src, DType src_type, std::int64_t count) override {
     cuda::convert(context_, dst, dst_type, src, src_type, count);
   }
-  bool merges_norm(const BatchNormSpec&) const override { return true; }
+  bool merges_norm(const BatchNormSpec& s) const override { return s.activation != Activation::relu6; }
   std::string why_not_fused(const Spec& spec) override {
     const auto* conv = std::get_if<ConvSpec>(&spec);
     if (conv && conv->normalises_src && conv->dtype != DType::f16) return "the kernels of the norm write fp16 only";
