@@ -26,8 +26,7 @@ constexpr std::pair<ConvMethod, const char*> method_names[] = {{ConvMethod::rule
                                                                {ConvMethod::gemm_together, "gemm together"},
                                                                {ConvMethod::winograd_2, "F(2x2)"},
                                                                {ConvMethod::winograd_4, "F(4x4)"},
-                                                               {ConvMethod::winograd_4_alone, "F(4x4) alone"},
-                                                               {ConvMethod::winograd_4_together, "F(4x4) together"}};
+                                                               {ConvMethod::winograd_4_alone, "F(4x4) alone"}};
 
 ConvPart::Of part_of(ConvPass pass) { return pass == ConvPass::data ? ConvPart::Of::data : ConvPart::Of::forward; }
 
@@ -39,10 +38,16 @@ void add_winograd(const ConvSpec& s, ConvPass pass, std::vector<ConvMethod>& out
   };
   // As for images of 5x5 pixels. Otherwise F(4x4) has always been faster.
   if (multiplications(2) <= 1.3 * multiplications(4)) out.push_back(ConvMethod::winograd_2);
-  if (pass == ConvPass::weights) return;
-  out.push_back(ConvMethod::winograd_4_alone);
-  out.push_back(ConvMethod::winograd_4_together);
+  if (pass != ConvPass::weights) out.push_back(ConvMethod::winograd_4_alone);
 }
+
+bool is_strided(const ConvSpec& s) { return s.window.stride != std::array<std::int64_t, 3>{1, 1, 1}; }
+bool has_several_taps(const ConvSpec& s) { return s.window.kernel != std::array<std::int64_t, 3>{1, 1, 1}; }
+
+// The rest is from docs/benchmarks/2026-11-choice.md. Dense kernels read each pixel so often that gathering copies does
+// not pay off, and reorders take longer than a 1x1 convolution gains.
+bool gemm_can_win(const ConvSpec& s) { return is_strided(s) || !has_several_taps(s); }
+bool blocks_can_win(const ConvSpec& s) { return is_strided(s) && has_several_taps(s) && !s.bias && s.src[-1] >= 16; }
 
 }  // namespace
 
@@ -65,11 +70,11 @@ std::vector<ConvMethod> candidates_for(const ConvSpec& s, ConvPass pass, bool wi
   if (Kn2rowConv::supports(s) && dst.count() <= most_kn2row_pixels * dst[0] * dst[-1])
     out.push_back(ConvMethod::kn2row);
   if (winograd && winograd::supports(s)) add_winograd(s, pass, out);
-  if (GemmConv::supports(s, part_of(pass))) {
+  if (gemm_can_win(s) && GemmConv::supports(s, part_of(pass))) {
     out.push_back(ConvMethod::gemm_alone);
-    out.push_back(ConvMethod::gemm_together);
+    if (thread_count() > 1) out.push_back(ConvMethod::gemm_together);
   }
-  if (!s.bias) out.push_back(ConvMethod::blocked);
+  if (blocks_can_win(s)) out.push_back(ConvMethod::blocked);
   out.erase(std::remove(out.begin() + 1, out.end(), rule), out.end());
   return out;
 }

@@ -19,8 +19,7 @@ enum class ConvMethod {
   gemm_together,
   winograd_2,
   winograd_4,  // alone or together, by the size of a block
-  winograd_4_alone,
-  winograd_4_together
+  winograd_4_alone
 };
 
 enum class ConvPass { forward, data, weights };

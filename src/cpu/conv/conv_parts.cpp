@@ -17,8 +17,7 @@ using Of = ConvPart::Of;
 
 std::int64_t winograd_edge(ConvMethod method) { return method == ConvMethod::winograd_2 ? 2 : 4; }
 WinogradConv::Split split_of(ConvMethod method) {
-  if (method == ConvMethod::winograd_4_alone) return WinogradConv::Split::alone;
-  return method == ConvMethod::winograd_4_together ? WinogradConv::Split::together : WinogradConv::Split::by_size;
+  return method == ConvMethod::winograd_4_alone ? WinogradConv::Split::alone : WinogradConv::Split::by_size;
 }
 
 ConvMethod weights_by_rule(const ConvSpec& s, bool winograd) {
@@ -56,7 +55,6 @@ std::unique_ptr<ConvPart> make_conv_part(const ConvSpec& s, Of of, const ConvMet
     case ConvMethod::winograd_2:
     case ConvMethod::winograd_4:
     case ConvMethod::winograd_4_alone:
-    case ConvMethod::winograd_4_together:
       if (winograd::supports(s))
         return std::make_unique<WinogradConv>(s, of, winograd_edge(method), needs, split_of(method));
       break;
@@ -87,7 +85,6 @@ std::unique_ptr<ConvPart> make_weight_gradient_part(const ConvSpec& s, const Con
     case ConvMethod::winograd_2:
     case ConvMethod::winograd_4:
     case ConvMethod::winograd_4_alone:
-    case ConvMethod::winograd_4_together:
       if (winograd::supports(s)) return std::make_unique<WinogradWeightGradient>(s, winograd_edge(method));
       break;
     case ConvMethod::blocked:

@@ -13,7 +13,7 @@ constexpr std::int64_t gradient_rows = 512;  // for which reading and writing th
 
 std::int64_t rows_of_block(const Im2col& matrix, std::int64_t element, bool together, std::int64_t least) {
   const std::int64_t rows = (together ? together_bytes : alone_bytes) / (matrix.depth() * element) / 16 * 16;
-  if (together && matrix.is_source()) return std::max<std::int64_t>(1, matrix.rows());
+  if (matrix.is_source() && (together || thread_count() == 1)) return std::max<std::int64_t>(1, matrix.rows());
   return std::clamp<std::int64_t>(std::max(rows, least), 1, std::max<std::int64_t>(1, matrix.rows()));
 }
 

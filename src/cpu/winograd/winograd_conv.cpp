@@ -43,7 +43,7 @@ void WinogradConv::plan_blocks(Split split) {
   const std::int64_t tile_floats = positions * (in_ + line_floats);
   const std::int64_t alone = std::int64_t(most_alone_bytes / sizeof(float)) /
                              (tile_floats + positions * (kernels_.columns + line_floats)) / tall * tall;
-  together_ = split == Split::by_size ? alone < 2 * tall : split == Split::together;
+  together_ = split == Split::by_size && alone < 2 * tall;
   std::int64_t most = std::max(tall, alone), share = (tiles_.count() + threads - 1) / threads;
   if (together_) {
     const std::int64_t float_bytes = sizeof(float), weight_bytes = positions * in_ * out_ * float_bytes;
