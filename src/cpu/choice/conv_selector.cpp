@@ -74,7 +74,7 @@ PlanEntry ConvSelector::select(Problem& problem, ConvPass pass) {
   const auto waited = [&] { return options_.waited ? options_.waited() : waited_seconds(); };
   const auto begin = std::chrono::steady_clock::now();
   const double waited_before = waited();
-  const auto timed = problem.timer().time(pass, problem.candidates(pass));
+  auto timed = problem.timer().time(pass, problem.candidates(pass));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const double lost = waited_before < 0 ? 0 : std::max(0.0, waited() - waited_before);
   if (spent_seconds_ < options_.most_seconds && spent_seconds_ + seconds >= options_.most_seconds)
@@ -86,6 +86,13 @@ PlanEntry ConvSelector::select(Problem& problem, ConvPass pass) {
   if (timed.empty()) return {.plan = "", .seconds = 0, .persistent = false};
   PlanEntry out{.plan = text_of(timed), .seconds = timed[0].seconds};
   out.other_work = lost / (seconds * thread_count());
+  if (!out.disturbed()) return out;
+  // The times say little, so the rule's method is used until they are measured again.
+  const ConvMethod rule = problem.candidates(pass)[0];
+  const auto found = std::find_if(timed.begin(), timed.end(), [&](const TimedMethod& m) { return m.method == rule; });
+  if (found != timed.end()) std::rotate(timed.begin(), found, found + 1);
+  out.plan = text_of(timed);
+  out.seconds = timed[0].seconds;
   return out;
 }
 

@@ -108,6 +108,8 @@ TEST_F(ConvSelectorFile, EntriesBelongToShapeTypeThreadsAndVersion) {
 TEST_F(ConvSelectorFile, ChoicesMadeBesideOtherProgramsAreMarkedAndMadeAgain) {
   const ConvMethods disturbed = ConvSelector(timed(1e6)).methods(conv());
   EXPECT_NE(disturbed.note.find("(other programs had "), std::string::npos) << disturbed.note;
+  for (const ConvPass pass : {ConvPass::forward, ConvPass::data, ConvPass::weights})
+    EXPECT_EQ(ConvMethods(disturbed).of(pass), cpu::candidates_for(conv(), pass, true)[0]) << "the rule's";
   EXPECT_NE(read_file(file()).find("\"other_work\":"), std::string::npos);
   set_plans("kn2row=0.001|direct=0.002");
   ConvSelectorOptions no_time = timed();
