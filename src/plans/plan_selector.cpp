@@ -12,6 +12,7 @@ PlanSelector::PlanSelector(const std::string& identity, const std::filesystem::p
   if (options_.keep && options_.rank == 0) {
     file_ = file;
     cache_.load(file_);
+    cache_.forget_disturbed();
   }
   if (!options_.broadcast) return;
   const std::string all = options_.broadcast(options_.rank == 0 ? cache_.serialize() : "");

@@ -276,13 +276,19 @@ case_winograd() {
   expect_exit 0 run_on 2 train "$@" --run.dir parts --train.steps 3
   expect_exit 0 run_on 2 train "$@" --run.dir parts --train.steps 6
   expect_same_metrics whole parts
-  expect_no_file cache/millrace/onednn-*.json
+  expect_no_file cache/millrace/millrace-*.json
   expect_exit 0 run_on 2 train "$@" --run.dir timed --train.steps 3 --run.deterministic off
-  expect_file cache/millrace/onednn-*.json
+  expect_file cache/millrace/millrace-*.json
   # The next start takes the choices from the file.
-  sed -i 's/"plan":"[^"]*"/"plan":"F(2x2) F(2x2) F(2x2)"/g' cache/millrace/onednn-*.json
+  sed -i 's/"plan":"[^"]*"/"plan":"F(2x2)=0.00125|direct=0.0025"/g; s/,"other_work":[^,}]*//g; s/"other_work":[^,}]*,//g' cache/millrace/millrace-*.json
   expect_exit 0 run_on 2 plan "$@" --run.deterministic off
   expect_line 'winograd F\(2x2\):.*, backward data winograd F\(2x2\):.*, backward weights winograd F\(2x2\):'
+  expect_line '; timed: forward F\(2x2\) 1.25 ms, then direct 2.5; data F\(2x2\) 1.25 ms'
+  # What is not a plan cache is not overwritten.
+  echo notes >"$(echo cache/millrace/millrace-*.json)"
+  expect_exit 0 run_on 2 plan "$@" --run.deterministic off
+  expect_line 'is not used \(it is not a plan cache'
+  expect_exit 0 grep -qx notes cache/millrace/millrace-*.json
   expect_exit 0 run_on 2 train "$@" --run.dir again --train.steps 3 --run.deterministic off --cpu.autotune off
 }
 

@@ -12,6 +12,9 @@ struct PlanEntry {
   std::string plan;        // the plan as the library writes it; "": the library has no plan for the problem
   double seconds = 0;      // median of one run; 0: not timed
   bool persistent = true;  // false: not saved for later runs
+  double other_work = 0;   // share of the time that was lost to other programs while the candidates were timed
+  // Other programs took so much that the choice may be wrong. It is made again at the next start.
+  bool disturbed() const { return other_work > 0.05; }
   bool operator==(const PlanEntry&) const = default;
 };
 
@@ -29,15 +32,17 @@ class PlanCache {
   // Returns as merge() does.
   std::string replace_with(const std::string& text);
 
-  // A damaged or outdated file is ignored with one warning, and so is a folder that cannot be written.
+  // A damaged or outdated file is ignored with one warning, and so is a folder that cannot be written. A file that is
+  // no plan cache is never overwritten.
   void load(const std::filesystem::path&);
   void save(const std::filesystem::path&);  // does nothing if there is no new persistent entry
+  void forget_disturbed();
 
  private:
-  void add_saved_by_others(const std::filesystem::path&);
+  std::string serialize_with_those_saved_by_others(const std::filesystem::path&) const;
   std::string identity_;
   std::map<std::string, PlanEntry> entries_;
-  bool changed_ = false, unwritable_ = false;
+  bool changed_ = false, unwritable_ = false;  // unwritable_: after a warning
 };
 
 // millrace/<name>.json in $XDG_CACHE_HOME or ~/.cache; empty if neither is known. Other characters than letters,

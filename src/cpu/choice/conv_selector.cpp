@@ -3,43 +3,19 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <chrono>
 #include <fstream>
 
 #include "cpu/choice/time_methods.hpp"
+#include "cpu/choice/waited.hpp"
 #include "cpu/common/parallel.hpp"
-#include "cpu/conv/kn2row_conv.hpp"
 #include "cpu/onednn/onednn.hpp"
-#include "cpu/winograd/tiles.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/base/version.hpp"
 
 namespace millrace::cpu {
 namespace {
-
-constexpr std::int64_t most_kn2row_pixels = 256;  // of an image
-
-constexpr std::pair<ConvMethod, const char*> method_names[] = {
-    {ConvMethod::rule, "rule"},     {ConvMethod::direct, "direct"},     {ConvMethod::tiles, "tiles"},
-    {ConvMethod::kn2row, "kn2row"}, {ConvMethod::winograd_2, "F(2x2)"}, {ConvMethod::winograd_4, "F(4x4)"}};
-
-const char* method_name(ConvMethod method) {
-  for (const auto& [known, name] : method_names)
-    if (known == method) return name;
-  return "rule";
-}
-
-// "F(4x4) F(4x4) kn2row": forward, data, weights.
-std::string text_of(const ConvMethods& m) {
-  return fmt::format("{} {} {}", method_name(m.forward), method_name(m.data), method_name(m.weights));
-}
-
-// Unknown words, as those of a later release, give `rule`.
-void read_methods(std::string_view text, ConvMethods& to) {
-  for (ConvMethod* method : {&to.forward, &to.data, &to.weights}) {
-    const std::string_view word = text.substr(0, text.find(' '));
-    for (const auto& [known, name] : method_names)
-      if (word == name) *method = known;
-    text.remove_prefix(std::min(text.size(), word.size() + 1));
-  }
-}
 
 std::string processor_name() {
   std::ifstream in("/proc/cpuinfo");
@@ -53,58 +29,91 @@ std::string library_name() {
   return fmt::format("onednn-{}.{}.{}", v->major, v->minor, v->patch);
 }
 
-std::string problem_text(const ConvSpec& s, const std::vector<ConvMethod>& candidates) {
+std::string problem_text(const ConvSpec& s, ConvPass pass, const std::vector<ConvMethod>& candidates) {
   const Window& w = s.window;
   std::string text =
-      fmt::format("conv {} -> {}, kernel {}, stride {}, pad {}, dilation {}{}{}{} by", s.src.str(), s.out_channels,
-                  fmt::join(w.kernel, "x"), fmt::join(w.stride, "x"), fmt::join(w.pad, "x"), fmt::join(w.dilation, "x"),
-                  s.bias ? ", bias" : "", s.mode == Mode::infer ? ", inference" : "", s.need_diff_src ? "" : ", first");
-  for (const ConvMethod method : candidates) text += fmt::format(" {}", method_name(method));
+      fmt::format("conv {} {} {} -> {}, kernel {}, stride {}, pad {}, dilation {}, groups {}{} by", name_of(pass),
+                  name_of(s.dtype), s.src.str(), s.out_channels, fmt::join(w.kernel, "x"), fmt::join(w.stride, "x"),
+                  fmt::join(w.pad, "x"), fmt::join(w.dilation, "x"), s.groups, s.bias ? ", bias" : "");
+  for (std::size_t i = 0; i < candidates.size(); ++i)
+    text += fmt::format("{} {}", i > 0 ? "," : "", name_of(candidates[i]));
   return text;
-}
-
-// Leaves out what cannot win, so that timing is short: kn2row for large images, and F(2x2) unless it needs about as few
-// multiplications as F(4x4), as for images of 5x5 pixels.
-std::vector<ConvMethod> candidates_for(const ConvSpec& s, bool winograd) {
-  std::vector<ConvMethod> out{ConvMethod::direct};
-  if (s.dtype != DType::f32) return out;
-  if (onednn::prefers_float_matmul()) out = {ConvMethod::rule, ConvMethod::direct};
-  const Shape dst = s.dst();
-  if (Kn2rowConv::supports(s) && dst.count() <= most_kn2row_pixels * dst[0] * dst[-1])
-    out.push_back(ConvMethod::kn2row);
-  if (!winograd || !winograd::supports(s)) return out;
-  out.push_back(ConvMethod::winograd_4);
-  const auto multiplications = [&](std::int64_t m) {
-    const winograd::Tiles tiles(s, ConvPart::Of::forward, m);
-    return double(tiles.count() * tiles.tile * tiles.tile);
-  };
-  if (multiplications(2) <= 1.3 * multiplications(4)) out.push_back(ConvMethod::winograd_2);
-  return out;
 }
 
 }  // namespace
 
-ConvSelector::ConvSelector(const ConvSelectorOptions& options) : winograd_(options.winograd) {
+// A convolution of which some parts are timed.
+class ConvSelector::Problem {
+ public:
+  Problem(const ConvSpec& s, bool winograd) : spec_(s), winograd_(winograd) {}
+  std::vector<ConvMethod> candidates(ConvPass pass) const { return candidates_for(spec_, pass, winograd_); }
+  MethodTimer& timer() {
+    if (!timer_) timer_.emplace(spec_, winograd_);
+    return *timer_;
+  }
+
+ private:
+  const ConvSpec& spec_;
+  const bool winograd_;
+  std::optional<MethodTimer> timer_;
+};
+
+ConvSelector::ConvSelector(const ConvSelectorOptions& options) : options_(options) {
   if (!options.timing) return;
-  const std::string model = processor_name();
+  const std::string model = processor_name(), program = fmt::format("millrace-{}", version);
   const std::string identity =
-      fmt::format("{} with {}, {}, {} threads", library_name(), onednn::isa_name(), model, thread_count());
+      fmt::format("{} with {}, {}, {}, {} threads", program, library_name(), onednn::isa_name(), model, thread_count());
   plans_.emplace(identity,
-                 user_cache_file(fmt::format("{}-{}-{}-{}", library_name(), model, onednn::isa_name(), thread_count())),
+                 user_cache_file(
+                     fmt::format("{}-{}-{}-{}-{}", program, library_name(), model, onednn::isa_name(), thread_count())),
                  options.plans);
+}
+
+PlanEntry ConvSelector::select(Problem& problem, ConvPass pass) {
+  if (spent_seconds_ >= options_.most_seconds) return {.plan = "", .seconds = 0, .persistent = false};
+  const auto waited = [&] { return options_.waited ? options_.waited() : waited_seconds(); };
+  const auto begin = std::chrono::steady_clock::now();
+  const double waited_before = waited();
+  auto timed = problem.timer().time(pass, problem.candidates(pass));
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double lost = waited_before < 0 ? 0 : std::max(0.0, waited() - waited_before);
+  if (spent_seconds_ < options_.most_seconds && spent_seconds_ + seconds >= options_.most_seconds)
+    log::warn(
+        fmt::format("timing the methods of convolutions took {:.1f} s. fixed rules choose for the rest, which the "
+                    "next start times",
+                    spent_seconds_ + seconds));
+  spent_seconds_ += seconds;
+  if (timed.empty()) return {.plan = "", .seconds = 0, .persistent = false};
+  PlanEntry out{.plan = text_of(timed), .seconds = timed[0].seconds};
+  out.other_work = lost / (seconds * thread_count());
+  if (!out.disturbed()) return out;
+  // The times say little, so the rule's method is used until they are measured again.
+  const ConvMethod rule = problem.candidates(pass)[0];
+  const auto found = std::find_if(timed.begin(), timed.end(), [&](const TimedMethod& m) { return m.method == rule; });
+  if (found != timed.end()) std::rotate(timed.begin(), found, found + 1);
+  out.plan = text_of(timed);
+  out.seconds = timed[0].seconds;
+  return out;
 }
 
 ConvMethods ConvSelector::methods(const ConvSpec& s) {
   ConvMethods out;
-  out.winograd = winograd_;
-  const std::vector<ConvMethod> candidates = candidates_for(s, winograd_);
-  if (!plans_ || !timing_ || candidates.size() < 2) return out;
-  const PlanEntry entry = plans_->get(problem_text(s, candidates), [&] {
-    const TimedMethods timed = time_conv_methods(s, candidates, winograd_);
-    return PlanEntry{.plan = text_of(timed.methods), .seconds = timed.seconds};
-  });
-  read_methods(entry.plan, out);
-  out.winograd = false;  // a part by rule was timed without it
+  out.winograd = options_.winograd;
+  if (!plans_ || !timing_) return out;
+  Problem problem(s, options_.winograd);
+  for (const ConvPass pass : {ConvPass::forward, ConvPass::data, ConvPass::weights}) {
+    if (pass != ConvPass::forward && s.mode == Mode::infer) continue;
+    if (pass == ConvPass::data && !s.need_diff_src) continue;
+    const std::vector<ConvMethod> candidates = problem.candidates(pass);
+    if (candidates.size() < 2) continue;
+    const PlanEntry entry = plans_->get(problem_text(s, pass, candidates), [&] { return select(problem, pass); });
+    const auto timed = read_timed_methods(entry.plan);
+    if (timed.empty()) continue;
+    out.of(pass) = timed[0].method;
+    out.note +=
+        fmt::format("{} {}{}", out.note.empty() ? "; timed:" : ";", describe(pass, timed),
+                    entry.disturbed() ? fmt::format(" (other programs had {:.0f} %)", entry.other_work * 100) : "");
+  }
   return out;
 }
 

@@ -11,9 +11,12 @@
 namespace millrace::cpu {
 
 struct ConvSelectorOptions {
-  bool winograd = true;  // whether Winograd's filtering is a candidate
-  bool timing = false;   // time the candidates; false: fixed rules
+  bool winograd = true;     // whether Winograd's filtering is a candidate
+  bool timing = false;      // time the candidates; false: fixed rules
+  double most_seconds = 5;  // of timing by one selector. The rules choose for the rest; the next start times it
   PlanSelectorOptions plans = {};
+  // Seconds that threads waited for cores, since any time; -1: not known. Tests replace it.
+  std::function<double()> waited = {};
 };
 
 class ConvSelector {
@@ -26,8 +29,11 @@ class ConvSelector {
   void set_timing(bool on) { timing_ = on; }
 
  private:
-  const bool winograd_;
+  class Problem;
+  PlanEntry select(Problem&, ConvPass);
+  const ConvSelectorOptions options_;
   bool timing_ = true;
+  double spent_seconds_ = 0;
   std::optional<PlanSelector> plans_;
 };
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <memory>
+#include <limits>
 #include <new>
-#include <optional>
+#include <set>
 
 #include "cpu/common/ops.hpp"
 #include "cpu/common/parallel.hpp"
@@ -13,112 +13,127 @@
 namespace millrace::cpu {
 namespace {
 
-constexpr double most_flops = 3e8;          // of a timed forward pass, unless images are small
-constexpr std::int64_t least_pixels = 256;  // of all images: enough tiles to read the weights for
+constexpr double most_flops = 1e8;          // of a timed forward pass and a thread, unless images are small
+constexpr std::int64_t least_pixels = 256;  // of all images: enough for reading the weights to pay off
 constexpr TimingRules brief{
-    .warm_up_seconds = 0, .batch_seconds = 1e-3, .max_calls = 8, .pairs = 1, .slowdown_limit = 1.2};
+    .warm_up_seconds = 0, .batch_seconds = 5e-4, .max_calls = 8, .pairs = 3, .slowdown_limit = 1.3};
 
 ConvSpec with_fewer_images(ConvSpec s) {
   ConvSpec one = s;
   one.src[0] = 1;
   const Shape dst = one.dst();
-  const std::int64_t pixels = std::max<std::int64_t>(1, dst.count() / dst[-1]);
-  const std::int64_t images =
-      std::max(std::int64_t(most_flops / std::max(1.0, one.flops())), (least_pixels + pixels - 1) / pixels);
+  const std::int64_t pixels = std::max<std::int64_t>(1, dst.count() / dst[-1]), threads = thread_count();
+  const std::int64_t images = std::max({std::int64_t(most_flops * double(threads) / std::max(1.0, one.flops())),
+                                        (least_pixels + pixels - 1) / pixels, threads});
   s.src[0] = std::min(s.src[0], images);
   return s;
 }
 
-// A block of floats for timing.
-class TimingMemory {
- public:
-  explicit TimingMemory(std::size_t bytes)
-      : data_(static_cast<float*>(::operator new(align64(std::max<std::size_t>(bytes, 64)), alignment))) {
-    std::fill_n(data_, align64(std::max<std::size_t>(bytes, 64)) / sizeof(float), 0.01f);
-  }
-  explicit TimingMemory(const Shape& shape) : TimingMemory(std::size_t(shape.count()) * sizeof(float)) {}
-  ~TimingMemory() { ::operator delete(data_, alignment); }
-  TimingMemory(const TimingMemory&) = delete;
-  float* data() const { return data_; }
-
- private:
-  static constexpr std::align_val_t alignment{64};
-  float* data_;
-};
-
-class TimedConv {
- public:
-  TimedConv(const ConvSpec& s, const std::vector<ConvMethod>& candidates, bool winograd)
-      : src_(s.src),
-        dst_(s.dst()),
-        weight_(s.weight()),
-        diff_src_(s.src),
-        diff_dst_(s.dst()),
-        diff_weight_(s.weight()),
-        bias_(Shape{s.out_channels}),
-        diff_bias_(Shape{s.out_channels}) {
-    MemoryRequirements most;
-    for (const ConvMethod method : candidates) {
-      ops_.push_back(make_conv(s, {method, method, method, winograd && method != ConvMethod::rule}));
-      most.workspace = std::max(most.workspace, ops_.back()->memory_requirements().workspace);
-      most.packed_weights = std::max(most.packed_weights, ops_.back()->memory_requirements().packed_weights);
-    }
-    workspace_.emplace(most.workspace);
-    packed_.emplace(most.packed_weights);
-    forward_.src[0] = {src_.data(), DType::f32, s.src};
-    forward_.dst = {dst_.data(), DType::f32, s.dst()};
-    forward_.weight[0] = {weight_.data(), DType::f32, s.weight()};
-    if (s.bias) forward_.weight[1] = {bias_.data(), DType::f32, Shape{s.out_channels}};
-    forward_.workspace = workspace_->data();
-    forward_.packed_weights = packed_->data();
-    data_ = forward_;
-    data_.diff_dst = {diff_dst_.data(), DType::f32, s.dst()};
-    weights_ = data_;
-    data_.diff_src[0] = {diff_src_.data(), DType::f32, s.src};
-    weights_.diff_weight[0] = {diff_weight_.data(), DType::f32, s.weight()};
-    if (s.bias) weights_.diff_weight[1] = {diff_bias_.data(), DType::f32, Shape{s.out_channels}};
-  }
-
-  // Sets `method` to the fastest candidate of a part. Returns its seconds.
-  double choose(const std::vector<ConvMethod>& candidates, ConvMethod& method, const OpArgs& args,
-                bool backward) const {
-    const auto seconds = time_candidates(
-        ops_.size(),
-        [&](std::size_t candidate, int calls) {
-          Op& op = *ops_[candidate];
-          const auto begin = std::chrono::steady_clock::now();
-          for (int i = 0; i < calls; ++i) backward ? op.backward(args) : op.forward(args);
-          return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-        },
-        brief);
-    const std::size_t best = choose_candidate(seconds);
-    if (best == seconds.size()) return 0;
-    method = candidates[best];
-    return seconds[best];
-  }
-  const OpArgs& forward() const { return forward_; }
-  const OpArgs& data() const { return data_; }
-  const OpArgs& weights() const { return weights_; }
-
- private:
-  TimingMemory src_, dst_, weight_, diff_src_, diff_dst_, diff_weight_, bias_, diff_bias_;
-  std::vector<std::unique_ptr<Op>> ops_;
-  std::optional<TimingMemory> workspace_, packed_;
-  OpArgs forward_, data_, weights_;
-};
+// The first candidate is dropped for no slow moment: it is timed beside the fastest in any case.
+std::vector<double> time_beside_first(std::size_t candidates, const MeasureCalls& measure) {
+  auto seconds = time_candidates(candidates, measure, brief);
+  if (seconds.empty() || seconds[0] < std::numeric_limits<double>::infinity()) return seconds;
+  const auto best = std::size_t(std::min_element(seconds.begin(), seconds.end()) - seconds.begin());
+  TimingRules both = brief;
+  both.slowdown_limit = std::numeric_limits<double>::max();
+  const auto two = time_candidates(
+      2, [&](std::size_t c, int calls) { return measure(c == 0 ? 0 : best, calls); }, both);
+  seconds[0] = two[0];
+  seconds[best] = two[1];
+  return seconds;
+}
 
 }  // namespace
 
-TimedMethods time_conv_methods(const ConvSpec& spec, const std::vector<ConvMethod>& candidates, bool winograd) {
-  const ConvSpec s = with_fewer_images(spec);
-  const TimedConv conv(s, candidates, winograd);
-  TimedMethods out;
-  out.methods.winograd = winograd;
-  out.seconds = conv.choose(candidates, out.methods.forward, conv.forward(), false);
-  if (s.mode == Mode::infer) return out;
-  if (s.need_diff_src) out.seconds += conv.choose(candidates, out.methods.data, conv.data(), true);
-  out.seconds += conv.choose(candidates, out.methods.weights, conv.weights(), true);
-  return out;
+std::size_t choose_method(const std::vector<double>& seconds) {
+  const auto best = std::min_element(seconds.begin(), seconds.end());
+  if (best == seconds.end() || *best == std::numeric_limits<double>::infinity()) return seconds.size();
+  return *best < needed_gain * seconds[0] ? std::size_t(best - seconds.begin()) : 0;
+}
+
+// Memory for timing, filled with numbers of about 0.01.
+class MethodTimer::Memory {
+ public:
+  explicit Memory(std::size_t bytes, DType dtype = DType::f32)
+      : data_(static_cast<std::uint32_t*>(::operator new(align64(std::max<std::size_t>(bytes, 64)), alignment))) {
+    const std::uint32_t value = dtype == DType::f32 ? 0x3c23d70a : 0x3c233c23;
+    std::fill_n(data_, align64(std::max<std::size_t>(bytes, 64)) / sizeof(value), value);
+  }
+  Memory(const Shape& shape, DType dtype) : Memory(std::size_t(shape.count()) * size_of(dtype), dtype) {}
+  ~Memory() { ::operator delete(data_, alignment); }
+  Memory(const Memory&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  static constexpr std::align_val_t alignment{64};
+  std::uint32_t* data_;
+};
+
+struct MethodTimer::Tensors {
+  explicit Tensors(const ConvSpec& s)
+      : src(s.src, s.dtype),
+        dst(s.dst(), s.dtype),
+        weight(s.weight(), s.dtype),
+        diff_src(s.src, s.dtype),
+        diff_dst(s.dst(), s.dtype),
+        diff_weight(s.weight(), DType::f32),
+        bias(Shape{s.out_channels}, DType::f32),
+        diff_bias(Shape{s.out_channels}, DType::f32) {}
+  OpArgs args(const ConvSpec& s, ConvPass pass) const {
+    OpArgs out;
+    out.src[0] = {src.data(), s.dtype, s.src};
+    out.weight[0] = {weight.data(), s.dtype, s.weight()};
+    if (s.bias) out.weight[1] = {bias.data(), DType::f32, Shape{s.out_channels}};
+    if (pass == ConvPass::forward) out.dst = {dst.data(), s.dtype, s.dst()};
+    if (pass != ConvPass::forward) out.diff_dst = {diff_dst.data(), s.dtype, s.dst()};
+    if (pass == ConvPass::data) out.diff_src[0] = {diff_src.data(), s.dtype, s.src};
+    if (pass == ConvPass::weights) {
+      out.diff_weight[0] = {diff_weight.data(), DType::f32, s.weight()};
+      if (s.bias) out.diff_weight[1] = {diff_bias.data(), DType::f32, Shape{s.out_channels}};
+    }
+    return out;
+  }
+  Memory src, dst, weight, diff_src, diff_dst, diff_weight, bias, diff_bias;
+};
+
+MethodTimer::MethodTimer(const ConvSpec& spec, bool winograd)
+    : spec_(with_fewer_images(spec)), winograd_(winograd), tensors_(std::make_unique<Tensors>(spec_)) {}
+MethodTimer::~MethodTimer() = default;
+std::int64_t MethodTimer::images() const { return spec_.src[0]; }
+
+std::vector<TimedMethod> MethodTimer::time(ConvPass pass, const std::vector<ConvMethod>& methods) {
+  std::vector<std::unique_ptr<Op>> ops;
+  std::vector<TimedMethod> timed;
+  std::set<std::string> codes;
+  std::size_t workspace = 0, packed = 0;
+  for (const ConvMethod method : methods) {
+    ConvMethods all{ConvMethod::direct, ConvMethod::direct, ConvMethod::direct, winograd_, ""};
+    all.of(pass) = method;
+    auto op = make_conv(spec_, all);
+    if (!codes.insert(op->implementation()).second) continue;
+    workspace = std::max(workspace, op->memory_requirements().workspace);
+    packed = std::max(packed, op->memory_requirements().packed_weights);
+    ops.push_back(std::move(op));
+    timed.push_back({method, 0});
+  }
+  const Memory scratch(workspace), weights(packed, spec_.dtype);
+  OpArgs args = tensors_->args(spec_, pass);
+  args.workspace = scratch.data();
+  args.packed_weights = weights.data();
+  const auto measure = [&](std::size_t candidate, int calls) {
+    Op& op = *ops[candidate];
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < calls; ++i) pass == ConvPass::forward ? op.forward(args) : op.backward(args);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  const auto seconds = time_beside_first(ops.size(), measure);
+  const std::size_t chosen = choose_method(seconds);
+  if (chosen == seconds.size()) return {};
+  for (std::size_t i = 0; i < timed.size(); ++i) timed[i].seconds = seconds[i];
+  std::swap(timed[0], timed[chosen]);
+  std::sort(timed.begin() + 1, timed.end(), [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+  std::erase_if(timed, [](const TimedMethod& m) { return m.seconds == std::numeric_limits<double>::infinity(); });
+  return timed;
 }
 
 }  // namespace millrace::cpu

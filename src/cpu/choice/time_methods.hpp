@@ -1,18 +1,35 @@
 // Times the methods of a convolution on all threads of the caller.
 #pragma once
+#include <memory>
 #include <vector>
 
-#include "cpu/common/conv_methods.hpp"
-#include "millrace/ops/conv.hpp"
+#include "cpu/choice/conv_candidates.hpp"
 
 namespace millrace::cpu {
 
-struct TimedMethods {
-  ConvMethods methods;  // the fastest of each part
-  double seconds = 0;   // of the chosen parts together
+// Another method replaces that of the rules only if it takes less than this share of its time.
+inline constexpr double needed_gain = 0.95;
+// The place of the method to use: 0, that of the rules, unless another is faster by needed_gain. seconds: infinity for
+// methods that failed or were much slower. Returns seconds.size() if all are infinite.
+std::size_t choose_method(const std::vector<double>& seconds);
+
+class MethodTimer {
+ public:
+  // Times with at most so many images that a call takes about a millisecond, but enough for all threads.
+  MethodTimer(const ConvSpec&, bool winograd);
+  ~MethodTimer();
+  // The chosen one first, then the others that were not much slower, by time. Medians of several rounds, in which the
+  // methods take turns. Transforming the weights, which happens once in a step, does not count. Empty: all failed.
+  // Methods that would run the same code as one before them are left out.
+  std::vector<TimedMethod> time(ConvPass, const std::vector<ConvMethod>&);
+  std::int64_t images() const;  // of a call
+
+ private:
+  class Memory;
+  struct Tensors;
+  ConvSpec spec_;
+  bool winograd_;
+  std::unique_ptr<Tensors> tensors_;
 };
-// Each part by itself, with at most so many images that the direct convolution takes a few milliseconds. winograd: of
-// ConvMethods. Transforming the weights, which happens once in a step, does not count.
-TimedMethods time_conv_methods(const ConvSpec&, const std::vector<ConvMethod>& candidates, bool winograd);
 
 }  // namespace millrace::cpu

@@ -1,17 +1,37 @@
 // How a convolution of the CPU computes its three parts: forward, the gradient of its source (data), and the gradients
 // of its weights.
 #pragma once
-#include <array>
+#include <string>
 
 namespace millrace::cpu {
 
-// rule: by fixed rules. direct: oneDNN's convolution. The others: see tile_conv.hpp, kn2row_conv.hpp and
-// cpu/winograd/filtering.hpp. A method that does not support a convolution is replaced by `direct`.
-enum class ConvMethod { rule, direct, tiles, kn2row, winograd_2, winograd_4 };
+// rule: by fixed rules. direct: oneDNN's convolution. blocked: the same in layouts of oneDNN, between reorders. gemm:
+// im2col and matrix products. The others: see tile_conv.hpp, kn2row_conv.hpp and cpu/winograd/filtering.hpp.
+// A method may split its work in two ways: each thread computes blocks of its own (alone), or all threads compute each
+// block together. A method that does not support a convolution is replaced by `direct`.
+enum class ConvMethod {
+  rule,
+  direct,
+  blocked,
+  tiles,
+  kn2row,
+  gemm_alone,
+  gemm_together,
+  winograd_2,
+  winograd_4,  // alone or together, by the size of a block
+  winograd_4_alone
+};
+
+enum class ConvPass { forward, data, weights };
 
 struct ConvMethods {
   ConvMethod forward = ConvMethod::rule, data = ConvMethod::rule, weights = ConvMethod::rule;
   bool winograd = true;  // whether the rules may choose Winograd's filtering
+  std::string note;      // about the choice, for Op::implementation()
+
+  ConvMethod& of(ConvPass pass) {
+    return pass == ConvPass::forward ? forward : pass == ConvPass::data ? data : weights;
+  }
 };
 
 }  // namespace millrace::cpu

@@ -14,55 +14,13 @@
 #include "cpu/conv/conv_parts.hpp"
 #include "cpu/conv/depthwise_conv.hpp"
 #include "cpu/conv/depthwise_weight_gradient.hpp"
+#include "cpu/onednn/conv_descs.hpp"
 #include "cpu/onednn/onednn_op.hpp"
 
 namespace millrace::cpu {
 namespace {
 
-using onednn::Call, onednn::desc, onednn::dims;
-
-// A tensor that is (N, spatial..., C) in memory, described to oneDNN as (N, C, spatial...).
-desc channels_last(const Shape& shape, DType dtype) {
-  dims d{shape[0], shape[-1]}, strides{shape.row_count(), 1};
-  std::int64_t stride = shape.row_count();
-  for (int axis = 1; axis < shape.rank - 1; ++axis) {
-    stride /= shape[axis];
-    d.push_back(shape[axis]);
-    strides.push_back(stride);
-  }
-  return onednn::strided(d, dtype, strides);
-}
-
-dims weight_dims(const ConvSpec& s) {
-  dims d{s.out_channels / s.groups, s.src[-1] / s.groups};
-  if (s.groups > 1) d.insert(d.begin(), s.groups);
-  d.insert(d.end(), s.window.kernel.begin(), s.window.kernel.begin() + s.window.rank);
-  return d;
-}
-
-// A weight that is (K, kernel..., C/groups) in memory.
-desc canonical_weight(const ConvSpec& s, DType dtype) {
-  const std::int64_t filter = s.weight().row_count();
-  dims strides{filter, 1};
-  if (s.groups > 1) strides.insert(strides.begin(), filter * s.out_channels / s.groups);
-  std::int64_t stride = filter;
-  for (int axis = 0; axis < s.window.rank; ++axis) strides.push_back(stride /= s.window.kernel[axis]);
-  return onednn::strided(weight_dims(s), dtype, strides);
-}
-
-onednn::ConvShape conv_shape(const ConvSpec& s, DType weight_dtype) {
-  onednn::ConvShape shape;
-  shape.src = channels_last(s.src, s.dtype);
-  shape.dst = channels_last(s.dst(), s.dtype);
-  shape.weight = onednn::any(weight_dims(s), weight_dtype);
-  if (s.bias) shape.bias = onednn::plain({s.out_channels}, DType::f32);
-  for (int axis = 0; axis < s.window.rank; ++axis) {
-    shape.stride.push_back(s.window.stride[axis]);
-    shape.pad.push_back(s.window.pad[axis]);
-    shape.dilation.push_back(s.window.dilation[axis] - 1);
-  }
-  return shape;
-}
+using onednn::Call, onednn::canonical_weight, onednn::conv_shape, onednn::desc;
 
 using Of = ConvPart::Of;
 
@@ -79,7 +37,7 @@ struct ConvTask : ConvSpec {
 
 class Conv : public Op {
  public:
-  explicit Conv(const ConvTask& s) : bias_count_(s.bias ? s.out_channels : 0) {
+  explicit Conv(const ConvTask& s) : bias_count_(s.bias ? s.out_channels : 0), note_(s.methods.note) {
     const auto shape = conv_shape(s, s.dtype);
     const desc canonical = canonical_weight(s, s.dtype), canonical_diff = canonical_weight(s, DType::f32);
 
@@ -110,7 +68,7 @@ class Conv : public Op {
     if (other_data_) text += ", backward data " + other_data_->implementation();
     if (backward_weights_) text += ", backward weights " + backward_weights_.name();
     if (other_weights_) text += ", backward weights " + other_weights_->implementation();
-    return text;
+    return text + note_;
   }
 
   WorkShare work_share() const override {
@@ -224,6 +182,7 @@ class Conv : public Op {
   }
 
   std::int64_t bias_count_;
+  std::string note_;
   MemoryRequirements needs_;
   Call forward_, backward_data_, backward_weights_;
   PackedWeight forward_weight_, backward_weight_;

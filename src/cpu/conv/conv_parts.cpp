@@ -4,6 +4,8 @@
 #include "cpu/conv/kn2row_weight_gradient.hpp"
 #include "cpu/conv/tile_conv.hpp"
 #include "cpu/conv/tile_weight_gradient.hpp"
+#include "cpu/conv_variants/blocked_conv.hpp"
+#include "cpu/conv_variants/gemm_conv.hpp"
 #include "cpu/winograd/rules.hpp"
 #include "cpu/winograd/winograd_conv.hpp"
 #include "cpu/winograd/winograd_weight_gradient.hpp"
@@ -14,12 +16,10 @@ namespace {
 using Of = ConvPart::Of;
 
 std::int64_t winograd_edge(ConvMethod method) { return method == ConvMethod::winograd_2 ? 2 : 4; }
-
-ConvMethod method_by_rule(const ConvSpec& s, Of of, bool winograd) {
-  if (winograd && winograd::is_faster(s, of)) return ConvMethod::winograd_4;
-  if (TileConv::is_faster(s, of)) return ConvMethod::tiles;
-  return Kn2rowConv::is_faster(s, of) ? ConvMethod::kn2row : ConvMethod::direct;
+WinogradConv::Split split_of(ConvMethod method) {
+  return method == ConvMethod::winograd_4_alone ? WinogradConv::Split::alone : WinogradConv::Split::by_size;
 }
+
 ConvMethod weights_by_rule(const ConvSpec& s, bool winograd) {
   if (winograd && winograd::is_faster_weight_gradient(s)) return ConvMethod::winograd_4;
   if (TileWeightGradient::is_faster(s)) return ConvMethod::tiles;
@@ -28,20 +28,38 @@ ConvMethod weights_by_rule(const ConvSpec& s, bool winograd) {
 
 }  // namespace
 
+ConvMethod method_by_rule(const ConvSpec& s, ConvPass pass, bool winograd) {
+  if (pass == ConvPass::weights) return weights_by_rule(s, winograd);
+  const Of of = pass == ConvPass::forward ? Of::forward : Of::data;
+  if (winograd && winograd::is_faster(s, of)) return ConvMethod::winograd_4;
+  if (TileConv::is_faster(s, of)) return ConvMethod::tiles;
+  return Kn2rowConv::is_faster(s, of) ? ConvMethod::kn2row : ConvMethod::direct;
+}
+
 std::unique_ptr<ConvPart> make_conv_part(const ConvSpec& s, Of of, const ConvMethods& methods,
                                          MemoryRequirements& needs) {
+  const ConvPass pass = of == Of::forward ? ConvPass::forward : ConvPass::data;
   ConvMethod method = of == Of::forward ? methods.forward : methods.data;
-  if (method == ConvMethod::rule) method = method_by_rule(s, of, methods.winograd);
+  if (method == ConvMethod::rule) method = method_by_rule(s, pass, methods.winograd);
   switch (method) {
     case ConvMethod::tiles:
       return std::make_unique<TileConv>(s, of, needs);
     case ConvMethod::kn2row:
       if (Kn2rowConv::supports(s)) return std::make_unique<Kn2rowConv>(s, of, needs);
       break;
+    case ConvMethod::gemm_alone:
+    case ConvMethod::gemm_together:
+      if (GemmConv::supports(s, of))
+        return std::make_unique<GemmConv>(s, of, method == ConvMethod::gemm_together, needs);
+      break;
     case ConvMethod::winograd_2:
     case ConvMethod::winograd_4:
-      if (winograd::supports(s)) return std::make_unique<WinogradConv>(s, of, winograd_edge(method), needs);
+    case ConvMethod::winograd_4_alone:
+      if (winograd::supports(s))
+        return std::make_unique<WinogradConv>(s, of, winograd_edge(method), needs, split_of(method));
       break;
+    case ConvMethod::blocked:
+      return BlockedConv::make(s, pass, needs);
     case ConvMethod::rule:
     case ConvMethod::direct:
       break;
@@ -52,16 +70,25 @@ std::unique_ptr<ConvPart> make_conv_part(const ConvSpec& s, Of of, const ConvMet
 std::unique_ptr<ConvPart> make_weight_gradient_part(const ConvSpec& s, const ConvMethods& methods) {
   ConvMethod method = methods.weights;
   if (method == ConvMethod::rule) method = weights_by_rule(s, methods.winograd);
+  MemoryRequirements no_weights;
   switch (method) {
     case ConvMethod::tiles:
       return std::make_unique<TileWeightGradient>(s);
     case ConvMethod::kn2row:
       if (Kn2rowConv::supports(s)) return std::make_unique<Kn2rowWeightGradient>(s);
       break;
+    case ConvMethod::gemm_alone:
+    case ConvMethod::gemm_together:
+      if (GemmWeightGradient::supports(s))
+        return std::make_unique<GemmWeightGradient>(s, method == ConvMethod::gemm_together);
+      break;
     case ConvMethod::winograd_2:
     case ConvMethod::winograd_4:
+    case ConvMethod::winograd_4_alone:
       if (winograd::supports(s)) return std::make_unique<WinogradWeightGradient>(s, winograd_edge(method));
       break;
+    case ConvMethod::blocked:
+      return BlockedConv::make(s, ConvPass::weights, no_weights);
     case ConvMethod::rule:
     case ConvMethod::direct:
       break;

@@ -8,6 +8,9 @@
 
 namespace millrace::cpu {
 
+// What the fixed rules choose: never ConvMethod::rule. winograd: whether they may choose Winograd's filtering.
+ConvMethod method_by_rule(const ConvSpec&, ConvPass, bool winograd);
+
 // The part for a method of `methods`; null: oneDNN's convolution. Adds the memory for copies of weights to
 // needs.packed_weights.
 std::unique_ptr<ConvPart> make_conv_part(const ConvSpec&, ConvPart::Of, const ConvMethods&, MemoryRequirements& needs);

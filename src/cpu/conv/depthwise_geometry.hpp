@@ -3,8 +3,8 @@
 #pragma once
 #include <vector>
 
+#include "cpu/common/conv_axes.hpp"
 #include "cpu/common/conv_part.hpp"
-#include "cpu/conv/conv_axes.hpp"
 
 namespace millrace::cpu {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cpu/common/conv_axes.hpp"
 #include "cpu/common/parallel.hpp"
-#include "cpu/conv/conv_axes.hpp"
 
 namespace millrace::cpu {
 namespace {

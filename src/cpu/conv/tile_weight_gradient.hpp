@@ -2,8 +2,8 @@
 // and an input channel, the columns are output channels, and the depth consists of output pixels. A block of rows of
 // the source is copied with its padding, so that all taps read it in the same way.
 #pragma once
+#include "cpu/common/conv_axes.hpp"
 #include "cpu/common/conv_part.hpp"
-#include "cpu/conv/conv_axes.hpp"
 
 namespace millrace::cpu {
 

@@ -25,7 +25,7 @@ std::int64_t position_step(std::int64_t floats) { return (floats / line_floats |
 
 }  // namespace
 
-WinogradConv::WinogradConv(const ConvSpec& s, Of of, std::int64_t m, MemoryRequirements& needs)
+WinogradConv::WinogradConv(const ConvSpec& s, Of of, std::int64_t m, MemoryRequirements& needs, Split split)
     : of_(of),
       transforms_(m == 2 ? winograd::transforms_2 : winograd::transforms_4),
       kernels_(*onednn::tile_kernels()),
@@ -33,18 +33,18 @@ WinogradConv::WinogradConv(const ConvSpec& s, Of of, std::int64_t m, MemoryRequi
       in_(tiles_.from[3]),
       out_(tiles_.to[3]),
       weights_at_(needs.packed_weights) {
-  plan_blocks();
+  plan_blocks(split);
   needs.packed_weights +=
       align64(std::size_t(transforms_.positions() * in_ * panels() * kernels_.columns) * sizeof(float));
 }
 
-void WinogradConv::plan_blocks() {
+void WinogradConv::plan_blocks(Split split) {
   const std::int64_t positions = transforms_.positions(), threads = thread_count(), tall = kernels_.rows;
   const std::int64_t tile_floats = positions * (in_ + line_floats);
   const std::int64_t alone = std::int64_t(most_alone_bytes / sizeof(float)) /
                              (tile_floats + positions * (kernels_.columns + line_floats)) / tall * tall;
-  together_ = alone < 2 * tall;
-  std::int64_t most = alone, share = (tiles_.count() + threads - 1) / threads;
+  together_ = split == Split::by_size && alone < 2 * tall;
+  std::int64_t most = std::max(tall, alone), share = (tiles_.count() + threads - 1) / threads;
   if (together_) {
     const std::int64_t float_bytes = sizeof(float), weight_bytes = positions * in_ * out_ * float_bytes;
     const std::int64_t bytes = std::clamp(weight_bytes, least_together_bytes, most_together_bytes);
@@ -67,7 +67,7 @@ void WinogradConv::plan_blocks() {
 }
 
 std::string WinogradConv::implementation() const {
-  return fmt::format("winograd {}:{}", transforms_.name, kernels_.name);
+  return fmt::format("winograd {}:{}{}", transforms_.name, kernels_.name, together_ ? " together" : "");
 }
 
 void WinogradConv::transform_source(const Block& block, const Tensors& t, std::int64_t begin, std::int64_t end) const {

@@ -13,8 +13,9 @@ namespace millrace::cpu {
 
 class WinogradConv : public ConvPart {
  public:
+  enum class Split { by_size, alone };  // by_size: see above
   // m: 2 or 4. Adds the memory for the transformed weights, tile^2 / 9 times the weights, to needs.packed_weights.
-  WinogradConv(const ConvSpec&, Of, std::int64_t m, MemoryRequirements& needs);
+  WinogradConv(const ConvSpec&, Of, std::int64_t m, MemoryRequirements& needs, Split = Split::by_size);
 
   std::size_t workspace() const override { return workspace_; }
   std::string implementation() const override;
@@ -31,7 +32,7 @@ class WinogradConv : public ConvPart {
     const float *from, *bias, *weights, *zeros;
     float *to, *outside;
   };
-  void plan_blocks();
+  void plan_blocks(Split);
   void run_alone(const OpArgs&, const Tensors&) const;
   void run_together(const OpArgs&, const Tensors&) const;
   void transform_source(const Block&, const Tensors&, std::int64_t begin, std::int64_t end) const;

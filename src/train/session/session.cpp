@@ -177,8 +177,9 @@ ModelRecord Session::model_record() const {
 // Of a processor. Other methods give other roundings.
 std::string Session::methods_of_convolutions() const {
   const std::string& network = spec.model.name;
-  if (spec.compute != DType::f32 || network == "mlp" || network == "gpt2" || network == "llama") return "direct";
+  if (network == "mlp" || network == "gpt2" || network == "llama") return "direct";
   if (config.cpu.autotune && !config.run.deterministic && !strict()) return "timed";
+  if (spec.compute != DType::f32) return "direct";
   return config.cpu.winograd == CpuOptions::Winograd::off ? "direct" : "Winograd";
 }
 

@@ -1,10 +1,15 @@
 // The choice of the methods of a convolution, by rule and by timing.
 #include "cpu/choice/conv_selector.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <limits>
 
+#include "cpu/choice/time_methods.hpp"
+#include "cpu/choice/waited.hpp"
+#include "cpu/common/parallel.hpp"
 #include "cpu/winograd/tiles.hpp"
 #include "millrace/base/files.hpp"
 #include "support/temporary_folder.hpp"
@@ -12,7 +17,7 @@
 namespace millrace {
 namespace conv_selector_test {
 
-using cpu::ConvMethod, cpu::ConvMethods, cpu::ConvSelector;
+using cpu::ConvMethod, cpu::ConvMethods, cpu::ConvPass, cpu::ConvSelector, cpu::ConvSelectorOptions;
 namespace fs = std::filesystem;
 
 ConvSpec conv() {
@@ -23,17 +28,34 @@ ConvSpec conv() {
   return s;
 }
 
+ConvSelectorOptions timed(double waited_a_time = 0) {
+  ConvSelectorOptions out{.timing = true};
+  out.waited = [waited_a_time, total = 0.0]() mutable { return total += waited_a_time; };
+  return out;
+}
+
 // The user's cache folder is a new one while it lives.
 class ConvSelectorFile : public ::testing::Test {
  protected:
   ConvSelectorFile() { setenv("XDG_CACHE_HOME", own_.path.c_str(), 1); }
-  ~ConvSelectorFile() override { unsetenv("XDG_CACHE_HOME"); }
+  ~ConvSelectorFile() override {
+    unsetenv("XDG_CACHE_HOME");
+    cpu::set_thread_count(threads_);
+  }
   fs::path file() const {
     for (const auto& entry : fs::directory_iterator(own_.path / "millrace")) return entry.path();
     return {};
   }
   bool has_file() const { return fs::exists(own_.path / "millrace"); }
+  // Replaces each plan in the file.
+  void set_plans(const std::string& plan) const {
+    std::string text = read_file(file());
+    for (std::size_t at = 0; (at = text.find("\"plan\":\"", at)) != text.npos; at += 8)
+      text.replace(at + 8, text.find('"', at + 8) - at - 8, plan);
+    write_file_atomically(file(), text);
+  }
   const test::TemporaryFolder own_;
+  const int threads_ = cpu::thread_count();
 };
 
 TEST_F(ConvSelectorFile, RulesReadAndWriteNoFile) {
@@ -41,44 +63,168 @@ TEST_F(ConvSelectorFile, RulesReadAndWriteNoFile) {
   const ConvMethods m = selector.methods(conv());
   EXPECT_EQ(m.forward, ConvMethod::rule);
   EXPECT_TRUE(m.winograd);
+  EXPECT_EQ(m.note, "");
   EXPECT_FALSE(ConvSelector({.winograd = false}).methods(conv()).winograd);
   EXPECT_FALSE(has_file());
 }
 
 TEST_F(ConvSelectorFile, TimedChoicesAreKept) {
-  if (!cpu::winograd::supports(conv())) GTEST_SKIP() << "this processor has no other methods";
-  const ConvMethods timed = ConvSelector({.timing = true}).methods(conv());
-  EXPECT_NE(timed.forward, ConvMethod::tiles);
+  const ConvMethods first = ConvSelector(timed()).methods(conv());
+  EXPECT_NE(first.forward, ConvMethod::rule);
+  EXPECT_NE(first.note.find("; timed: forward "), std::string::npos) << first.note;
+  EXPECT_NE(first.note.find("; weights "), std::string::npos) << first.note;
   ASSERT_TRUE(has_file());
   // What is in the file is used, so the second start does not time.
-  std::string text = read_file(file());
-  const auto begin = text.find("\"plan\":\"") + 8;
-  const auto with = [&](const std::string& plan) {
-    std::string changed = text;
-    changed.replace(begin, text.find('"', begin) - begin, plan);
-    write_file_atomically(file(), changed);
-    return ConvSelector({.timing = true}).methods(conv());
+  set_plans("F(2x2)=0.0015|direct=0.003|kn2row=0.004");
+  const ConvMethods kept = ConvSelector(timed()).methods(conv());
+  EXPECT_EQ(kept.data, ConvMethod::winograd_2);
+  EXPECT_EQ(kept.note,
+            "; timed: forward F(2x2) 1.5 ms, then direct 3; data F(2x2) 1.5 ms, then direct 3; weights F(2x2) 1.5 ms, "
+            "then direct 3");
+  set_plans("unknown=0.001");
+  EXPECT_EQ(ConvSelector(timed()).methods(conv()).forward, ConvMethod::rule);
+}
+
+TEST_F(ConvSelectorFile, EntriesBelongToShapeTypeThreadsAndVersion) {
+  ConvSelector(timed()).methods(conv());
+  set_plans("kn2row=0.001");
+  const auto is_known = [](const ConvSpec& s) {
+    ConvSelectorOptions no_time = timed();
+    no_time.most_seconds = 0;
+    return ConvSelector(no_time).methods(s).forward == ConvMethod::kn2row;
   };
-  const ConvMethods kept = with("F(2x2) kn2row direct");
-  EXPECT_EQ(kept.forward, ConvMethod::winograd_2);
-  EXPECT_EQ(kept.data, ConvMethod::kn2row);
-  EXPECT_EQ(kept.weights, ConvMethod::direct);
-  EXPECT_EQ(with("unknown").forward, ConvMethod::rule);
+  ConvSpec wider = conv(), half = conv(), more = conv();
+  wider.out_channels = 80;
+  half.dtype = DType::bf16;
+  more.src[0] = 5;
+  EXPECT_TRUE(is_known(conv()));
+  for (const ConvSpec& other : {wider, half, more}) EXPECT_FALSE(is_known(other));
+  EXPECT_NE(file().filename().string().find("millrace-"), std::string::npos);
+  EXPECT_NE(file().filename().string().find("onednn-"), std::string::npos);
+  cpu::set_thread_count(threads_ + 1);
+  EXPECT_FALSE(is_known(conv()));
+}
+
+TEST_F(ConvSelectorFile, ChoicesMadeBesideOtherProgramsAreMarkedAndMadeAgain) {
+  const ConvMethods disturbed = ConvSelector(timed(1e6)).methods(conv());
+  EXPECT_NE(disturbed.note.find("(other programs had "), std::string::npos) << disturbed.note;
+  for (const ConvPass pass : {ConvPass::forward, ConvPass::data, ConvPass::weights})
+    EXPECT_EQ(ConvMethods(disturbed).of(pass), cpu::candidates_for(conv(), pass, true)[0]) << "the rule's";
+  EXPECT_NE(read_file(file()).find("\"other_work\":"), std::string::npos);
+  set_plans("kn2row=0.001|direct=0.002");
+  ConvSelectorOptions no_time = timed();
+  no_time.most_seconds = 0;
+  EXPECT_EQ(ConvSelector(no_time).methods(conv()).forward, ConvMethod::rule) << "what is marked is not used";
+  const ConvMethods again = ConvSelector(timed()).methods(conv());
+  EXPECT_EQ(again.note.find("other programs"), std::string::npos) << again.note;
+  EXPECT_EQ(read_file(file()).find("\"other_work\":"), std::string::npos);
+  set_plans("kn2row=0.001|direct=0.002");
+  EXPECT_EQ(ConvSelector(timed(1e6)).methods(conv()).forward, ConvMethod::kn2row) << "it is kept now";
+}
+
+TEST_F(ConvSelectorFile, RulesChooseWhenTheTimeIsUsedUp) {
+  ConvSelectorOptions options = timed();
+  options.most_seconds = 1e-9;
+  ConvSelector selector(options);
+  ConvSpec other = conv();
+  other.src[0] = 2;
+  EXPECT_NE(selector.methods(conv()).forward, ConvMethod::rule);
+  const ConvMethods late = selector.methods(other);
+  EXPECT_EQ(late.forward, ConvMethod::rule);
+  EXPECT_TRUE(late.winograd);
+  EXPECT_NE(ConvSelector(timed()).methods(other).forward, ConvMethod::rule) << "the next start times it";
+}
+
+TEST_F(ConvSelectorFile, AFileOfAnotherProgramIsNotOverwritten) {
+  ConvSelector(timed()).methods(conv());
+  const std::string good = read_file(file());
+  for (const std::string& foreign : {std::string("my notes\n"), std::string("[1, 2]"), std::string("{\"a\": 1}")}) {
+    write_file_atomically(file(), foreign);
+    EXPECT_NE(ConvSelector(timed()).methods(conv()).forward, ConvMethod::rule);
+    EXPECT_EQ(read_file(file()), foreign);
+  }
+  for (const std::string& ours : {good.substr(0, good.size() / 2), good.substr(0, 12), std::string()}) {
+    write_file_atomically(file(), ours);
+    EXPECT_NE(ConvSelector(timed()).methods(conv()).forward, ConvMethod::rule);
+    EXPECT_NE(read_file(file()), ours) << "a truncated file is replaced";
+  }
+}
+
+// The program that began later saves first.
+TEST_F(ConvSelectorFile, AChoiceThatWasSavedMeanwhileIsNotReplacedByADisturbedOne) {
+  PlanSelectorOptions options;
+  const fs::path path = own_.path / "plans.json";
+  PlanSelector early("this", path, options), late("this", path, options);
+  late.get("a", [] { return PlanEntry{"good", 1}; });
+  late.get("b", [] { return PlanEntry{"of the other", 1}; });
+  PlanEntry bad{"bad", 1};
+  bad.other_work = 0.5;
+  EXPECT_EQ(early.get("a", [&] { return bad; }).plan, "bad");
+  EXPECT_EQ(early.cache().find("b"), nullptr) << "other ranks do not know it";
+  PlanSelector next("this", path, options);
+  ASSERT_NE(next.cache().find("a"), nullptr);
+  EXPECT_EQ(next.cache().find("a")->plan, "good");
+  EXPECT_NE(next.cache().find("b"), nullptr);
 }
 
 TEST_F(ConvSelectorFile, IsNotAskedWhileTimingIsOff) {
-  ConvSelector selector({.timing = true});
+  ConvSelector selector(timed());
   selector.set_timing(false);
   EXPECT_EQ(selector.methods(conv()).forward, ConvMethod::rule);
   EXPECT_FALSE(has_file());
 }
 
 TEST_F(ConvSelectorFile, WinogradIsNoCandidateIfItIsOff) {
-  const ConvMethods m = ConvSelector({.winograd = false, .timing = true}).methods(conv());
-  for (const ConvMethod method : {m.forward, m.data, m.weights}) {
-    EXPECT_NE(method, ConvMethod::winograd_2);
-    EXPECT_NE(method, ConvMethod::winograd_4);
+  ConvSelectorOptions options = timed();
+  options.winograd = false;
+  const ConvMethods m = ConvSelector(options).methods(conv());
+  EXPECT_EQ(read_file(file()).find("F("), std::string::npos);
+  EXPECT_NE(m.forward, ConvMethod::rule);
+  EXPECT_FALSE(m.winograd);
+}
+
+TEST(MethodChoice, TheRuleIsReplacedOnlyIfAnotherIsFasterByTheMargin) {
+  constexpr double never = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(cpu::choose_method({1, 0.96, 2}), 0u);
+  EXPECT_EQ(cpu::choose_method({1, 0.96, 0.94}), 2u);
+  EXPECT_EQ(cpu::choose_method({never, 3, never}), 1u);
+  EXPECT_EQ(cpu::choose_method({never, never}), 2u);
+}
+
+TEST(MethodChoice, TheTimesAreKeptAsText) {
+  const std::vector<cpu::TimedMethod> methods{{ConvMethod::gemm_together, 0.0125}, {ConvMethod::direct, 2.5e-6}};
+  EXPECT_EQ(cpu::text_of(methods), "gemm together=0.0125|direct=2.5e-06");
+  EXPECT_EQ(cpu::read_timed_methods(cpu::text_of(methods)), methods);
+  for (const char* damaged : {"", "direct", "|", "F(2x2) kn2row direct"})
+    EXPECT_TRUE(cpu::read_timed_methods(damaged).empty()) << damaged;
+}
+
+TEST(MethodChoice, TheRuleIsTheFirstCandidateAndNoMethodComesTwice) {
+  ConvSpec first = conv(), half = conv(), grouped = conv();
+  first.src = {4, 32, 32, 3};
+  first.need_diff_src = false;
+  half.dtype = DType::bf16;
+  grouped.groups = 64;
+  for (ConvSpec s : {conv(), first, half, grouped})
+    for (const ConvPass pass : {ConvPass::forward, ConvPass::data, ConvPass::weights}) {
+      auto methods = cpu::candidates_for(s, pass, true);
+      EXPECT_NE(methods.at(0), ConvMethod::rule);
+      std::sort(methods.begin(), methods.end());
+      EXPECT_EQ(std::adjacent_find(methods.begin(), methods.end()), methods.end());
+    }
+  EXPECT_EQ(cpu::candidates_for(grouped, ConvPass::forward, true).size(), 1u);
+}
+
+TEST(MethodChoice, WaitsForCoresAreSummedOverTheThreads) {
+  const test::TemporaryFolder root;
+  const fs::path tasks = root.path / "proc/self/task";
+  EXPECT_EQ(cpu::waited_seconds(root.path), -1);
+  for (const auto& [name, text] : {std::pair{"11", "5 1500000000 2\n"}, std::pair{"12", "7 250000000 1\n"}}) {
+    fs::create_directories(tasks / name);
+    write_file_atomically(tasks / name / "schedstat", text);
   }
+  fs::create_directories(tasks / "13");  // it has ended
+  EXPECT_DOUBLE_EQ(cpu::waited_seconds(root.path), 1.75);
 }
 
 }  // namespace conv_selector_test

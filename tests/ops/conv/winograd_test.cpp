@@ -51,7 +51,7 @@ struct Results {
   Values dst, diff_src, diff_weight, diff_bias;
 };
 
-ConvMethods all_by(ConvMethod method) { return {method, method, method}; }
+ConvMethods all_by(ConvMethod method) { return {method, method, method, true, ""}; }
 
 struct Problem {
   ConvSpec s;

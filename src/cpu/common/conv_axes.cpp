@@ -1,4 +1,4 @@
-#include "cpu/conv/conv_axes.hpp"
+#include "cpu/common/conv_axes.hpp"
 
 namespace millrace::cpu {
 

@@ -1,0 +1,128 @@
+// The methods of convolutions that only timing chooses (products of matrices, layouts of oneDNN, other splits of the
+// work), against sums in double.
+#include <fmt/core.h>
+
+#include "cpu/common/ops.hpp"
+#include "cpu/common/parallel.hpp"
+#include "cpu/onednn/onednn.hpp"
+#include "ops/weighted_op_checks.hpp"
+#include "reference/conv.hpp"
+#include "support/op_harness.hpp"
+
+namespace millrace {
+namespace conv_variants_test {
+
+using namespace test;
+using cpu::ConvMethod;
+
+struct Layer {
+  const char* name;
+  Shape src;
+  std::int64_t out;
+  Window window;
+
+  ConvSpec spec(DType dtype) const {
+    ConvSpec s;
+    s.src = src;
+    s.out_channels = out;
+    s.window = window;
+    s.dtype = dtype;
+    return s;
+  }
+};
+
+// Few channels, strides, padding of both sides, dilation, one tap with and without a stride, one and three axes; more
+// rows than a block has, and fewer.
+const std::vector<Layer>& layers() {
+  static const std::vector<Layer> all{
+      {"first", {3, 37, 33, 3}, 32, {.kernel = {7, 7, 1}, .stride = {2, 2, 1}, .pad = {3, 3, 0}}},
+      {"one_channel", {2, 40, 31, 1}, 16, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}},
+      {"strided", {5, 17, 15, 32}, 48, {.kernel = {3, 3, 1}, .stride = {2, 2, 1}, .pad = {1, 1, 0}}},
+      {"dilated", {2, 13, 12, 16}, 32, {.kernel = {3, 3, 1}, .pad = {2, 4, 0}, .dilation = {2, 3, 1}}},
+      {"wide_pad", {2, 3, 2, 16}, 16, {.kernel = {5, 5, 1}, .pad = {4, 4, 0}}},
+      {"pointwise", {7, 14, 14, 64}, 96, {.kernel = {1, 1, 1}}},
+      {"pointwise_strided", {7, 15, 14, 64}, 96, {.kernel = {1, 1, 1}, .stride = {2, 2, 1}}},
+      {"dense", {4, 16, 16, 64}, 64, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}},
+      {"line", {4, 100, 8}, 24, {.rank = 1, .kernel = {5, 1, 1}, .stride = {2, 1, 1}, .pad = {2, 0, 0}}},
+      {"volume", {2, 7, 9, 8, 4}, 16, {.rank = 3, .kernel = {3, 3, 3}, .stride = {2, 1, 2}, .pad = {1, 1, 1}}},
+  };
+  return all;
+}
+
+using Param = std::tuple<std::size_t, ConvMethod, DType, int>;
+class ConvVariants : public ::testing::TestWithParam<Param> {
+ protected:
+  ~ConvVariants() override { cpu::set_thread_count(threads_); }
+  const int threads_ = cpu::thread_count();
+};
+
+const char* name_of_method(ConvMethod method) {
+  switch (method) {
+    case ConvMethod::gemm_alone:
+      return "gemm_alone";
+    case ConvMethod::gemm_together:
+      return "gemm_together";
+    case ConvMethod::winograd_4_alone:
+      return "winograd_alone";
+    default:
+      return "blocked";
+  }
+}
+
+TEST_P(ConvVariants, ForwardAndGradientsMatch) {
+  const auto [index, method, dtype, threads] = GetParam();
+  if (dtype == DType::bf16 && !cpu::onednn::has_bf16()) GTEST_SKIP() << "this processor has no bf16";
+  cpu::set_thread_count(threads);
+  const ConvSpec s = layers()[index].spec(dtype);
+  for (const GradMode mode : {GradMode::write, GradMode::add}) {
+    OpHarness h(cpu::make_conv(s, {method, method, method, true, ""}));
+    const Values x = h.set_src(0, s.src, dtype, random_values(s.src.count(), 1));
+    const Values w = h.set_weight(0, s.weight(), dtype, random_values(s.weight().count(), 2));
+    const Values dy = h.set_diff_dst(s.dst(), dtype, random_values(s.dst().count(), 3));
+    h.want_dst(s.dst(), dtype);
+    h.want_diff_src(0, s.src, dtype);
+    const Values before = h.want_diff_weight(0, s.weight(), mode, random_values(s.weight().count(), 4));
+    h.repack();
+    for (int run = 0; run < 2; ++run) {  // a second run finds used memory
+      h.forward();
+      if (run == 0) h.backward();
+    }
+    auto g = reference::conv_backward(s, x, w, dy);
+    add(g.weight, before);
+    const std::string how = h.op().implementation();
+    const double most = dtype == DType::f32 ? 4e-6 : 6e-3;  // of the largest magnitude; results are rounded to bf16
+    expect_close(get(h.args.dst), reference::conv_forward(s, x, w, {}), most, "dst by " + how);
+    expect_close(get(h.args.diff_src[0]), g.src, most, "diff_src by " + how);
+    expect_close(get(h.args.diff_weight[0]), g.weight, dtype == DType::f32 ? 8e-6 : 6e-3, "diff_weight by " + how);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layers, ConvVariants,
+                         ::testing::Combine(::testing::Range<std::size_t>(0, layers().size()),
+                                            ::testing::Values(ConvMethod::gemm_alone, ConvMethod::gemm_together,
+                                                              ConvMethod::blocked, ConvMethod::winograd_4_alone),
+                                            ::testing::Values(DType::f32, DType::bf16), ::testing::Values(1, 3)),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}_{}_{}_threads", layers()[std::get<0>(info.param)].name,
+                                              name_of_method(std::get<1>(info.param)), name_of(std::get<2>(info.param)),
+                                              std::get<3>(info.param));
+                         });
+
+TEST(ConvVariantsUsed, AreNamedByTheOperation) {
+  const auto text = [](const char* layer, ConvMethod method) {
+    for (const Layer& l : layers())
+      if (std::string(l.name) == layer)
+        return cpu::make_conv(l.spec(DType::f32), {method, method, method, true, "; a note"})->implementation();
+    return std::string();
+  };
+  EXPECT_NE(text("strided", ConvMethod::gemm_alone).find("im2col"), std::string::npos);
+  EXPECT_NE(text("strided", ConvMethod::gemm_together).find("backward weights im2col"), std::string::npos);
+  EXPECT_EQ(text("pointwise", ConvMethod::gemm_alone).find("im2col"), std::string::npos) << "nothing is gathered";
+  EXPECT_NE(text("pointwise", ConvMethod::gemm_alone).find("; a note"), std::string::npos);
+  if (cpu::onednn::prefers_float_matmul()) return;
+  EXPECT_NE(text("strided", ConvMethod::blocked).find("backward weights jit:avx512_core in blocks"), std::string::npos)
+      << text("strided", ConvMethod::blocked);
+}
+
+}  // namespace conv_variants_test
+}  // namespace millrace
