@@ -75,7 +75,7 @@ std::vector<std::string> examine_values(const ShardIndex& data, Loss loss) {
     out.push_back("data.train: " + describe(data, survey));
     if (!written_by_pack(data)) warn_of_targets(data, survey, loss);
   }
-  if (has_plain_samples(data)) {
+  if (has_plain_samples(data) && !written_by_pack(data)) {  // pack has refused values that are not finite
     const SampleSurvey survey = survey_samples(data, survey_seconds);
     out.push_back("data.train: " + describe(data, survey));
     if (survey.rows_not_finite > 0)  // of a constant input, examine_data() warns
