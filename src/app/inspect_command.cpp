@@ -103,6 +103,7 @@ struct Inspection {
 // The keys that a configuration sets to other values than the defaults.
 std::string changed_keys(const std::string& text) {
   static const RunConfig defaults;
+  if (text.empty()) return "";
   std::string out;
   try {
     const RunConfig config = resolve_config({{"config.cfg", text}}, {});
@@ -138,6 +139,9 @@ Inspection describe_files(const std::vector<std::string>& patterns, bool verifie
   for (const auto& path : paths) try {
       if (path.ends_with(".pt2")) {
         found.text += pt2::describe(pt2::read_exported_program(path), pt2::understands);
+      } else if (path.ends_with(".safetensors")) {
+        const CheckpointText model = describe_safetensors(path, tensors);
+        found.text += model.text + changed_keys(model.config);
       } else if (is_checkpoint(path)) {
         found.text += describe_model(path, tensors, path == paths.back(), problems);
       } else {
@@ -163,6 +167,7 @@ std::string layout_of(const ShardIndex& set) {
 }
 
 std::string labels_of(const ShardIndex& set) {
+  if (set.y.name.empty()) return "no labels";
   if (!set.y.labels) return "targets " + set.y.target.str();
   return fmt::format(
       "{} classes{}{}", set.classes.count,
@@ -186,24 +191,6 @@ DataConfig data_keys_of(const ParsedArguments& parsed) {
   return config.data;
 }
 
-// What lies in the data set, and likely mistakes. A data set whose values cannot be read is described without.
-std::string describe_values(World& world, const ShardIndex& set) {
-  if (world.rank() != 0) return "";
-  std::string out;
-  for (const std::string& concern : layout_concerns(set)) out += "warning: " + concern + "\n";
-  const auto add = [&](const auto& survey) {
-    out += describe(set, survey) + "\n";
-    for (const std::string& concern : concerns(set, survey)) out += "warning: " + concern + "\n";
-  };
-  try {
-    if (has_plain_targets(set)) add(survey_targets(set));
-    if (has_plain_samples(set)) add(survey_samples(world, set));
-  } catch (const Error& error) {
-    out += fmt::format("the values cannot be read ({})\n", error.what());
-  }
-  return out;
-}
-
 std::string describe_set(World& world, const ParsedArguments& parsed, Layout layout) {
   DataOptions options;
   options.paths = parsed.positional;
@@ -212,6 +199,9 @@ std::string describe_set(World& world, const ParsedArguments& parsed, Layout lay
   options.layout = layout;
   const DataConfig keys = data_keys_of(parsed);
   options.view = keys;
+  if (!parsed.has("y-name") && keys.sample == SampleKind::rows && !keys.splits() &&
+      world.broadcast_string(world.rank() == 0 && lacks_labels(options) ? "none" : "") == "none")
+    options.y.clear();
   const ShardIndex set = index_shards(world, options);
   std::string out = fmt::format(
       "as a data set: {}{}{} files, samples {} {}{}{}, {}, {} of samples, scale {:g}{}{}\n", set.rows,
@@ -223,8 +213,9 @@ std::string describe_set(World& world, const ParsedArguments& parsed, Layout lay
       set.x.parts.empty() ? "" : " (of the first data set)");
   if (keys.splits()) out += split_rows(world, set, keys).text + "\n";
   const std::string advice = block_shuffle_advice(set, ChunkOptions{}.cache_bytes);
-  return out + describe_values(world, set) + "reader: " + make_source(world, set, Reader::automatic)->describe() +
-         "\n" + (advice.empty() ? "" : advice + "\n") +
+  return out + (world.rank() == 0 ? describe_values(set) : "") +
+         "reader: " + make_source(world, set, Reader::automatic)->describe() + "\n" +
+         (advice.empty() ? "" : advice + "\n") +
          (parsed.has("cache") ? describe_copies(set, parsed.get("cache", "")) + "\n" : "");
 }
 
@@ -244,7 +235,7 @@ const std::vector<Flag>& inspect_flags() {
          .arity = Flag::Arity::nothing},
         {.name = "tensors",
          .value = "",
-         .help = "checkpoints: list all tensors with their shapes and checksums",
+         .help = "checkpoints: list all tensors with their shapes and checksums; .safetensors: with their shapes",
          .arity = Flag::Arity::nothing},
         {.name = "cache",
          .value = "folder",
@@ -271,8 +262,9 @@ std::string files_of(const std::string& path) {
 
 std::string inspect_help() {
   return "usage: millrace inspect [PATH...]\n\n" + flags_help(inspect_flags()) +
-         "\nPATH: files of a data set (globs too), a checkpoint, a folder of either, or a network of PyTorch (.pt2). "
-         "Without\na PATH: describes this machine, its ranks and libraries.\n";
+         "\nPATH: files of a data set (globs too), a checkpoint, a folder of either, weights (.safetensors), or a "
+         "network of\n"
+         "PyTorch (.pt2). Without a PATH: describes this machine, its ranks and libraries.\n";
 }
 
 Exit inspect_command(World& world, const Arguments& arguments) {

@@ -25,7 +25,7 @@ global_batch = 256   # outside of a section: train.global_batch = 256
 - A key may be given once in a file; lists and `model.layers` may be repeated. An unknown key, a wrong
   value or a repeated key ends the program with exit code 2 and one line that names file, line and key.
   Keys must be written in full, except for [some names of other programs](#names-of-other-programs), such
-  as `lr`. For other names (`batch_size`, `dropout_rate`), the line says which key is meant.
+  as `lr`. For other names (`base_lr`, `dropout_rate`), the line says which key is meant.
 - The elements of a list are separated by blanks, those of numbers also by commas. A blank inside a path
   is written `\ `. On the command line, each word is one path: `--data.train shards/train-*.h5`.
 - Sizes are bytes, or have a unit: `64MiB`, `512k`. k, M, G and T are powers of 1000; Ki, Mi, Gi and Ti
@@ -75,8 +75,9 @@ std::string configuration_page() {
   out +=
       "These names are read as the key beside them, with one line that says so. They may stand outside of a section, "
       "in\nthe section of the key, or in `[train]`; on the command line, `-` may replace `_`. `config.cfg` has the "
-      "name of the key.\n`batch_size` is not among them: it counts the samples of one process in some programs and of "
-      "all in others.\n\n| name | key |\n|---|---|\n";
+      "name of the key.\n`batch_size` counts the samples of one process in some programs; here it is that of a step "
+      "over "
+      "all ranks.\n\n| name | key |\n|---|---|\n";
   for (const KeyAlias& alias : key_synonyms())
     if (alias.old_name.find_first_of(".-") == alias.old_name.npos)
       out += "| `" + alias.old_name + "` | `" + alias.name + "` |\n";

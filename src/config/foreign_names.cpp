@@ -212,8 +212,11 @@ constexpr ForeignName foreign_runs[] = {
     {"bucketcapmb", "comm.bucket_size"},
 };
 
-// Names whose meaning is the same in every program, with '_'. They are accepted in place of the key.
+// Names that are accepted in place of the key, with '_'. Their meaning is the same in every program, but for
+// batch_size, which counts the samples of one process in some of them: the line that names the key says what it counts
+// here.
 constexpr ForeignName synonyms[] = {
+    {"batch_size", "train.global_batch"},
     {"lr", "optim.lr"},
     {"learning_rate", "optim.lr"},
     {"momentum", "optim.momentum"},
@@ -227,11 +230,8 @@ constexpr ForeignName synonyms[] = {
     {"seed", "run.seed"},
 };
 
-// What the data decides, so that there is no key, and names that have two meanings.
+// What the data decides, so that there is no key.
 constexpr ForeignName foreign_without_key[] = {
-    {"batchsize",
-     "train.global_batch counts the samples of a step over all ranks, train.micro_batch those that a rank "
-     "computes at a time. set the one that is meant"},
     {"numclasses", "the classes are counted in the data. remove it"},
     {"nclasses", "the classes are counted in the data. remove it"},
     {"numlabels", "the classes are counted in the data. remove it"},

@@ -72,7 +72,8 @@ void warn_if_renamed(const std::string& where, const std::string& written, const
   if (std::any_of(former.begin(), former.end(), [&](const KeyAlias& alias) { return alias.old_name == written; }))
     log::warn(fmt::format("{}: {} is deprecated. use {} instead", where, written, key.name));
   else
-    log::info(fmt::format("{}: {} is read as {}", where, written, key.name));
+    log::info(fmt::format("{}: {} is read as {}{}", where, written, key.name,
+                          key.name == "train.global_batch" ? ", the samples of a step over all ranks" : ""));
 }
 
 std::string value_text(const RunConfig& config, const std::string& name) {

@@ -139,8 +139,8 @@ void add_model_keys(Keys& k) {
   add_transformers(k);
   k.push_back(text_key(MR_FIELD(model.weights), "path",
                        "weights that a new run begins with: a .safetensors file (PyTorch's names), a checkpoint of "
-                       "millrace (.h5), or a folder of Hugging Face with config.json (gpt2, llama). A run that resumes "
-                       "does not read them; empty: fresh values"));
+                       "millrace (.h5), a network of torch.export (.pt2), or a folder of Hugging Face with config.json "
+                       "(gpt2, llama). A run that resumes does not read them; empty: fresh values"));
   k.push_back(strings_key(MR_FIELD(model.weights_skip), Key::Many::words, "patterns",
                           "shell patterns of the parameters that model.weights does not set, such as fc.* for another "
                           "number of classes. All others must be in the file, with their shapes"));

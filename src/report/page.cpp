@@ -129,6 +129,11 @@ Line dots_of(const Runs& runs, std::size_t r, double Validation::*value, const c
   return line;
 }
 
+// Whether any label is among the five most probable: top-5 would only stretch the axis.
+bool five_classes_at_most(const Run& run) {
+  return std::ranges::all_of(run.validations, [](const Validation& v) { return v.top5 >= 1; });
+}
+
 // The same for all runs and all their launches, else 0.
 double steps_per_epoch(const Runs& runs) {
   const auto changes_epochs = [](const std::vector<std::string>& changed) {
@@ -154,7 +159,8 @@ std::string curves(const Runs& runs) {
     loss.back().smooth = true;
     loss.push_back(dots_of(runs, r, &Validation::loss, "validation", 1, 1));
     accuracy.push_back(dots_of(runs, r, &Validation::accuracy, "validation, top-1", 1, 100));
-    if (runs.size() == 1) accuracy.push_back(dots_of(runs, r, &Validation::top5, "validation, top-5", 2, 100));
+    if (runs.size() == 1 && !five_classes_at_most(runs[r]))
+      accuracy.push_back(dots_of(runs, r, &Validation::top5, "validation, top-5", 2, 100));
     rate.push_back(line_of(runs, r, c.rate, "throughput", 2));
     rate.back().median = rate.back().smooth = true;
     lr.push_back(line_of(runs, r, c.lr, "learning rate", 3));

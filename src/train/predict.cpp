@@ -223,17 +223,22 @@ std::string name_of_arrays(const std::vector<PredictionOutput>& outputs) {
 // Collective.
 void report(Session& s, const Predictor& predictor, double seconds, const std::string& what) {
   const PredictionTime& mine = predictor.time();
-  std::array<double, 5> sums{mine.waiting, mine.computing, mine.writing, mine.ranks, double(predictor.not_finite())};
+  // Ranks do not begin at the same moment, so each one's parts are shares of its own time.
+  std::array<double, 6> sums{mine.waiting, mine.computing, mine.writing,
+                             mine.ranks,   seconds,        double(predictor.not_finite())};
+  std::array<double, 1> longest{seconds};
   s.world.all_reduce(sums, World::Reduce::sum);
-  if (sums[4] > 0)
+  s.world.all_reduce(longest, World::Reduce::max);
+  seconds = longest[0];
+  if (sums[5] > 0)
     log::warn(
-        fmt::format("{:.0f} results of the network are not finite. look at the data, or at the training", sums[4]));
+        fmt::format("{:.0f} results of the network are not finite. look at the data, or at the training", sums[5]));
   if (s.world.rank() != 0) return;
   std::string parts;
   double other = 100;
   const std::array names{"waiting for data", "computing", "writing", "waiting for other ranks"};
   for (std::size_t i = 0; i < names.size(); ++i) {
-    const double percent = sums[i] / (double(s.world.size()) * seconds) * 100;
+    const double percent = sums[i] / sums[4] * 100;
     parts += fmt::format("{} {:.0f} %, ", names[i], percent);
     other -= percent;
   }

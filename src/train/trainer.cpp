@@ -76,7 +76,8 @@ Exit Trainer::Impl::run_all() {
     progress.line(why);
     return Exit::ok;
   }
-  if (run.step == 0) warn_of_data(s.world, s.config, s.data);
+  if (run.step == 0)
+    for (const std::string& line : examine_data(s.world, s.config, s.data)) progress.line(line);
   start = write_run_json(s, dir, run.step, speed_of_light);
   if (s.world.rank() == 0) {
     run_logger.emplace(s, run, timeline);

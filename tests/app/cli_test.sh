@@ -58,7 +58,8 @@ case_solo() {
     expect_says 2 "^error: cannot open ${words%%:*} \\(it is a ${words##*:}, not a file\\)" timeout 20 "$millrace" train -c "${words%%:*}"
   done
   expect_says 2 'train\.st\>.*--train\.steps\>' "$millrace" train --train.st 5
-  expect_says 2 'unknown key batch_size\. train\.global_batch counts .* train\.micro_batch' "$millrace" train --batch_size 5
+  expect_says 0 'batch_size is read as train\.global_batch, the samples of a step over all ranks' "$millrace" train -c data.cfg --batch_size 5 --print-config
+  grep -qx 'global_batch = 5' out || complain "batch_size does not set train.global_batch"
   expect_says 2 '-train\.epochs: an option begins with two dashes\. write --train\.epochs' "$millrace" train -train.epochs 5
   # Errors that are found after the configuration was read name the line as well.
   printf '%s\n' '[data]' 'train = synthetic:images:rows=60,shape=6x6x1,classes=3' '[model]' 'name = layers' \

@@ -43,6 +43,7 @@ case_classes() {
     expect_exit 0 predict $ranks run on$ranks.h5 --data set/train-*.h5 valid.h5 --train.micro_batch 7
     expect_line '^step [0-9]+: predictions in on[123]\.h5: prediction, probabilities 3$' out
     expect_line '^240 samples in .* samples/s: waiting for data .*computing .*writing' out
+    expect_number "sum of the shares of time in %" "$(tail -n 1 out | grep -oE '[0-9]+ %' | awk '{ n += $1 } END { print n + 0 }')" "<" 104
     expect_no_file on$ranks.h5.tmp
   done
   expect_exit 0 predict 2 "$(newest_checkpoint run)" top.h5 --data valid.h5 --top-k 2

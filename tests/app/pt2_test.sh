@@ -1,6 +1,6 @@
 #!/bin/bash
 # Networks that PyTorch has exported: they train with their weights, stop, resume and are evaluated like the others.
-# Usage: pt2_test.sh MILLRACE MPIEXEC train|archive|alone|language|refused|losses|sgd_on_two|adamw_on_two|synchronised
+# Usage: pt2_test.sh MILLRACE MPIEXEC train|archive|alone|weights|language|refused|losses|sgd_on_two|adamw_on_two|synchronised
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 fixtures=$root/tests/fixtures/pt2
@@ -122,6 +122,32 @@ case_alone() {
   expect_exit 0 train 1 run --train.steps 4  # it resumes
   expect_same_metrics whole run
   expect_exit 0 run_on 1 export run
+}
+
+# model.weights takes the values of an archive: into the same network they are those of model.init = archive, with its
+# running statistics; into another one, those that fit.
+case_weights() {
+  local data=synthetic:images:rows=64,shape=12x14x3,classes=5,seed=2
+  network cnn 12x14x3
+  expect_exit 0 train 1 archive --train.steps 2
+  expect_exit 0 train 2 weights --train.steps 2 --model.init fresh --model.weights net.pt2
+  expect_line 'weights from net\.pt2: 12 of 12 parameters'
+  expect_exit 0 train 1 again --train.steps 2 --model.init fresh --model.weights net.pt2
+  expect_same_metrics archive again
+  expect_exit 0 run_on 1 export archive --format pt2
+  expect_exit 0 train 1 trained --train.steps 1 --model.init fresh --model.weights archive/model.pt2 --checkpoint.safetensors on
+  cp "$fixtures/mlp.pt2" other.pt2
+  expect_says 2 'model\.weights: other\.pt2 does not fit the network: it lacks ' train 1 other --model.weights other.pt2
+  head -c 3000 net.pt2 >short.pt2
+  expect_says 3 'short\.pt2 cannot be read as an exported network' train 2 short --model.weights short.pt2
+  # inspect says what a file of weights is for.
+  expect_says 0 '^trained/model\.safetensors: weights of step 1$' "$millrace" inspect trained/model.safetensors
+  expect_line '^  written by millrace .*; samples 12x14x3 uint8, 5 classes'
+  expect_line '^  loss = cross_entropy\('
+  expect_line 'model\.file = net\.pt2'
+  expect_says 0 'F32 \(5, ' "$millrace" inspect --tensors trained/model.safetensors
+  head -c 900 trained/model.safetensors >short.safetensors
+  expect_says 3 'short\.safetensors is damaged' "$millrace" inspect short.safetensors
 }
 
 # A tied table, and positions of which the data has only the first: the file that goes home has all of the archive.

@@ -47,6 +47,14 @@ case_page() {
   expect_texts whole/report.html Loss Accuracy Throughput "Rank by rank" "Timeline of some steps" "All-reduces" Loader "finished" "step 75 of 75" \
     "speed of light" "The step at the speed of light" "in the traced steps"
   page whole  # replaces the page
+  # Of few classes any label is among the five most probable: the curve would only stretch the axis.
+  cp -r whole few
+  sed -i 's/"top5":[0-9.e-]*/"top5":0.75/' few/validation.jsonl
+  page few
+  expect_texts few/report.html "validation, top-5"
+  sed -i 's/"top5":[0-9.e-]*/"top5":1/' few/validation.jsonl
+  page few
+  expect_no_line "validation, top-5" few/report.html
   echo mine >mine.html
   refused 3 'mine\.html exists and was not written by millrace' whole --out mine.html
   expect_equal "a file of another program" mine "$(cat mine.html)"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # Samples that are not single rows of an array (patches of a scene, tokens of a text, pairs of a series):
-# the configurations in inputs/ train on them and reach the stated quality. Parts of one data set (splits).
+# the configurations in inputs/ train on them and reach the stated quality. Parts of one data set (splits). What a run says of its data (examined).
 # The real data is expected beside the source tree or in MILLRACE_TEST_DATA. Without it a case is skipped.
-# Usage: samples_test.sh MILLRACE MPIEXEC hyperspectral|text|forecast|splits
+# Usage: samples_test.sh MILLRACE MPIEXEC hyperspectral|text|forecast|splits|examined
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
 source "$root/tests/support/python.sh"
@@ -165,6 +165,42 @@ PY
   refuse "data\\.fold: '6/5': folds are numbered from 1 to 5" train -c net.cfg --data.fold 6/5
   refuse 'data\.split: the parts are not those of the training' eval run --split test --data.split_seed 3
   expect_says 3 "^error: data\\.group: whole\\.h5 has no data set 'person'" run_on 2 train -c net.cfg --data.group person --run.dir none
+}
+
+# A new run describes the values of its data, and names what is probably a mistake. One that resumes does neither.
+case_examined() {
+  find_python h5py numpy
+  "$python" - <<'PY'
+import h5py, numpy as np
+x = np.arange(480, dtype="f4").reshape(80, 6) % 17
+holes = x.copy()
+holes[[5, 61], 3] = np.nan
+for name, x, y in ("sound", x, np.arange(80) % 2), ("holes", holes, np.arange(80) % 2), ("numbers", x, np.arange(80)), ("bare", x, None):
+    with h5py.File(name + ".h5", "w") as f:
+        f["x"] = x
+        if y is not None:
+            f["y"] = y
+PY
+  printf '%s\n' '[data]' 'train = sound.h5' '[train]' 'steps = 2' 'global_batch = 16' >net.cfg
+  local values="^data\\.train: values of 'x' as stored: 0 to 16, 0 of 80 rows with NaN or infinity$"
+  expect_exit 0 run_on 2 train -c net.cfg --run.dir sound
+  expect_lines 1 '^data\.train: rows per class: 0: 40, 1: 40$' out
+  expect_lines 1 "$values" out
+  expect_no_line warning
+  expect_exit 0 run_on 1 train -c net.cfg --run.dir sound --train.steps 3
+  expect_no_line '^data\.train: '
+  expect_exit 0 run_on 1 pack --x sound.h5 --out set --valid-fraction 0.5
+  expect_exit 0 run_on 1 train -c net.cfg --run.dir packed --data.train 'set/train-*.h5'
+  expect_line '^data\.train: rows per class: 0: [0-9]+, 1: [0-9]+$' out
+  expect_exit 0 run_on 2 train -c net.cfg --run.dir valid --data.valid holes.h5
+  expect_lines 1 "^warning: data\\.valid: 'x': 2 of 80 rows have values that are not finite, the first is row 5 of holes\\.h5"
+  expect_exit 4 run_on 1 train -c net.cfg --run.dir holes --data.train holes.h5 --data.normalize off --train.steps 9
+  expect_lines 1 "^warning: data\\.train: 'x': 2 of 80 rows .* the first is row 5 of holes\\.h5\\. correct them"
+  expect_exit 0 run_on 1 train -c net.cfg --run.dir numbers --data.train numbers.h5
+  expect_lines 1 "^warning: data\\.train: 'y': there are 80 different labels in 80 samples"
+  expect_says 0 'samples 6 fp32, no labels' run_on 2 inspect bare.h5
+  expect_line "^values of 'x' as stored: 0 to 16"
+  expect_says 3 "has no data set 'z'" run_on 1 inspect bare.h5 --y-name z
 }
 
 run_case "$3"

@@ -24,7 +24,10 @@ void add_negative(std::vector<std::string>& out, const ShardIndex& d, const Targ
     all += count;
     if (label < 0) negative += count;
   }
-  if (negative > 0 && negative < all && d.y.target.rank == 0)
+  if (negative > 0 && negative == all)
+    out.push_back(fmt::format("'{}': all labels are negative{}, so no sample counts. number the classes from 0",
+                              d.y.name, of_rows(s.rows, d.rows)));
+  else if (negative > 0 && d.y.target.rank == 0)
     out.push_back(
         fmt::format("'{}': {} of {} labels are negative, so these samples do not count in the loss. number "
                     "the classes from 0 if they should",
@@ -34,10 +37,17 @@ void add_negative(std::vector<std::string>& out, const ShardIndex& d, const Targ
 // What labels of all rows tell.
 void add_missing(std::vector<std::string>& out, const ShardIndex& d,
                  const std::map<std::int64_t, std::int64_t>& classes) {
-  constexpr std::int64_t many_classes = 1000;
+  constexpr std::int64_t many_classes = 1000, usual_classes = 20;
   const std::int64_t first = classes.begin()->first, last = classes.rbegin()->first;
   const auto present = std::int64_t(classes.size());
-  if (present == 1) {
+  std::int64_t counted = 0;
+  for (const auto& [label, count] : classes) counted += count;
+  if (present > usual_classes && counted < 2 * present) {
+    out.push_back(fmt::format(
+        "'{}': there are {} different labels in {} samples, fewer than two samples a class. are they numbers "
+        "of rows, or targets? store class numbers, or floating-point targets for a regression",
+        d.y.name, present, counted));
+  } else if (present == 1) {
     out.push_back(
         fmt::format("'{}': all samples have the label {}, so there is nothing to tell apart", d.y.name, first));
   } else if (d.classes.count > many_classes && d.classes.count > 2 * present) {

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "data/decode/convert_values.hpp"
+#include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/files.hpp"
 #include "millrace/data/open/open_source.hpp"
 #include "millrace/data/read/sources.hpp"
 #include "millrace/data/scan/index_shards.hpp"
@@ -128,24 +131,62 @@ std::vector<std::string> target_concerns(World& world, const std::vector<std::st
   return {};
 }
 
-SampleSurvey survey_samples(World& world, const ShardIndex& d) {
+SampleSurvey survey_samples(const ShardIndex& d, double at_most) {
+  constexpr double golden_ratio = 0.6180339887498949;
   SampleSurvey out;
   const auto by_bytes = std::int64_t(max_surveyed_bytes / std::max<std::size_t>(1, d.sample_bytes()));
   const std::int64_t most = d.encoded() ? max_surveyed_images : max_surveyed_rows;
   const std::int64_t rows = std::min({d.rows, most, std::max<std::int64_t>(16, by_bytes)});
-  const auto source = make_source(world, d, readable_without_hdf5(d) ? Reader::direct : Reader::automatic);
+  const auto source = make_source(*solo_world(), d, readable_without_hdf5(d) ? Reader::direct : Reader::automatic);
   std::vector<char> x(d.sample_bytes());
   std::vector<char> y(std::max<std::size_t>(1, y_batch_bytes(d)));
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const std::int64_t id = r * d.rows / rows, before = out.values.not_finite;
+  // Steps of about this part of all rows reach each of them once, and any number of them is spread evenly.
+  std::int64_t step = at_most > 0 ? std::max<std::int64_t>(1, std::int64_t(golden_ratio * double(rows))) : 1;
+  while (std::gcd(step, rows) != 1) ++step;
+  std::int64_t first_id = d.rows;
+  const double began = steady_seconds();
+  for (std::int64_t r = 0; r < rows && (at_most <= 0 || r == 0 || steady_seconds() < began + at_most); ++r) {
+    const std::int64_t id = r * step % rows * d.rows / rows, before = out.values.not_finite;
     source->read({&id, 1}, x.data(), y.data());
     for (std::int64_t i = 0; i < d.sample.count(); ++i) out.values.add(value_at(x.data(), d.x.dtype, i));
     ++out.rows;
     if (out.values.not_finite == before) continue;
     ++out.rows_not_finite;
+    if (id > first_id) continue;
+    first_id = id;
     const std::size_t s = d.shards.shard_with(id);
-    if (out.first_not_finite.empty())
-      out.first_not_finite = fmt::format("row {} of {}", id - d.shards.range(s).first, d.shards[s].path);
+    out.first_not_finite = fmt::format("row {} of {}", id - d.shards.range(s).first, d.shards[s].path);
+  }
+  return out;
+}
+
+bool lacks_labels(const DataOptions& options) {
+  bool lacks = false;
+  try {
+    for (const std::string& pattern : options.paths)
+      for (const std::string& path : expand_glob(pattern)) {
+        const auto file = io::File::open(path);
+        lacks = file.has("/" + options.x) && !file.has("/" + options.y);
+        if (!lacks) return false;
+      }
+  } catch (const Error&) {  // index_shards() reports it
+    return false;
+  }
+  return lacks;
+}
+
+std::string describe_values(const ShardIndex& set) {
+  std::string out;
+  for (const std::string& concern : layout_concerns(set)) out += "warning: " + concern + "\n";
+  const auto add = [&](const auto& survey) {
+    out += describe(set, survey) + "\n";
+    for (const std::string& concern : concerns(set, survey)) out += "warning: " + concern + "\n";
+  };
+  try {
+    if (has_plain_targets(set)) add(survey_targets(set));
+    if (has_plain_samples(set)) add(survey_samples(set));
+  } catch (const Error& error) {
+    out += fmt::format("the values cannot be read ({})\n", error.what());
   }
   return out;
 }

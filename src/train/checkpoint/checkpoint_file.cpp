@@ -159,8 +159,7 @@ void CheckpointReader::read(const NamedTensor& t, std::int64_t row, std::int64_t
     fail(Exit::data, "{}: the checksum of {} is wrong", path_.string(), t.name);
 }
 
-// The model in words: its data, and one line for each operation.
-static std::string describe(const ModelRecord& m) {
+std::string describe(const ModelRecord& m) {
   std::string out =
       fmt::format("  written by millrace {}; samples {} {}", m.version, m.sample.str(), name_of(m.sample_type));
   if (m.labels)

@@ -26,6 +26,9 @@ std::vector<std::int64_t> create_checkpoint_file(const std::filesystem::path&, c
 void seal_checkpoint_file(const std::filesystem::path&, const std::vector<NamedTensor>&,
                           const std::vector<std::uint32_t>& checksums, const RunState&);
 
+// The model in words: its data, and one line for each operation.
+std::string describe(const ModelRecord&);
+
 // Reads the tensors of a file one after the other. The constructor verifies the metadata. Error(data): the file is
 // damaged or not a checkpoint. Error(config): its tensors are not those of the network; without training, it may also
 // have the moments of an optimizer.

@@ -1,4 +1,4 @@
-// Weights in PyTorch's names and order, from files in the format safetensors.
+// Weights in PyTorch's names and order, from files in the format safetensors and from archives of torch.export.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -6,6 +6,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/pt2/exported_program.hpp"
 #include "millrace/weights/hugging_face.hpp"
 #include "millrace/weights/pytorch_tensors.hpp"
 #include "millrace/weights/safetensors.hpp"
@@ -26,13 +27,62 @@ std::vector<std::int64_t> shape_to_read(const PyTorchTensor& t, std::vector<std:
   return in_file;
 }
 
+// A file with tensors that have PyTorch's names.
+class TensorFile {
+ public:
+  virtual ~TensorFile() = default;
+  virtual std::map<std::string, std::vector<std::int64_t>> shapes() const = 0;  // by name
+  // The first out.size() elements. Error(data): they are no numbers, or the file is damaged.
+  virtual void read(const std::string& name, std::span<float> out) = 0;
+};
+
+class SafetensorsTensors : public TensorFile {
+ public:
+  explicit SafetensorsTensors(SafetensorsFile file) : file_(std::move(file)) {}
+  std::map<std::string, std::vector<std::int64_t>> shapes() const override {
+    std::map<std::string, std::vector<std::int64_t>> out;
+    for (const auto& [name, tensor] : file_.tensors()) out.emplace(name, tensor.shape);
+    return out;
+  }
+  void read(const std::string& name, std::span<float> out) override { file_.read(file_.tensors().at(name), 0, out); }
+
+ private:
+  SafetensorsFile file_;
+};
+
+// The state_dict of a network that PyTorch exported.
+class ArchiveTensors : public TensorFile {
+ public:
+  explicit ArchiveTensors(const std::filesystem::path& path)
+      : program_(pt2::read_exported_program(path)), reader_(program_) {}
+  std::map<std::string, std::vector<std::int64_t>> shapes() const override {
+    std::map<std::string, std::vector<std::int64_t>> out;
+    for (const pt2::StoredTensor& tensor : program_.tensors)
+      if (tensor.in_state_dict()) out.emplace(tensor.name, tensor.sizes);
+    return out;
+  }
+  void read(const std::string& name, std::span<float> out) override {
+    const auto tensor = std::ranges::find(program_.tensors, name, &pt2::StoredTensor::name);
+    MR_CHECK(tensor != program_.tensors.end());
+    std::vector<float> values(std::size_t(tensor->count()));
+    reader_.read(*tensor, values);
+    MR_CHECK(out.size() <= values.size());
+    std::copy_n(values.begin(), out.size(), out.begin());
+  }
+
+ private:
+  pt2::ExportedProgram program_;
+  pt2::TensorReader reader_;
+};
+
 class PyTorchWeights : public WeightSource {
  public:
-  PyTorchWeights(const std::filesystem::path& path, std::vector<SafetensorsFile> files, const WeightTarget& target)
-      : files_(std::move(files)), tensors_(pytorch_tensors(target.graph, target.network)) {
-    for (std::size_t file = 0; file < files_.size(); ++file)
-      for (const auto& [name, tensor] : files_[file].tensors())
-        stored_.emplace(plain_name(name, target.network), Stored{file, &tensor});
+  PyTorchWeights(const std::filesystem::path& path, std::vector<std::unique_ptr<TensorFile>> files,
+                 const WeightTarget& target)
+      : path_(path), files_(std::move(files)), tensors_(pytorch_tensors(target.graph, target.network)) {
+    for (const auto& file : files_)
+      for (const auto& [name, shape] : file->shapes())
+        stored_.emplace(plain_name(name, target.network), Stored{file.get(), name, shape});
     // A Llama whose outputs are tied to its embedding. Here they are apart, and begin equal.
     if (const auto embedding = stored_.find("embed_tokens.weight");
         target.network == "llama" && embedding != stored_.end())
@@ -48,8 +98,10 @@ class PyTorchWeights : public WeightSource {
 
  private:
   struct Stored {
-    std::size_t file;
-    const StoredTensor* tensor;
+    TensorFile* file;
+    std::string name;  // in the file
+    std::vector<std::int64_t> shape;
+    void read(std::span<float> out) const { file->read(name, out); }
   };
 
   void compare(const std::filesystem::path& path, const WeightTarget& target) {
@@ -88,8 +140,8 @@ class PyTorchWeights : public WeightSource {
     const auto found = stored_.find(t.name);
     if (found == stored_.end())
       differences.missing(t.name);
-    else if (shape_to_read(t, found->second.tensor->shape) != t.shape)
-      differences.other_shape(t.name, found->second.tensor->shape, t.shape);
+    else if (shape_to_read(t, found->second.shape) != t.shape)
+      differences.other_shape(t.name, found->second.shape, t.shape);
     return found != stored_.end();
   }
 
@@ -100,7 +152,7 @@ class PyTorchWeights : public WeightSource {
       const auto found = stored_.find(t.name);
       if (found == stored_.end()) continue;  // an alias
       values.resize(std::size_t(t.count()));
-      files_[found->second.file].read(*found->second.tensor, 0, values);
+      found->second.read(values);
       if (t.alias)
         require_tied(t, values, out);
       else
@@ -113,17 +165,17 @@ class PyTorchWeights : public WeightSource {
     for (const PyTorchTensor& t : tensors_)
       if (!t.alias && t.kind == alias.kind && t.index == alias.index) {
         std::vector<float> original(std::size_t(t.count()));
-        const Stored& stored = stored_.at(t.name);
-        files_[stored.file].read(*stored.tensor, 0, original);
+        stored_.at(t.name).read(original);
         if (original != values)
           fail(Exit::config,
                "{}: {} and {} differ, but the network has one tensor for both. write it out under model.layers",
-               files_[stored.file].path().string(), alias.name, t.name);
+               path_.string(), alias.name, t.name);
         scatter(t, original, out);
       }
   }
 
-  std::vector<SafetensorsFile> files_;
+  std::filesystem::path path_;
+  std::vector<std::unique_ptr<TensorFile>> files_;
   std::vector<PyTorchTensor> tensors_;
   std::map<std::string, Stored> stored_;  // by plain_name()
 };
@@ -163,9 +215,16 @@ std::vector<SafetensorsFile> files_of_folder(const std::filesystem::path& folder
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path, const WeightTarget& target) {
   std::error_code unknown;
   if (!std::filesystem::exists(path, unknown))
-    fail(Exit::data, "model.weights: there is no file {}. give a .safetensors file, a checkpoint (.h5) or a folder",
+    fail(Exit::data,
+         "model.weights: there is no file {}. give a .safetensors file, a checkpoint (.h5), a network of "
+         "torch.export (.pt2) or a folder",
          path.string());
   if (path.extension() == ".h5") return open_checkpoint_weights(path, target);
+  std::vector<std::unique_ptr<TensorFile>> tensors;
+  if (path.extension() == ".pt2") {
+    tensors.push_back(std::make_unique<ArchiveTensors>(path));
+    return std::make_unique<PyTorchWeights>(path, std::move(tensors), target);
+  }
   const bool folder = std::filesystem::is_directory(path, unknown);
   std::vector<SafetensorsFile> files;
   if (folder)
@@ -179,7 +238,8 @@ std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path, co
   if (!folder && files.front().metadata().contains(written_by_key))
     if (const CheckpointModel model = read_safetensors_model(path); model.record)
       require_same_settings(path, *model.record, target);
-  return std::make_unique<PyTorchWeights>(path, std::move(files), target);
+  for (SafetensorsFile& file : files) tensors.push_back(std::make_unique<SafetensorsTensors>(std::move(file)));
+  return std::make_unique<PyTorchWeights>(path, std::move(tensors), target);
 }
 
 }  // namespace millrace

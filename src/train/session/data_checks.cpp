@@ -52,16 +52,36 @@ void require_same_samples(const DataSets& sets, const ShardIndex& train, const S
        describe(valid), sets.reference_name(), describe(train));
 }
 
-void warn_of_targets(const World& world, const ShardIndex& data, Loss loss, bool packed) {
-  if (world.rank() != 0 || !has_plain_targets(data)) return;
-  const watchdog::WaitScope waits(watchdog::Wait::file);
-  try {
-    if (written_by_pack(data) != packed) return;
-    for (const std::string& concern : concerns(data, survey_targets(data)))
-      if (loss != Loss::binary_cross_entropy || concern.find("model.loss") == concern.npos)
-        log::warn("data.train: " + concern);
-  } catch (const Error&) {  // the reader reports files that cannot be read
+void warn_of_targets(const ShardIndex& data, const TargetSurvey& survey, Loss loss) {
+  for (const std::string& concern : concerns(data, survey))
+    if (loss != Loss::binary_cross_entropy || concern.find("model.loss") == concern.npos)
+      log::warn("data.train: " + concern);
+}
+
+constexpr double survey_seconds = 0.3;  // for samples at the start of a run
+
+// Of the validation data, which may come from another source.
+void warn_of_validation(const ShardIndex& valid) {
+  if (!has_plain_samples(valid) || written_by_pack(valid)) return;
+  for (const std::string& concern : concerns(valid, survey_samples(valid, survey_seconds)))
+    log::warn("data.valid: " + concern);
+}
+
+// Labels or targets, and samples, of the training data.
+std::vector<std::string> examine_values(const ShardIndex& data, Loss loss) {
+  std::vector<std::string> out;
+  if (has_plain_targets(data)) {
+    const TargetSurvey survey = survey_targets(data);
+    out.push_back("data.train: " + describe(data, survey));
+    if (!written_by_pack(data)) warn_of_targets(data, survey, loss);
   }
+  if (has_plain_samples(data) && !written_by_pack(data)) {  // pack has refused values that are not finite
+    const SampleSurvey survey = survey_samples(data, survey_seconds);
+    out.push_back("data.train: " + describe(data, survey));
+    if (survey.rows_not_finite > 0)  // of a constant input, examine_data() warns
+      log::warn("data.train: " + concerns(data, survey).front());
+  }
+  return out;
 }
 
 }  // namespace
@@ -98,7 +118,7 @@ void require_known_labels(const DataSets& sets) {
            of_valid.classes - 1, of_valid.name, sets.reference_name(), known.classes);
 }
 
-void warn_of_data(const World& world, const RunConfig& config, const DataSets& sets) {
+std::vector<std::string> examine_data(const World& world, const RunConfig& config, const DataSets& sets) {
   const ShardIndex& data = sets.train;
   if (config.train.global_batch > data.selected_rows())
     log::warn(
@@ -114,11 +134,24 @@ void warn_of_data(const World& world, const RunConfig& config, const DataSets& s
                     "learn from. correct or scale them",
                     data.x.name));
   for (const std::string& concern : layout_concerns(data)) log::warn("data.train: " + concern);
-  warn_of_targets(world, data, config.model.loss, false);
+  if (world.rank() != 0) return {};
+  const watchdog::WaitScope waits(watchdog::Wait::file);
+  try {
+    if (sets.has_valid && !sets.valid.selection) warn_of_validation(sets.valid);
+    return examine_values(data, config.model.loss);
+  } catch (const Error&) {  // the reader reports files that cannot be read
+    return {};
+  }
 }
 
 void warn_of_packed_targets(const World& world, const DataSets& sets) {
-  warn_of_targets(world, sets.train, Loss::automatic, true);
+  const ShardIndex& data = sets.train;
+  if (world.rank() != 0 || !has_plain_targets(data)) return;
+  const watchdog::WaitScope waits(watchdog::Wait::file);
+  try {
+    if (written_by_pack(data)) warn_of_targets(data, survey_targets(data), Loss::automatic);
+  } catch (const Error&) {  // as above
+  }
 }
 
 }  // namespace millrace

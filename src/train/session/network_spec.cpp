@@ -138,8 +138,8 @@ void require_no_loss_keys(const ModelOptions& c) {
 void require_matching_loss(const ModelOptions& c, const ShardIndex& data) {
   if (data.y.labels && data.classes.count < 1)
     fail(Exit::data,
-         "no sample has a label (every y is negative). if the files hold tokens, which are their own targets, set "
-         "data.sample = tokens");
+         "no sample has a label (every y is negative). number the classes from 0; if the files hold tokens, which are "
+         "their own targets, set data.sample = tokens");
   if (has_own_losses(c)) return require_no_loss_keys(c);
   if (data.y.has_label_parts())
     fail(Exit::config,

@@ -29,11 +29,7 @@ TEST(Messages, NamesOfOtherProgramsAreAnsweredByTheirMeaning) {
                   Exit::config),
               "command line: unknown key " + written + ". did you mean --" + key + "?");
   };
-  for (const char* name : {"batch_size", "train.batch_size", "optim.batch-size", "batchSize"})
-    EXPECT_EQ(refusal(std::string(name) + " = 5\n"),
-              fmt::format("a.cfg:1: unknown key {}. train.global_batch counts the samples of a step over all ranks, "
-                          "train.micro_batch those that a rank computes at a time. set the one that is meant",
-                          name));
+  for (const char* name : {"optim.batch-size", "batchSize", "bs"}) meant(name, "train.global_batch");
   for (const char* name : {"model.learning_rate", "data.lr", "learnin_rate", "base_lr"}) meant(name, "optim.lr");
   meant("n_epochs", "train.epochs");
   meant("model.epochs", "train.epochs");

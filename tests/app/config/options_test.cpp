@@ -264,7 +264,8 @@ TEST(Options, NamesOfOtherProgramsWithOneMeaningAreReadAsTheKey) {
     EXPECT_EQ(warnings_of([&, name = name, key = key] {
                 EXPECT_EQ(from(line).text, from(fmt::format("{} = {}", key, value)).text);
               }),
-              fmt::format("a.cfg:1: {} is read as {}\n", name, key));
+              fmt::format("a.cfg:1: {} is read as {}{}\n", name, key,
+                          key == "train.global_batch" ? ", the samples of a step over all ranks" : ""));
     EXPECT_EQ(warnings_of([&] { from(line); }), "") << "the line is printed once";
     EXPECT_EQ(from("", command_line({"--" + name, value}).keys).text, from(line).text) << name;
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "data/files.hpp"
 #include "data/index/image_shards.hpp"
@@ -72,6 +73,15 @@ TEST(ShardsSurvey, EachLikelyMistakeInLabelsIsNamed) {
   EXPECT_EQ(concern_of_labels(repeated({0, 1, 1000000}, 20)),
             "'y': 3 different labels reach up to 1000000, and the network gets an output for each number. number the "
             "classes from 0 without gaps");
+  EXPECT_EQ(concern_of_labels(repeated({-1, -2}, 4)),
+            "'y': all labels are negative, so no sample counts. number the classes from 0");
+  std::vector<std::int32_t> numbers(30);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  EXPECT_EQ(
+      concern_of_labels(numbers),
+      "'y': there are 30 different labels in 30 samples, fewer than two samples a class. are they numbers of rows, "
+      "or targets? store class numbers, or floating-point targets for a regression");
+  EXPECT_EQ(concern_of_labels(repeated(numbers, 2)), "");
   auto rare = repeated({0, 1}, 80);
   rare.insert(rare.end(), {2, 2});
   EXPECT_EQ(concern_of_labels(rare), "'y': class 2 has only 2 of 162 samples. add some, or leave it out");
@@ -107,13 +117,16 @@ TEST(ShardsSurvey, SamplesThatAreNotFiniteOrAllEqualAreNamed) {
   const TemporaryFolder folder;
   const std::vector<float> y{0.5f, 0.25f, 1};
   ShardIndex d = stored(folder, y, H5T_NATIVE_FLOAT, 1, {0, -2, NAN, 3, 4, INFINITY});
-  const auto world = solo_world();
-  SampleSurvey survey = survey_samples(*world, d);
+  SampleSurvey survey = survey_samples(d);
   EXPECT_EQ(describe(d, survey), "values of 'x' as stored: -2 to 4, 2 of 3 rows with NaN or infinity");
   EXPECT_EQ(concerns(d, survey), Lines{"'x': 2 of 3 rows have values that are not finite, the first is row 1 of " +
                                        (folder / "a.h5") + ". correct them, or leave these rows out"});
+  survey = survey_samples(d, 60);
+  EXPECT_EQ(describe(d, survey), "values of 'x' as stored: -2 to 4, 2 of 3 rows with NaN or infinity");
+  EXPECT_EQ(survey.first_not_finite, "row 1 of " + (folder / "a.h5")) << "in any order of reading";
+  EXPECT_EQ(survey_samples(d, 1e-12).rows, 1) << "the time is over after a row";
   d = stored(folder, y, H5T_NATIVE_FLOAT, 1, std::vector<float>(6, 3));
-  EXPECT_EQ(concerns(d, survey_samples(*world, d)), Lines{"'x': all values are 3, so there is nothing to learn from"});
+  EXPECT_EQ(concerns(d, survey_samples(d)), Lines{"'x': all values are 3, so there is nothing to learn from"});
 }
 
 TEST(ShardsSurvey, StatisticsNameTheRowThatIsNotFinite) {

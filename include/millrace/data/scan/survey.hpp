@@ -53,7 +53,8 @@ bool has_plain_samples(const ShardIndex&);
 bool written_by_pack(const ShardIndex&);
 // Not collective. Error(data): a file cannot be read.
 TargetSurvey survey_targets(const ShardIndex&);
-SampleSurvey survey_samples(World&, const ShardIndex&);
+// at_most: seconds after which it ends with fewer rows, which are spread over the data set as well; 0: no limit.
+SampleSurvey survey_samples(const ShardIndex&, double at_most = 0);
 
 // "rows per class: 0: 50, 1: 48", "targets: from 0 to 3.5, mean 1.2, standard deviation 0.7".
 std::string describe(const ShardIndex&, const TargetSurvey&);
@@ -63,6 +64,10 @@ std::string describe(const ShardIndex&, const SampleSurvey&);
 std::vector<std::string> concerns(const ShardIndex&, const TargetSurvey&);
 std::vector<std::string> concerns(const ShardIndex&, const SampleSurvey&);
 std::vector<std::string> layout_concerns(const ShardIndex&);  // from the shape alone
+// What lies in the data set, and likely mistakes, as lines. Not collective.
+std::string describe_values(const ShardIndex&);
+// Whether all files hold samples and none has labels: data for predictions. Not collective.
+bool lacks_labels(const DataOptions&);
 // Of the labels or targets of these files, on rank 0. None if they are many, or cannot be read. Collective.
 std::vector<std::string> target_concerns(World&, const std::vector<std::string>& files);
 

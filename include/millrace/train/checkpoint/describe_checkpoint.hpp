@@ -17,4 +17,8 @@ enum class CheckpointDetail {
 // Reads the whole file and verifies all checksums. Error(data) if it is not a checkpoint.
 CheckpointText describe_checkpoint(const std::string& path, CheckpointDetail = CheckpointDetail::tensors);
 
+// Of a file in the format safetensors: what millrace says in it of the model, or that another program wrote it, and the
+// number of tensors, or all of them with their shapes. Error(data): it is damaged.
+CheckpointText describe_safetensors(const std::string& path, bool tensors);
+
 }  // namespace millrace
