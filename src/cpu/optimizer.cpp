@@ -260,7 +260,7 @@ class Optimizer : public OptimizerOp {
       from_float(static_cast<std::byte*>(args.weights) + std::size_t(p.begin) * size_of(spec_.weight_dtype),
                  spec_.weight_dtype, args.master + p.master, p.count);
     });
-    if (spec_.stats_count) move_towards(args.running, args.stats, spec_.stats_count, spec_.stats_momentum);
+    for (const auto& [at, n, m] : spec_.stats_parts()) move_towards(args.running + at, args.stats + at, n, m);
   }
 
   void update(const OptimizerArgs& args, const OptimizerChunk& p) const {

@@ -100,7 +100,8 @@ std::string text_of(const BatchedMatmulSpec& s) {
                      s.transpose_b ? " transpose_b" : "");
 }
 std::string text_of(const RecurrentSpec& s) {
-  return fmt::format("{} bias={}{}", s.units, s.bias ? "on" : "off", s.reverse ? " reverse" : "");
+  return fmt::format("{} bias={}{}{}{}", s.units, s.bias ? "on" : "off", s.reverse ? " reverse" : "",
+                     s.kind == RecurrentSpec::Kind::rnn_relu ? " relu" : "", s.cell_state ? " cell_state" : "");
 }
 std::string text_of(const LinearCrossEntropySpec&) { return ""; }  // a rewrite makes it
 std::string text_of(const InputSpec& s) {

@@ -261,9 +261,10 @@ void GraphBuilder::place_parameter(int number, const std::string& name, const Ar
   graph_.parameters[std::size_t(number)].archive = place;
 }
 
-void GraphBuilder::place_statistics(int mean, int variance) {
+void GraphBuilder::place_statistics(int mean, int variance, float momentum) {
   graph_.stats.back().archive_mean = mean;
   graph_.stats.back().archive_variance = variance;
+  graph_.stats.back().momentum = momentum;
 }
 
 void GraphBuilder::set_older_name(const std::string& name, const std::string& older) {

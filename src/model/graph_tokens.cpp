@@ -107,6 +107,7 @@ int GraphBuilder::recurrent_node(const std::string& name, int src, const Recurre
   spec.need_diff_src = graph_.values[std::size_t(src)].needs_grad;
   spec.dtype = graph_.dtype;
   spec.mode = graph_.mode;
+  spec.cell_state = o.cell_state;
   const std::string end = fmt::format("l{}{}", layer, reverse ? "_reverse" : "");
   std::vector<int> parameters;
   const auto add = [&](const char* what, const Shape& extents, bool matrix) {
@@ -129,14 +130,20 @@ int GraphBuilder::recurrent(const std::string& name, int src, const RecurrentOpt
         "model: layer '{}' needs time steps x features, but its input is {}. reshape it, or put an embedding before it",
         name, shape(src).str());
   RecurrentSpec{shape(src), o.units}.check();
+  const auto sequence = [&](int value) {
+    if (!o.cell_state) return value;
+    return slice(graph_.values[std::size_t(value)].name + ".sequence", value, 1, 0, shape(value)[1] - 1);
+  };
   for (std::int64_t layer = 0; layer < o.layers; ++layer) {
     if (layer > 0 && o.dropout > 0) src = dropout(fmt::format("{}.dropout{}", name, layer), src, o.dropout, o.seed);
     int out = recurrent_node(name, src, o, layer, false);
     if (each) each->push_back(out);
+    const bool read = o.sequence || layer + 1 < o.layers;
+    if (read) out = sequence(out);
     if (o.bidirectional) {
       const int back = recurrent_node(name, src, o, layer, true);
       if (each) each->push_back(back);
-      if (o.sequence || layer + 1 < o.layers) out = concat(fmt::format("{}.both{}", name, layer), out, back, 2);
+      if (read) out = concat(fmt::format("{}.both{}", name, layer), out, sequence(back), 2);
     }
     src = out;
   }

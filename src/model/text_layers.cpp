@@ -98,10 +98,16 @@ float probability(const TextLine& line, const std::string& word) {
   return p;
 }
 
-// As torch.nn.LSTM and torch.nn.GRU with batch_first.
+// As torch.nn.LSTM, torch.nn.GRU and torch.nn.RNN with batch_first.
 int make_recurrent(GraphBuilder& g, TextLine& line, const std::string& name, int src, std::uint64_t seed) {
   GraphBuilder::RecurrentOptions options;
   options.kind = line.kind == "lstm" ? RecurrentSpec::Kind::lstm : RecurrentSpec::Kind::gru;
+  if (line.kind == "rnn") {
+    const std::string function = line.take("activation");
+    if (!function.empty() && function != "tanh" && function != "relu")
+      line.refuse(fmt::format("activation={} is not possible. use tanh or relu", function));
+    options.kind = function == "relu" ? RecurrentSpec::Kind::rnn_relu : RecurrentSpec::Kind::rnn_tanh;
+  }
   options.bidirectional = line.take_word("bidirectional");
   options.units = line.number(line.word(0, "a number of units"), "number of units");
   options.layers = line.option("layers", 1);
@@ -233,7 +239,7 @@ int make_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src
   if (kind == "leaky_relu" && line.named.contains("slope"))
     return g.leaky_relu(name, src, float(line.real("slope", 0.01, -1e6, 1e6)));
   if (const auto* activation = find_activation(kind)) return g.activation(name, src, activation->kind);
-  if (kind == "lstm" || kind == "gru") return make_recurrent(g, line, name, src, spec.seed);
+  if (kind == "lstm" || kind == "gru" || kind == "rnn") return make_recurrent(g, line, name, src, spec.seed);
   if (kind == "linear") return make_linear(g, line, name, src, spec);
   if (kind == "dropout" || kind == "droppath")
     return g.dropout(name, src, probability(line, line.word(0, "a probability")), spec.seed, kind == "droppath");
@@ -248,7 +254,8 @@ int make_layer(GraphBuilder& g, TextLine& line, const std::string& name, int src
   line.refuse(fmt::format(
       "unknown layer '{}'. use one of input, conv, convt, embedding, documents, positions, batchnorm, layernorm, "
       "rmsnorm, "
-      "groupnorm, instancenorm, {}, prelu, glu, scale, se, attention, lstm, gru, dropout, droppath, linear, maxpool, "
+      "groupnorm, instancenorm, {}, prelu, glu, scale, se, attention, lstm, gru, rnn, dropout, droppath, linear, "
+      "maxpool, "
       "avgpool, "
       "globalpool, upsample, reshape, channels_to_axis, axis_to_channels, add, concat, scale_by, slice, loss, "
       "or a block of repeat or residual",

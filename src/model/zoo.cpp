@@ -83,7 +83,7 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
     fail(Exit::config, "model.name: unet needs a label at each position, stored as maps of integers. data.y holds {}",
          spec.pointwise_loss ? "floating-point targets" : "one label a row");
   const bool one_input = spec.inputs.empty();
-  if (!one_input && spec.name != "layers")
+  if (!one_input && spec.name != "layers" && spec.name != "pt2")
     fail(Exit::config, "model.name: {} has one input. name one data set in data.x", spec.name);
   const int input = !one_input ? -1 : spec.tokens ? Graph::x : builder.mix(builder.input(spec.input), spec.mix);
   const auto move_labels = [&] {

@@ -93,6 +93,13 @@ std::string Assembler::add(const std::string& type, const std::string& name, std
   return result;
 }
 
+void Assembler::add(const std::string& type, std::vector<std::string> inputs, std::vector<std::string>& results,
+                    std::vector<OnnxAttribute> attributes) {
+  for (std::string& result : results)
+    if (!result.empty()) result = unique(result);
+  model_.nodes.push_back({type, results[0], std::move(inputs), results, std::move(attributes)});
+}
+
 std::vector<std::string> Assembler::split(const std::string& name, const std::string& src, std::int64_t axis,
                                           const OnnxShape& parts) {
   std::vector<std::string> out;

@@ -45,6 +45,9 @@ class Assembler {
   // Adds a node and returns the name of its result, which is `name` unless that exists.
   std::string add(const std::string& type, const std::string& name, std::vector<std::string> inputs,
                   std::vector<OnnxAttribute> attributes = {});
+  // With several results: "" is one that is not wanted.
+  void add(const std::string& type, std::vector<std::string> inputs, std::vector<std::string>& results,
+           std::vector<OnnxAttribute> attributes);
   std::vector<std::string> split(const std::string& name, const std::string& src, std::int64_t axis,
                                  const OnnxShape& parts);
   // extents: 0 stands for the number of samples.

@@ -5,11 +5,12 @@
 namespace millrace {
 
 void RecurrentSpec::check() const {
-  const char* name = kind == Kind::lstm ? "lstm" : "gru";
+  const char* name = kind == Kind::lstm ? "lstm" : kind == Kind::gru ? "gru" : "rnn";
   if (src.rank != 3 || src.count() < 1)
     fail(Exit::config, "{}: needs an input of rows x time steps x features, but it is {}. reshape it", name, src.str());
   if (units < 1 || units > std::int64_t(1) << 30)
     fail(Exit::config, "{}: {} units are not possible. use 1 to 2^30", name, units);
+  MR_CHECK(!cell_state || kind == Kind::lstm);
 }
 
 RecurrentLayout::RecurrentLayout(const RecurrentSpec& s, std::int64_t rows, std::size_t scratch) {
@@ -25,7 +26,8 @@ RecurrentLayout::RecurrentLayout(const RecurrentSpec& s, std::int64_t rows, std:
   const std::int64_t steps = s.steps(), states = train ? steps : 2;
   gates = reserve(kept, steps, s.width(), sizeof(float));
   state = reserve(kept, states, s.units, sizeof(float));
-  hidden = gru && s.dtype == DType::f32 ? state : reserve(kept, states, s.units, element);
+  hidden =
+      s.kind != RecurrentSpec::Kind::lstm && s.dtype == DType::f32 ? state : reserve(kept, states, s.units, element);
   query = gru ? reserve(kept, train ? steps : 1, s.units, sizeof(float)) : 0;
   src = reserve(workspace_bytes, steps, s.features(), element);
   product = reserve(workspace_bytes, 1, s.width(), sizeof(float));

@@ -63,7 +63,9 @@ struct Name {
   const char* operator()(const IndexedBiasSpec&) const { return "indexed_bias"; }
   const char* operator()(const SoftmaxSpec&) const { return "softmax"; }
   const char* operator()(const BatchedMatmulSpec&) const { return "matmul"; }
-  const char* operator()(const RecurrentSpec& s) const { return s.kind == RecurrentSpec::Kind::lstm ? "lstm" : "gru"; }
+  const char* operator()(const RecurrentSpec& s) const {
+    return s.plain() ? "rnn" : s.kind == RecurrentSpec::Kind::gru ? "gru" : "lstm";
+  }
   const char* operator()(const LayerNormSpec& s) const {
     return s.kind == LayerNormSpec::Kind::rms ? "rms_norm" : "layer_norm";
   }

@@ -206,15 +206,15 @@ case_refused() {
 compare_losses() { expect_exit 0 python3 "$root/tests/parity/pt2_runs.py" "$millrace" "$mpiexec" "$@"; }
 case_losses() {
   compare_losses 1
-  expect_lines 29 'largest error of a loss|standard errors'
+  expect_lines 33 'largest error of a loss|standard errors'
 }
 case_sgd_on_two() {
   compare_losses 2 sgd
-  expect_lines 14 'largest error of a loss'
+  expect_lines 16 'largest error of a loss'
 }
 case_adamw_on_two() {
   compare_losses 2 adamw
-  expect_lines 14 'largest error of a loss'
+  expect_lines 16 'largest error of a loss'
   compare_losses 2 dropout
   expect_lines 1 'standard errors'
 }

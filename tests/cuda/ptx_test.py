@@ -49,6 +49,7 @@ WIDE = {
     "rows/scale_by": {r"ScaleByFactor.*Li8E": (2, 1), r"RowSums.*Li8E": (8, 2)},
     "tokens/documents": {"FindStarts": (0, 0), "CountTokens": (0, 0), "MarkLast": (0, 0)},
     "tokens/gated": {r"GatedForward.*Li8E": (2, 1), r"GatedBackward.*Li8E": (3, 2)},
+    "tokens/plain_recurrent": {r"PlainStep.*Li4E": (4, 1), r"PlainGradient.*Li4E": (2, 0)},
     "tokens/position_embedding": {r"AddPositions.*Li8E": (2, 1), r"DropToken.*Li8E": (1, 1)},
     "tokens/recurrent": {r"GateStep.*Li4E": (16, 6), r"GateGradient.*Li4E": (8, 1), r"StepRows.*Li8E": (1, 1)},
     "tokens/rotary": {r"Rotate.*Li8E": (2, 2)},

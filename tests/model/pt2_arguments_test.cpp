@@ -103,7 +103,7 @@ TEST(Pt2Arguments, PartsOfParametersAreNoWholeOnes) {
       "no matrix");
 }
 
-// A GRU or LSTM over three steps of 168 features, whose weights are both `p`, and what reads one of its results.
+// A GRU, LSTM or RNN over three steps of 168 features, whose weights are both `p`, and what reads one of its results.
 struct RecurrentCase {
   std::string kind = "gru";
   double state = 0;
@@ -128,15 +128,24 @@ ExportedProgram recurrent_program(const RecurrentCase& c) {
                              {"batch_first", c.batch_first}});
   layer.results = lstm ? Names{"out", "h", "c"} : Names{"out", "h"};
   return with_parameter({flat, state, layer, node("relu.default", "y", {{"self", tensor(c.read)}})},
-                        {lstm ? 672 : 504, 168});
+                        {lstm              ? 672
+                         : c.kind == "gru" ? 504
+                                           : 168,
+                         168});
 }
 
-TEST(Pt2Arguments, RecurrentLayersBeginWithZerosAndReturnNoCells) {
+TEST(Pt2Arguments, RecurrentLayersBeginWithZeros) {
   EXPECT_EQ(operations_of(translated(recurrent_program({}))), (Names{"gather", "gru", "activation"}));
   EXPECT_EQ(operations_of(translated(recurrent_program({.kind = "lstm", .read = "h"}))),
             (Names{"gather", "lstm", "slice", "activation"}));
   expect_refused(recurrent_program({.state = 1}), "only a state of zeros is supported");
-  expect_refused(recurrent_program({.kind = "lstm", .read = "c"}), "returns c_n, which is read");
+  EXPECT_EQ(operations_of(translated(recurrent_program({.kind = "lstm", .read = "c"}))),
+            (Names{"gather", "lstm", "slice", "activation"}));
+  const Graph relu = translated(recurrent_program({.kind = "rnn_relu"}));
+  EXPECT_EQ(operations_of(relu), (Names{"gather", "rnn", "activation"}));
+  const auto is_rnn = [](const Node& n) { return std::holds_alternative<RecurrentSpec>(n.spec); };
+  EXPECT_EQ(std::get<RecurrentSpec>(std::ranges::find_if(relu.nodes, is_rnn)->spec).kind,
+            RecurrentSpec::Kind::rnn_relu);
   expect_refused(recurrent_program({.layers = 2}), "has 2 weights, which is not supported");
   expect_refused(recurrent_program({.batch_first = false}), "batch_first=True");
   ExportedProgram unread = recurrent_program({.kind = "lstm"});  // what nothing reads is left out

@@ -31,7 +31,7 @@ ModelSpec spec_of(const json& c) {
   spec.tokens = c["sample"].size() == 1;
   spec.input.scale = 1.0f / 255;
   spec.exported = std::make_shared<const pt2::ExportedProgram>(
-      pt2::read_exported_program(archives() / (c["name"].get<std::string>() + ".pt2")));
+      pt2::read_exported_program(archives() / c.value("archive", c["name"].get<std::string>() + ".pt2")));
   return spec;
 }
 
@@ -153,7 +153,7 @@ TEST_F(Pt2Parity, LogitsGradientsAndTenLossesAreThoseOfPyTorch) {
     }
     ++compared;
   }
-  EXPECT_EQ(compared, 24);
+  EXPECT_EQ(compared, 28);
 }
 
 TEST_F(Pt2Parity, TenLossesWithAdamWAreThoseOfPyTorch) {
@@ -186,7 +186,7 @@ TEST_F(Pt2Parity, TenLossesWithAdamWAreThoseOfPyTorch) {
 
 // With the running statistics of the archive, without dropout and stochastic depth.
 TEST_F(Pt2Parity, EvaluationsAreThoseOfPyTorch) {
-  ASSERT_EQ(cases_.size(), 27u);
+  ASSERT_EQ(cases_.size(), 31u);
   for (const json& c : cases_) {
     SCOPED_TRACE(c["name"].get<std::string>());
     const ModelSpec spec = spec_of(c);

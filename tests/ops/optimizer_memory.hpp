@@ -112,6 +112,7 @@ inline const std::vector<OptimizerCase>& optimizer_cases() {
     c[7].spec.nesterov = true;
     c[9].spec.clip = 0.01f;
     c[3].spec.stats_count = 0;
+    c[4].spec.own_momenta = {{0, 16, 0.1f}, {16, 5, 0.01f}, {21, 16, 1}};
     for (const std::size_t weighted : {3, 4, 7}) c[weighted].spec.loss_positions = 6;
     for (const std::size_t averaged : {0, 3, 5, 6, 9}) c[averaged].spec.average = 0.125f;
     return c;

@@ -19,11 +19,13 @@ struct Case {
 };
 // One step, one row, odd sizes, whole vectors.
 const Case cases[] = {{3, 5, 7, 6, true, false},   {4, 6, 8, 16, true, true}, {1, 3, 4, 5, false, false},
-                      {5, 1, 3, 4, true, true},    {2, 9, 1, 1, true, false}, {9, 4, 24, 33, true, true},
+                      {5, 1, 3, 4, true, true},    {3, 9, 1, 1, true, false}, {9, 4, 24, 33, true, true},
                       {16, 3, 32, 64, false, true}};
 
+constexpr Kind kinds[] = {Kind::lstm, Kind::gru, Kind::rnn_tanh, Kind::rnn_relu};
+
 RecurrentSpec spec_of(const Case& c, Kind kind, DType dtype = DType::f32, Mode mode = Mode::train) {
-  return {{c.rows, c.steps, c.features}, c.units, kind, c.bias, c.reverse, true, dtype, mode};
+  return {{c.rows, c.steps, c.features}, c.units, kind, c.bias, c.reverse, true, false, dtype, mode};
 }
 
 // A harness with values, which are rounded to the types of the operation.
@@ -74,8 +76,10 @@ Values sum_of(Values a, const Values& b) {
   return a;
 }
 
-void expect_reference(const Case& c, Kind kind, DType dtype, GradMode mode) {
-  const Computed run(spec_of(c, kind, dtype), mode);
+void expect_reference(const Case& c, Kind kind, DType dtype, GradMode mode, bool cell_state = false) {
+  RecurrentSpec spec = spec_of(c, kind, dtype);
+  spec.cell_state = cell_state;
+  const Computed run(spec, mode);
   reference::Recurrent expected(run.spec, run.in);
   const RecurrentValues g = expected.gradients(run.diff_dst);
   // h and the gradients of the gates are rounded to 16 bits at each step.
@@ -93,10 +97,17 @@ void expect_reference(const Case& c, Kind kind, DType dtype, GradMode mode) {
 }
 
 TEST(RecurrentOp, ForwardAndBackwardMatchReference) {
-  for (const Kind kind : {Kind::lstm, Kind::gru})
+  for (const Kind kind : kinds)
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
       for (const Case& c : cases)
         for (const GradMode mode : {GradMode::write, GradMode::add}) expect_reference(c, kind, dtype, mode);
+}
+
+TEST(RecurrentOp, StateOfTheCellMatchesReference) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const Case& c : cases)
+      if (dtype == DType::f32 || c.units > 1)  // of one unit, few rounded numbers cancel
+        expect_reference(c, Kind::lstm, dtype, GradMode::write, true);
 }
 
 // More units than the 2048 that the kernels of the processor take at once.
@@ -105,10 +116,14 @@ TEST(RecurrentOp, ManyUnitsMatchReference) {
 }
 
 TEST(RecurrentOp, InferenceEqualsTheForwardPassOfTraining) {
-  for (const Kind kind : {Kind::lstm, Kind::gru})
+  for (const Kind kind : kinds)
     for (const DType dtype : {DType::f32, DType::bf16})
       for (const Case& c : {cases[0], cases[1], cases[3]}) {
-        Computed train(spec_of(c, kind, dtype)), infer(spec_of(c, kind, dtype, Mode::infer));
+        RecurrentSpec spec = spec_of(c, kind, dtype);
+        spec.cell_state = kind == Kind::lstm && c.reverse;
+        Computed train(spec);
+        spec.mode = Mode::infer;
+        Computed infer(spec);
         EXPECT_EQ(get(infer.h.args.dst), get(train.h.args.dst));
         EXPECT_EQ(infer.h.op().memory_requirements().saved, 0u);
       }
@@ -116,9 +131,10 @@ TEST(RecurrentOp, InferenceEqualsTheForwardPassOfTraining) {
 
 TEST(RecurrentOp, ThreadsDoNotChangeBits) {
   const int threads = cpu::thread_count();
-  for (const Kind kind : {Kind::lstm, Kind::gru})
+  for (const Kind kind : kinds)
     for (const DType dtype : {DType::f32, DType::bf16}) {
-      const RecurrentSpec s = spec_of({33, 7, 40, 96, true, false}, kind, dtype);
+      RecurrentSpec s = spec_of({33, 7, 40, 96, true, false}, kind, dtype);
+      s.cell_state = kind == Kind::lstm;
       const auto first = Computed(s).results();
       cpu::set_thread_count(3);
       const auto again = Computed(s).results(), third = Computed(s).results();
@@ -134,8 +150,9 @@ TEST(RecurrentOp, SequencesWithoutStepsOrUnitsAreRefused) {
 }
 
 TEST(RecurrentReference, GradientsMatchFiniteDifferences) {
-  for (const Kind kind : {Kind::lstm, Kind::gru}) {
-    const RecurrentSpec s = spec_of({2, 3, 4, 3, true, true}, kind);
+  for (const Kind kind : kinds) {
+    RecurrentSpec s = spec_of({2, 3, 4, 3, true, true}, kind);
+    s.cell_state = kind == Kind::lstm;
     RecurrentValues v{random_values(24, 1), random_values(s.weight_ih().count(), 2),
                       random_values(s.weight_hh().count(), 3), random_values(s.width(), 4),
                       random_values(s.width(), 5)};

@@ -74,9 +74,9 @@ CASES = {
     "pt2_cnn": ("cnn", (12, 14, 3), "class"),
     "pt2_squeeze": ("squeeze", (8, 10, 3), "class"),
     "pt2_unet": ("unet", (8, 12, 3), "pixel"),
-    "pt2_signallstm": ("signallstm", (10, 3), "class"),
-    "pt2_signalgru": ("signalgru", (9, 3), "class"),
-    "pt2_textgru": ("textgru", (8,), "tokens"),
+    "pt2_signallstm": ("signallstm", (10, 3), "class"), "pt2_signalgru": ("signalgru", (9, 3), "class"),
+    "pt2_textgru": ("textgru", (8,), "tokens"), "pt2_signalcells": ("recurrent/signalcells", (7, 3), "class"),
+    "pt2_signalrnn": ("recurrent/signalrnn", (6, 3), "class"), "pt2_textrnn": ("recurrent/textrnn", (9,), "tokens"),
     "pt2_vit": ("vit", (12, 16, 3), "class"),
     "pt2_convnext": ("convnext", (12, 8, 3), "class"),
     "pt2_volume": ("volume", (8, 6, 4, 2), "class"),
@@ -153,7 +153,7 @@ def keys_of(name, folder):
     else:
         keys += words.split()
     if labels == "tokens":
-        keys += TOKENS.replace("24", str(sample[0])).replace("40", "30" if name in ("pt2_written", "pt2_textgru") else "40").split()
+        keys += TOKENS.replace("24", str(sample[0])).replace("40", "30" if name in ("pt2_written", "pt2_textgru", "pt2_textrnn") else "40").split()
     if labels == "inputs":
         keys += ["--data.x", "image, weather", "--data.y", "kind, rain"]
     return keys
@@ -226,7 +226,7 @@ def check_archive(name, folder, results):
         if not torch.equal(value, expected[key]):
             sys.exit(f"{name}: {key} differs from --format safetensors")
     cases = pt2_models.CASES + pt2_more.CASES + pt2_recurrent.CASES
-    make = next(case[0] for case in cases if case[0].__name__.lower() == CASES[name][0])
+    make = next(case[0] for case in cases if case[0].__name__.lower() == CASES[name][0].split("/")[-1])
     network = make().float()
     network.load_state_dict(state, strict=True)
     with h5py.File(folder / "data.h5") as file:

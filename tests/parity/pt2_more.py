@@ -263,6 +263,23 @@ class Refused(nn.Module):
 
 
 # As CASES of pt2_models.py.
+class Folded(nn.Module):
+    """A product that is added to a value, and constants that are divided into parts, selected and inverted."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c, self.fc = nn.Linear(30, 8), nn.Linear(30, 8), nn.Linear(30, 3), nn.Linear(24, 5)
+
+    def forward(self, x):
+        x = x.flatten(2)
+        a, b = self.a(x), self.b(x)
+        y = torch.baddbmm(self.c(x), a, b.transpose(1, 2), beta=0.5, alpha=0.25) @ a
+        wave = torch.arange(24.0).reshape(1, 3, 8)
+        sine, cosine = torch.split(torch.cat([wave.sin(), wave.cos()], -1), 8, -1)
+        picked = torch.index_select(wave, 1, torch.tensor([2, 0, 1]))
+        return self.fc((y * sine + b * cosine + (picked + 1).reciprocal()).flatten(1))
+
+
 CASES = [
     (Shuffle, 5, [12, 11, 3], 5, 0.05),
     (Mixer, 5, [8, 12, 3], 5, 0.05),
@@ -274,5 +291,6 @@ CASES = [
     (Slopes, 4, [8, 10, 3], 5, 0.05),
     (Einsum, 4, [8, 6, 3], 5, 0.05),
     (Depth, 4, [8, 6, 3], 5, 0.05),
+    (Folded, 4, [6, 5, 3], 5, 0.05),
 ]
 

@@ -28,7 +28,8 @@ class Network:
 # by a hundredth, also in PyTorch. So rates are lower where ten losses would otherwise tell nothing.
 RATES = {"torchvision": (1e-3, 1e-5), "timm": (1e-3, 1e-5)} | dict.fromkeys(
     ("resnet18", "mobilenet_v2", "mnasnet0_5", "efficientnet_b0", "regnet_y_400mf", "resnet10t", "ghostnet_100",
-     "regnetx_002", "lcnet_050", "efficientvit_b0", "mobilenetv4_conv_small", "ResNet, 3-D"), (1e-5, 1e-7))
+     "regnetx_002", "lcnet_050", "efficientvit_b0", "mobilenetv4_conv_small", "ResNet, 3-D",
+     "LevitForImageClassification"), (1e-5, 1e-7))
 
 
 class Result(nn.Module):
@@ -99,6 +100,7 @@ TEXT = {"vocab_size": 40, "max_position_embeddings": 16}
 
 
 def transformers_networks():
+    import pt2_transformers
     import transformers
 
     def of(name, config, sample, target="class", outputs=CLASSES, **options):
@@ -121,6 +123,7 @@ def transformers_networks():
              hidden_sizes=[8, 16, 32, 64], depths=[1, 1, 1, 1], decoder_hidden_size=32, classifier_dropout_prob=0.0)
     yield from other_vision_networks(of)
     yield from language_networks(of)
+    yield from pt2_transformers.networks(of)
 
 
 def other_vision_networks(of):
@@ -230,7 +233,7 @@ def monai_networks():
 
 
 def hand_written_networks():
-    targets = {"unet": "map", "gpt": "next", "textlstm": "next", "textgru": "next"}
+    targets = {"unet": "map", "gpt": "next", "textlstm": "next", "textgru": "next", "textrnn": "next"}
     for make, _, sample, outputs, rate in pt2_models.CASES + pt2_recurrent.CASES:
         name = make.__name__.lower()
         if name != "random":

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Exports the networks of pt2_models.py, pt2_more.py, pt2_text.py and pt2_recurrent.py, and records what PyTorch
-computes with them.
+"""Exports the networks of pt2_models.py, pt2_more.py, pt2_text.py, pt2_recurrent.py and pt2_inputs.py, and records
+what PyTorch computes with them.
 
     python3 tests/parity/pt2_record.py        needs PyTorch 2.9 or newer
 
 Writes tests/fixtures/pt2/NAME.pt2 and, in tests/parity/recorded, pt2.json, pt2_more.json, pt2_text.json and
-pt2_recurrent.json, which
-tests/model/pt2_parity_test.cpp reads, and pt2_runs.json, which pt2_runs.py reads.
+pt2_recurrent.json, which tests/model/pt2_parity_test.cpp reads, pt2_inputs.json for
+tests/train/session/inputs_test.cpp, and pt2_runs.json, which pt2_runs.py reads.
 
     python3 tests/parity/pt2_record.py --runs        only pt2_runs.json, with the archives as they are
     python3 tests/parity/pt2_record.py FOLDER        archives and values in another folder
@@ -24,6 +24,7 @@ import sys
 import torch
 import torch.nn as nn
 
+import pt2_inputs
 import pt2_models
 import pt2_more
 import pt2_recurrent
@@ -34,7 +35,8 @@ from networks import digest
 from weights import channels_first, integers
 
 ARCHIVES = pt2_runs.TESTS / "fixtures" / "pt2"
-TARGETS = {"unet": "map"} | dict.fromkeys(("gpt", "encoder", "decoder", "counted", "relative", "textgru"), "next")
+FOLDERS = dict.fromkeys(("signalcells", "signalrnn", "textrnn"), "recurrent/")  # of archives
+TARGETS = {"unet": "map"} | dict.fromkeys(("gpt", "encoder", "decoder", "counted", "relative", "textgru", "textrnn"), "next")
 
 
 def batch(name, rows, sample, outputs):
@@ -50,12 +52,19 @@ def digest_of_logits(logits):
 
 def export(network, x, path):
     """In float32, without the paths of this machine."""
-    program = torch.export.export(network.float().train(), (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    inputs = x if isinstance(x, tuple) else (x,)
+    rows = ({0: torch.export.Dim("batch")},) * len(inputs)
+    program = torch.export.export(network.float().train(), inputs, dynamic_shapes=rows)
     for node in program.graph.nodes:
         trace = node.meta.get("stack_trace")
         if trace:
             node.meta["stack_trace"] = re.sub(r'"[^"]*/(site-packages|tests)/', r'"\1/', trace)
+    pathlib.Path(path).parent.mkdir(exist_ok=True)
     torch.export.save(program, path)
+
+
+def archive_of(name):
+    return FOLDERS.get(name, "") + name + ".pt2"
 
 
 def losses_of(network, optimizer, x, y, steps):
@@ -79,7 +88,7 @@ def record(make, rows, sample, outputs, rate, folder=ARCHIVES):
                 module.running_mean.uniform_(-0.2, 0.2)
                 module.running_var.uniform_(0.5, 1.5)
     x, y = batch(name, rows, sample, outputs)
-    export(network, x.float() if x.is_floating_point() else x, folder / f"{name}.pt2")
+    export(network, x.float() if x.is_floating_point() else x, folder / archive_of(name))
     state = {key: value.double() if value.is_floating_point() else value.clone()
              for key, value in network.state_dict().items()}
     network.double()
@@ -89,7 +98,7 @@ def record(make, rows, sample, outputs, rate, folder=ARCHIVES):
         network.train()
         return network
 
-    out = {"name": name, "rows": rows, "sample": sample, "outputs": outputs, "rate": rate}
+    out = {"name": name, "archive": archive_of(name), "rows": rows, "sample": sample, "outputs": outputs, "rate": rate}
     out["evaluated"] = digest_of_logits(start().eval()(x))
     if name in ("random", "channels", "depth"):
         return out
@@ -114,7 +123,7 @@ def network_of(make, archive):
 
 def record_runs(make, sample, outputs, rate, folder):
     name = make.__name__.lower()
-    case = {"name": name, "archive": name + ".pt2", "sample": sample, "outputs": outputs,
+    case = {"name": name, "archive": archive_of(name), "sample": sample, "outputs": outputs,
             "target": TARGETS.get(name, "class"), "rows": 8, "lr": rate / 5, "adamw_lr": rate / 20}
     reference = pt2_reference.Reference(network_of(make, folder / case["archive"]), case)
     if name == "random":
@@ -140,6 +149,8 @@ def main():
         write(values / "pt2_recurrent.json", (record(*case, archives) for case in pt2_recurrent.CASES))
         torch.manual_seed(1)
         export(pt2_more.Refused(), torch.rand(2, 3, 12, 14), archives / "refused.pt2")
+        two = pt2_inputs.record(archives / "twoinputs.pt2", export)
+        (values / "pt2_inputs.json").write_text(json.dumps(two) + "\n")
     runs = pt2_models.CASES + pt2_text.CASES + pt2_recurrent.RUNS
     write(values / "pt2_runs.json", (record_runs(make, sample, outputs, rate, archives)
                                      for make, _, sample, outputs, rate in runs))

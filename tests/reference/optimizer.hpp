@@ -136,8 +136,12 @@ inline void optimizer_step(const OptimizerSpec& s, const StepState& step, Optimi
         average += double(s.average) * (o.master[std::size_t(i)] - average);
       }
   }
-  for (std::size_t i = 0; i < stats.size(); ++i)
-    o.running[i] = (1 - double(s.stats_momentum)) * o.running[i] + double(s.stats_momentum) * stats[i];
+  for (std::size_t i = 0; i < stats.size(); ++i) {
+    double momentum = double(s.stats_momentum);
+    for (const OptimizerSpec::StatsPart& part : s.own_momenta)
+      if (std::int64_t(i) >= part.begin && std::int64_t(i) < part.begin + part.count) momentum = double(part.momentum);
+    o.running[i] = (1 - momentum) * o.running[i] + momentum * stats[i];
+  }
   ++o.applied;
   ++o.clean_steps;
   if (step.scale_on && o.clean_steps >= step.scale_interval) {

@@ -1,5 +1,6 @@
-// LSTM and GRU by their definitions, in double.
+// LSTM, GRU and RNN by their definitions, in double.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -19,7 +20,7 @@ class Recurrent {
     gates.resize(count * std::size_t(s.width()));
     state.resize(count * std::size_t(s.units));
     hidden = query = state;
-    dst.resize(state.size());
+    dst.resize(std::size_t(s.dst().count()));
     for (std::int64_t row = 0; row < s.rows(); ++row)
       for (std::int64_t step = 0; step < s.steps(); ++step) forward(row, step);
   }
@@ -30,6 +31,7 @@ class Recurrent {
                         Values(std::size_t(s.width())), Values(std::size_t(s.width()))};
     for (std::int64_t row = 0; row < s.rows(); ++row) {
       Values dh(std::size_t(s.units)), dc = dh;
+      if (s.cell_state) std::copy_n(&diff_dst[cell(row)], s.units, dc.begin());
       for (std::int64_t step = s.steps() - 1; step >= 0; --step) backward(row, step, diff_dst, dh, dc, out);
     }
     return out;
@@ -40,6 +42,11 @@ class Recurrent {
   std::size_t place(std::int64_t row, std::int64_t step) const {
     return std::size_t(row * s.steps() + s.time_of(step));
   }
+  // In dst, which has more positions than the other arrays if it has the state of the cell.
+  std::size_t in_dst(std::int64_t row, std::int64_t step) const {
+    return std::size_t((row * s.positions() + s.time_of(step)) * s.units);
+  }
+  std::size_t cell(std::int64_t row) const { return std::size_t(row * s.positions() * s.units + s.cell_at()); }
   double before(const Values& of, std::int64_t row, std::int64_t step, std::int64_t unit) const {
     return step == 0 ? 0 : of[place(row, step - 1) * std::size_t(s.units) + std::size_t(unit)];
   }
@@ -65,6 +72,9 @@ class Recurrent {
         }
         state[at] = g[units + u] * before(state, row, step, std::int64_t(u)) + g[u] * g[2 * units + u];
         hidden[at] = g[3 * units + u] * std::tanh(state[at]);
+      } else if (s.plain()) {
+        const double sum = x[u] + h[u];
+        g[u] = hidden[at] = s.kind == RecurrentSpec::Kind::rnn_tanh ? std::tanh(sum) : std::max(sum, 0.0);
       } else {
         g[u] = sigmoid(x[u] + h[u]);
         g[units + u] = sigmoid(x[units + u] + h[units + u]);
@@ -73,7 +83,8 @@ class Recurrent {
         const double z = g[units + u];
         hidden[at] = (1 - z) * g[2 * units + u] + z * before(hidden, row, step, std::int64_t(u));
       }
-      dst[at] = hidden[at];
+      dst[in_dst(row, step) + u] = hidden[at];
+      if (s.cell_state && step + 1 == s.steps()) dst[cell(row) + u] = state[at];
     }
   }
 
@@ -84,7 +95,7 @@ class Recurrent {
     const double* const g = &gates[p * std::size_t(s.width())];
     Values dx(std::size_t(s.width())), dhh = dx, next(units);
     for (std::size_t u = 0; u < units; ++u) {
-      const double d = diff_dst[p * units + u] + dh[u];
+      const double d = diff_dst[in_dst(row, step) + u] + dh[u];
       if (s.kind == RecurrentSpec::Kind::lstm) {
         const double i = g[u], f = g[units + u], c = g[2 * units + u], o = g[3 * units + u];
         const double t = std::tanh(state[p * units + u]), all = dc[u] + d * o * (1 - t * t);
@@ -93,6 +104,8 @@ class Recurrent {
         dx[2 * units + u] = all * i * (1 - c * c);
         dx[3 * units + u] = d * t * o * (1 - o);
         dc[u] = all * f;
+      } else if (s.plain()) {
+        dx[u] = s.kind == RecurrentSpec::Kind::rnn_tanh ? d * (1 - g[u] * g[u]) : g[u] > 0 ? d : 0;
       } else {
         const double r = g[u], z = g[units + u], n = g[2 * units + u];
         dx[2 * units + u] = d * (1 - z) * (1 - n * n);

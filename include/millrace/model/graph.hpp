@@ -53,6 +53,7 @@ struct RunningStats {
   std::int64_t channels = 0;
   std::string older_name = {};                   // as of Parameter
   int archive_mean = -1, archive_variance = -1;  // as ArchivePlace::tensor
+  float momentum = 0;                            // 0: OptimizerSpec::stats_momentum
 };
 
 struct Node {
@@ -166,12 +167,13 @@ class GraphBuilder {
     RecurrentSpec::Kind kind = RecurrentSpec::Kind::lstm;
     std::int64_t units = 0, layers = 1;
     bool bias = true, bidirectional = false;
-    bool sequence = true;  // false: only `each` is read, and the result may be that of one direction
-    float dropout = 0;     // between the layers
+    bool cell_state = false;  // RecurrentSpec::cell_state
+    bool sequence = true;     // false: only `each` is read, and the result may be that of one direction
+    float dropout = 0;        // between the layers
     std::uint64_t seed = 0;
   };
   // src: (N, S, features). Weights are called as in PyTorch: NAME.weight_ih_l0, NAME.bias_hh_l1_reverse. each: gets the
-  // results (N, S, units) of all layers, forwards and then backwards.
+  // results of all layers, forwards and then backwards: (N, S, units), or (N, S + 1, units) with cell_state.
   int recurrent(const std::string& name, int src, const RecurrentOptions&, std::vector<int>* each = nullptr);
   int gated(const std::string& name, int src, Activation);
   int scale(const std::string& name, int src, double initial);
@@ -213,7 +215,7 @@ class GraphBuilder {
   // The layer that has the parameter `own` uses `shared` in its place; `own` disappears. false: their shapes or places
   // differ, or `shared` is that of positions with a class token.
   bool share_parameter(int own, int shared, const ArchivePlace& place_of_own);
-  void place_statistics(int mean, int variance);  // of the last batch norm: tensors of the archive
+  void place_statistics(int mean, int variance, float momentum);  // of the last batch norm: tensors of the archive
   // Notes that the layer `name` was called `older` in old checkpoints.
   void set_older_name(const std::string& name, const std::string& older);
   Graph finish();
@@ -282,13 +284,11 @@ Graph pad_channels(Graph, FusionRules&);
 // Level 1, after all other rewrites: where a value has several readers, the convolutions and linear layers among them
 // add to its gradient if the backend supports it. Adds one line to `unfused` for each reason of refusals.
 Graph accumulate_gradients(Graph, FusionRules&, std::vector<std::string>& unfused);
-// Level 2: the convolution before a batch norm also computes the sums for the norm's forward pass. The convolution
-// after norm + relu also computes the sums for the norm's backward pass. Adds a line to `unfused` for each fusion that
-// the backend rejects.
+// Level 2: the convolution before a batch norm also computes the sums for the norm's forward pass, and the one after
+// norm + relu those for its backward pass. Adds a line to `unfused` for each fusion that the backend rejects.
 Graph fuse_norms(Graph, FusionRules&, std::vector<std::string>& unfused);
 // Level 2: if a linear layer is the only consumer of the activation of another one, its backward pass also computes
-// the gradient before that activation and the bias gradient of the other layer. Adds lines to `unfused` as
-// fuse_norms() does.
+// the gradient before that activation and the bias gradient of the other layer. `unfused`: as of fuse_norms().
 Graph fuse_linears(Graph, FusionRules&, std::vector<std::string>& unfused);
 // Level 3, after fuse_norms(): if a convolution computes the gradient sums of a norm, it also normalises what it reads,
 // in its forward pass and for the gradient of its weight. Adds lines to `unfused` as fuse_norms() does.

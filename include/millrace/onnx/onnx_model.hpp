@@ -19,7 +19,7 @@ enum class OnnxType { f32 = 1, i64 = 7, boolean = 9 };  // the numbers of Tensor
 
 struct OnnxAttribute {
   std::string name;
-  std::variant<std::int64_t, float, std::string, std::vector<std::int64_t>> value;
+  std::variant<std::int64_t, float, std::string, std::vector<std::int64_t>, std::vector<std::string>> value;
 };
 
 struct OnnxNode {

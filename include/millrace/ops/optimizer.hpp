@@ -65,10 +65,21 @@ struct OptimizerSpec {
   // divided by loss_weight. This is the mean over the labels that count, by their weights. It is the number by which
   // the loss divides the weight of a row: its positions, or values of a prediction.
   std::int64_t loss_positions = 0;
-  float clip = 0;                   // > 0: the unscaled gradient is multiplied by min(1, clip / (norm + 1e-6))
-  float stats_momentum = 0.1f;      // running <- (1 - m) * running + m * stats
+  float clip = 0;               // > 0: the unscaled gradient is multiplied by min(1, clip / (norm + 1e-6))
+  float stats_momentum = 0.1f;  // running <- (1 - m) * running + m * stats
+  // Elements of running and stats with their momentum, if they do not all have stats_momentum.
+  struct StatsPart {
+    std::int64_t begin = 0, count = 0;
+    float momentum = 0.1f;
+    bool operator==(const StatsPart&) const = default;
+  };
+  std::vector<StatsPart> own_momenta;
   DType weight_dtype = DType::f32;  // type of `weights`; f32: weights is null, and the master weights are used
 
+  std::vector<StatsPart> stats_parts() const {
+    if (!own_momenta.empty() || stats_count == 0) return own_momenta;
+    return {{0, stats_count, stats_momentum}};
+  }
   bool by_segment() const { return kind == Kind::lars || kind == Kind::lamb; }
   // muon keeps no second moment of matrices; it stays zero.
   int moment_count() const { return by_adam() ? 2 : momentum != 0 ? 1 : 0; }

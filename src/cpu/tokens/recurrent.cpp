@@ -1,6 +1,6 @@
-// LSTM and GRU. All arrays are in the order of the computation: rows of one step lie together, so that W_ih x of all
-// steps is one product, each step's W_hh h is one of dense matrices, and so are both gradients of the weights. src and
-// dst are copied into and out of that order. Threads divide the rows of a step, and the products.
+// LSTM, GRU and plain recurrent layers. All arrays are in the order of the computation: rows of one step lie together,
+// so that W_ih x of all steps is one product, each step's W_hh h is one of dense matrices, and so are both gradients of
+// the weights. src and dst are copied into and out of that order. Threads divide the rows of a step, and the products.
 #include <algorithm>
 #include <cstring>
 
@@ -11,6 +11,34 @@
 
 namespace millrace::cpu {
 namespace {
+
+using Kind = RecurrentSpec::Kind;
+
+void forward_gates(Kind kind, const GateForward& a, std::int64_t n) {
+  switch (kind) {
+    case Kind::lstm:
+      return lstm_forward(a, n);
+    case Kind::gru:
+      return gru_forward(a, n);
+    case Kind::rnn_tanh:
+      return rnn_tanh_forward(a, n);
+    case Kind::rnn_relu:
+      return rnn_relu_forward(a, n);
+  }
+}
+
+void backward_gates(Kind kind, const GateBackward& a, std::int64_t n) {
+  switch (kind) {
+    case Kind::lstm:
+      return lstm_backward(a, n);
+    case Kind::gru:
+      return gru_backward(a, n);
+    case Kind::rnn_tanh:
+      return rnn_tanh_backward(a, n);
+    case Kind::rnn_relu:
+      return rnn_relu_backward(a, n);
+  }
+}
 
 class Recurrent : public Op {
  public:
@@ -52,7 +80,7 @@ class Recurrent : public Op {
     std::fill_n(bias, 4 * spec_.units, 0.0f);
     if (!spec_.bias) return;
     const float *ih = args.weight[2].as<float>(), *hh = args.weight[3].as<float>();
-    const bool gru = spec_.kind == RecurrentSpec::Kind::gru;
+    const bool gru = spec_.kind == Kind::gru;
     for (std::int64_t k = 0; k < spec_.width(); ++k) bias[k] = ih[k] + (gru && k >= 2 * spec_.units ? 0 : hh[k]);
     if (gru) std::copy_n(hh + 2 * spec_.units, spec_.units, bias + 3 * spec_.units);
   }
@@ -75,7 +103,13 @@ class Recurrent : public Op {
     const OpArgs of_hidden = hidden_weights(args);
     const Arrays to = arrays(args);
     std::fill_n(to.zeros, spec_.width(), 0.0f);
-    std::memset(to.carry, 0, std::size_t(spec_.rows() * spec_.units) * sizeof(float));
+    if (spec_.cell_state)
+      each_part([&](std::int64_t row, std::int64_t unit, std::int64_t n) {
+        Tile cell;
+        std::copy_n(read_floats(args.diff_dst, cell_at(row, unit), n, cell), n, to.carry + row * spec_.units + unit);
+      });
+    else
+      std::memset(to.carry, 0, std::size_t(spec_.rows() * spec_.units) * sizeof(float));
     for (std::int64_t step = spec_.steps() - 1; step >= 0; --step) {
       each_part([&](std::int64_t row, std::int64_t unit, std::int64_t n) {
         backward_part(args, to, {step, row, unit, n});
@@ -122,7 +156,10 @@ class Recurrent : public Op {
     return at(array, std::size_t(step * spec_.rows() * spec_.width()) * size_of(spec_.dtype));
   }
   std::int64_t dst_at(const Part& p) const {
-    return (p.row * spec_.steps() + spec_.time_of(p.step)) * spec_.units + p.unit;
+    return (p.row * spec_.positions() + spec_.time_of(p.step)) * spec_.units + p.unit;
+  }
+  std::int64_t cell_at(std::int64_t row, std::int64_t unit) const {
+    return row * spec_.positions() * spec_.units + spec_.cell_at() + unit;
   }
 
   // Calls body(row, first unit, n) for all units of all rows.
@@ -136,8 +173,15 @@ class Recurrent : public Op {
     });
   }
 
+  // write_floats() expects values of a float32 tensor in their place.
+  static void copy_floats(const Tensor& to, std::int64_t at, std::int64_t n, const float* values) {
+    if (to.dtype == DType::f32)
+      std::copy_n(values, n, to.as<float>() + at);
+    else
+      write_floats(to, at, n, values);
+  }
+
   void forward_part(const OpArgs& args, const Arrays& to, const Part& p) const {
-    const bool gru = spec_.kind == RecurrentSpec::Kind::gru;
     const std::int64_t in_step = p.row * spec_.units + p.unit, in_gates = p.row * spec_.width() + p.unit;
     const std::int64_t state = state_at(p.step) + in_step;
     Tile h;
@@ -150,18 +194,16 @@ class Recurrent : public Op {
                   .state = to.state + state,
                   .hidden = spec_.dtype == DType::f32 ? in_place : h.v,
                   .query = to.query + (train_ ? state : in_step)};
-    gru ? gru_forward(a, p.n) : lstm_forward(a, p.n);
-    const float* const result = gru ? a.state : a.hidden;
+    forward_gates(spec_.kind, a, p.n);
+    const float* const result = spec_.kind == Kind::lstm ? a.hidden : a.state;
     const Tensor steps{to.hidden, spec_.dtype, {}};
     write_floats(steps, state, p.n, result);
-    if (spec_.dtype == DType::f32)
-      std::copy_n(result, p.n, args.dst.as<float>() + dst_at(p));
-    else
-      write_floats(args.dst, dst_at(p), p.n, result);
+    copy_floats(args.dst, dst_at(p), p.n, result);
+    if (spec_.cell_state && p.step + 1 == spec_.steps()) copy_floats(args.dst, cell_at(p.row, p.unit), p.n, a.state);
   }
 
   void backward_part(const OpArgs& args, const Arrays& to, const Part& p) const {
-    const bool gru = spec_.kind == RecurrentSpec::Kind::gru;
+    const bool gru = spec_.kind == Kind::gru;
     const std::int64_t in_step = p.row * spec_.units + p.unit;
     const std::int64_t in_gates = (p.step * spec_.rows() + p.row) * spec_.width() + p.unit;
     Tile dy, parts[4];
@@ -179,7 +221,7 @@ class Recurrent : public Op {
       a.diff[gate] = float_target(ih, in_gates + gate * spec_.units, parts[gate]);
     const std::int64_t last = in_gates + 2 * spec_.units;  // of the gate n
     if (gru) a.diff[3] = float_target(hh, last, parts[3]);
-    gru ? gru_backward(a, p.n) : lstm_backward(a, p.n);
+    backward_gates(spec_.kind, a, p.n);
     for (std::int64_t gate = 0; gate < spec_.gates(); ++gate)
       write_floats(ih, in_gates + gate * spec_.units, p.n, a.diff[gate]);
     if (!gru) return;

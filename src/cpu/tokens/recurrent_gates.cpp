@@ -47,6 +47,24 @@ MR_TARGET_CLONES void gru_forward(const GateForward& a, std::int64_t n) {
   }
 }
 
+MR_TARGET_CLONES void rnn_tanh_forward(const GateForward& a, std::int64_t n) {
+  const ExpBounds bounds;
+  float* __restrict gates = a.gates, * __restrict state = a.state;
+  const float* __restrict product = a.product, * __restrict bias = a.bias;
+#pragma GCC ivdep
+  for (std::int64_t k = 0; k < n; ++k) state[k] = gates[k] = fast_tanh(gates[k] + product[k] + bias[k], bounds);
+}
+
+MR_TARGET_CLONES void rnn_relu_forward(const GateForward& a, std::int64_t n) {
+  float* __restrict gates = a.gates, * __restrict state = a.state;
+  const float* __restrict product = a.product, * __restrict bias = a.bias;
+#pragma GCC ivdep
+  for (std::int64_t k = 0; k < n; ++k) {
+    const float sum = gates[k] + product[k] + bias[k];
+    state[k] = gates[k] = sum < 0 ? 0 : sum;  // not a number stays so
+  }
+}
+
 MR_TARGET_CLONES void lstm_backward(const GateBackward& a, std::int64_t n) {
   const ExpBounds bounds;
   const std::int64_t u = a.units;
@@ -84,6 +102,20 @@ MR_TARGET_CLONES void gru_backward(const GateBackward& a, std::int64_t n) {
     dq[k] = d * r;
     carry[k] = dh * z;
   }
+}
+
+MR_TARGET_CLONES void rnn_tanh_backward(const GateBackward& a, std::int64_t n) {
+  const float* __restrict gates = a.gates, * __restrict diff_dst = a.diff_dst, * __restrict more = a.diff_hidden;
+  float* __restrict diff = a.diff[0];
+#pragma GCC ivdep
+  for (std::int64_t k = 0; k < n; ++k) diff[k] = (diff_dst[k] + more[k]) * (1 - gates[k] * gates[k]);
+}
+
+MR_TARGET_CLONES void rnn_relu_backward(const GateBackward& a, std::int64_t n) {
+  const float* __restrict gates = a.gates, * __restrict diff_dst = a.diff_dst, * __restrict more = a.diff_hidden;
+  float* __restrict diff = a.diff[0];
+#pragma GCC ivdep
+  for (std::int64_t k = 0; k < n; ++k) diff[k] = gates[k] > 0 ? diff_dst[k] + more[k] : 0;
 }
 
 }  // namespace millrace::cpu

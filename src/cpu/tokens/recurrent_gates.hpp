@@ -4,19 +4,21 @@
 
 namespace millrace::cpu {
 
-// lstm: i, f, g, o; gru: r, z, n. Arrays of one row: gate q begins at q * units.
+// lstm: i, f, g, o; gru: r, z, n; rnn: one. Arrays of one row: gate q begins at q * units.
 struct GateForward {
   std::int64_t units;
   float* gates;          // in: W_ih x; out: the gates
   const float* product;  // W_hh h
   const float* bias;     // b_ih + b_hh; gru: with b_ih alone for n, and b_hh of n as a fourth part
-  const float* before;   // c of an LSTM or h of a GRU, one step before
+  const float* before;   // c of an LSTM, else h, one step before
   float* state;          // the same at this step
   float* hidden;         // h
   float* query;          // gru: W_hn h + b_hn
 };
 void lstm_forward(const GateForward&, std::int64_t n);
 void gru_forward(const GateForward&, std::int64_t n);
+void rnn_tanh_forward(const GateForward&, std::int64_t n);
+void rnn_relu_forward(const GateForward&, std::int64_t n);
 
 struct GateBackward {
   std::int64_t units;
@@ -28,5 +30,7 @@ struct GateBackward {
 };
 void lstm_backward(const GateBackward&, std::int64_t n);
 void gru_backward(const GateBackward&, std::int64_t n);
+void rnn_tanh_backward(const GateBackward&, std::int64_t n);
+void rnn_relu_backward(const GateBackward&, std::int64_t n);
 
 }  // namespace millrace::cpu

@@ -1,5 +1,6 @@
-// LSTM and GRU: W_ih x of all steps is one multiplication, and each step has one of W_hh and a kernel for the gates.
-// Arrays are in the order of the steps (RecurrentLayout). In column-major order, as in linear.cpp:
+// LSTM, GRU and plain recurrent layers: W_ih x of all steps is one multiplication, and each step has one of W_hh and a
+// kernel for the gates. Arrays are in the order of the steps (RecurrentLayout). In column-major order, as in
+// linear.cpp:
 //
 //   gates = W_ih^T src,   diff_src = W_ih diff,   diff_W = src diff^T.
 //
@@ -69,7 +70,8 @@ class Recurrent : public Op {
       a.query = to.query + (train_ ? state_at(step) : 0);
       a.hidden = hidden(to, step);
       a.dst = at(args.dst.data, dst_at(step));
-      a.dst_stride = spec_.steps() * spec_.units;
+      a.dst_stride = spec_.positions() * spec_.units;
+      if (spec_.cell_state && step + 1 == spec_.steps()) a.cell = at(args.dst.data, cell_at());
       recurrent_forward(context_, spec_, a);
     }
   }
@@ -86,7 +88,8 @@ class Recurrent : public Op {
       a.carries = step + 1 < spec_.steps();
       a.diff_hidden = a.carries ? to.diff_hidden : nullptr;
       a.diff_dst = at(args.diff_dst.data, dst_at(step));
-      a.dst_stride = spec_.steps() * spec_.units;
+      a.dst_stride = spec_.positions() * spec_.units;
+      if (spec_.cell_state && !a.carries) a.diff_cell = at(args.diff_dst.data, cell_at());
       a.diff_ih = diff(to.diff_ih, step);
       a.diff_hh = diff(to.diff_hh, step);
       recurrent_backward(context_, spec_, a);
@@ -124,6 +127,7 @@ class Recurrent : public Op {
   std::size_t dst_at(std::int64_t step) const {
     return std::size_t(spec_.time_of(step) * spec_.units) * size_of(spec_.dtype);
   }
+  std::size_t cell_at() const { return std::size_t(spec_.cell_at()) * size_of(spec_.dtype); }
 
   void multiply(Matmul& product, const OpArgs& args, const void* a, const void* b, void* d, float alpha = 1,
                 float beta = 0) const {

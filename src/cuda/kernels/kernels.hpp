@@ -110,6 +110,7 @@ struct RecurrentForward {
   void* hidden = nullptr;
   void* dst = nullptr;  // of the first row at this time; the next row is dst_stride elements on
   std::int64_t dst_stride = 0;
+  void* cell = nullptr;  // as dst: for the state
 };
 struct RecurrentBackward {
   std::int64_t rows = 0, own = 0;
@@ -118,6 +119,7 @@ struct RecurrentBackward {
   float* carry = nullptr;          // in and out
   bool carries = false;            // carry has been written by the next step
   const void* diff_dst = nullptr;  // as dst
+  const void* diff_cell = nullptr;
   std::int64_t dst_stride = 0;
   void *diff_ih = nullptr, *diff_hh = nullptr;
 };

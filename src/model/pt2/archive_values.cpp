@@ -45,22 +45,6 @@ std::vector<std::string> unused_parameters(const ExportedProgram& program) {
   return out;
 }
 
-std::optional<float> batch_norm_momentum(const ExportedProgram& program) {
-  std::optional<float> out;
-  for (const ExportedNode& node : program.nodes) {
-    if (node.target != "aten.batch_norm.default") continue;
-    const Argument* argument = node.find("momentum");
-    const auto* value = argument ? std::get_if<double>(argument) : nullptr;
-    if (!value || *value <= 0 || (out && *out != float(*value)))
-      fail(Exit::config,
-           "model.file: {}: the batch norm '{}' ({}) has another momentum than the others, or none. one momentum for "
-           "all norms is supported",
-           program.path.string(), node.name, node.module);
-    out = float(*value);
-  }
-  return out;
-}
-
 ArchiveValues::ArchiveValues(const ExportedProgram& program, const Graph& graph)
     : program_(program), graph_(graph), reader_(program) {}
 ArchiveValues::~ArchiveValues() = default;

@@ -53,6 +53,21 @@ Constant joined_constants(Context& c, const Call& call) {
   return joined_parts(call, parts, std::size_t(call.axis("dim", 0, parts[0].rank())));
 }
 
+Constant selected_constant(Context&, const Call& call) {
+  const Constant x = call.constant("self"), index = call.constant("index");
+  const auto axis = std::size_t(call.axis("dim", 0, x.rank()));
+  if (index.type != Constant::Type::integer || index.rank() > 1 || index.count() < 1)
+    call.refuse("has an index that is no list of numbers");
+  std::vector<Constant> parts;
+  for (const double at : index.values()) {
+    if (!(at >= 0 && at < double(x.sizes[axis]))) call.refuse(fmt::format("takes element {} of {}", at, x.sizes[axis]));
+    Constant& part = parts.emplace_back(x);
+    part.sizes[axis] = 1;
+    part.offset += std::int64_t(at) * x.strides[axis];
+  }
+  return joined_parts(call, parts, axis);
+}
+
 Constant stacked_constants(Context& c, const Call& call) {
   std::vector<Constant> parts = parts_of(c, call);
   const auto axis = std::size_t(call.axis("dim", 0, parts[0].rank() + 1));

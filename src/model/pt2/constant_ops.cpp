@@ -139,6 +139,7 @@ double bits_of_either(double a, double b) { return double(whole(a) | whole(b)); 
 double negated(double a) { return -a; }
 double absolute(double a) { return std::abs(a); }
 double inverse_square_root(double a) { return 1 / std::sqrt(a); }
+double inverse(double a) { return 1 / a; }
 double denied(double a) { return a == 0; }
 double sine(double a) { return std::sin(a); }
 double cosine(double a) { return std::cos(a); }
@@ -178,6 +179,7 @@ const std::map<std::string, Fold>& computations() {
                                                {"neg", unary<negated, of_operands>},
                                                {"abs", unary<absolute, of_operands>},
                                                {"rsqrt", unary<inverse_square_root, real>},
+                                               {"reciprocal", unary<inverse, real>},
                                                {"logical_not", unary<denied, boolean>},
                                                {"bitwise_not", inverted},
                                                {"sin", unary<sine, real>},
@@ -197,6 +199,7 @@ const std::map<std::string, Fold>& computations() {
                                                {"index", taken},
                                                {"cumsum", cumulated},
                                                {"gather", gathered},
+                                               {"index_select", selected_constant},
                                                {"diff", differences},
                                                {"repeat_interleave", repeated_elements},
                                                {"cat", joined_constants},

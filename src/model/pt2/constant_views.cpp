@@ -129,6 +129,17 @@ Constant constant_view(const Call& call, Constant x, const std::string& kind) {
   return x;
 }
 
+Values parts_of_constant(const Constant& x, int axis, const Sizes& sizes) {
+  Values out;
+  Constant part = x;
+  for (const std::int64_t size : sizes) {
+    part.sizes[std::size_t(axis)] = size;
+    out.push_back(constant_value(part));
+    part.offset += size * part.strides[std::size_t(axis)];
+  }
+  return out;
+}
+
 // As in NumPy: the axes of the indices take the place of the axes that they index, or come first if those are apart.
 Constant index_constant(const Call& call, const Constant& x) {
   const std::vector<std::optional<Index>> indices = call.indices();

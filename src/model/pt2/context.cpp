@@ -11,6 +11,14 @@ namespace millrace::pt2 {
 Context::Context(GraphBuilder& b, const ExportedProgram& p, const ModelSpec& s)
     : builder(b), program(p), nodes(simplified_nodes(p)), spec(s), rows(b.shape(Graph::ids)[0]) {}
 
+int Context::add_input(const NamedInput& input) {
+  std::string name = input.name;
+  while (!names_.insert(name).second || !names_.insert(name + ".raw").second) name += "_";
+  Shape shape{rows};
+  for (int axis = 0; axis < input.sample.rank; ++axis) shape.dims[std::size_t(shape.rank++)] = input.sample[axis];
+  return builder.input(input.spec, name, input.begin, shape, input.type);
+}
+
 Value& Context::value(const Call& call, const std::string& name) {
   const auto found = values_.find(name);
   if (found == values_.end()) call.refuse(fmt::format("reads '{}', which is no tensor", name));
@@ -75,7 +83,7 @@ Value Context::made_of(const Call& call, const Constant& constant) {
   sizes[0] = rows_symbol;
   const std::int64_t count = checked_count(constant.sizes);
   std::vector<std::int32_t> nothing(std::size_t(count), -1);
-  const int zeros = builder.gather(layer_name(call) + ".constant", input, Shape{rows, 1, count}, 1,
+  const int zeros = builder.gather(layer_name(call) + ".constant", inputs[0], Shape{rows, 1, count}, 1,
                                    Table<std::int32_t>(std::move(nothing)));
   return affine(*this, call, graph_value(zeros, Axes::contiguous(sizes)), Constant::filled({}, 1), constant);
 }
@@ -89,7 +97,7 @@ Value Context::plain(const Call& call, Value v) {
   if (v.kind == Value::Kind::nothing) call.refuse("takes no elements");
   if (v.kind == Value::Kind::row_numbers)
     call.refuse("computes with the numbers of the rows. they can only be an index of the rows");
-  if (const auto constant = as_constant(v); constant && input >= 0) return made_of(call, *constant);
+  if (const auto constant = as_constant(v); constant && !inputs.empty()) return made_of(call, *constant);
   if (v.kind != Value::Kind::graph)
     call.refuse(v.kind == Value::Kind::parameter || v.kind == Value::Kind::shifted
                     ? "computes with a parameter alone, which is not possible yet"
@@ -202,9 +210,9 @@ void Context::attach(const Call& call, const std::vector<Source>& sources) {
   }
 }
 
-void Context::attach_statistics(const Call& call, int mean, int variance) {
+void Context::attach_statistics(const Call& call, int mean, int variance, float momentum) {
   if (!statistics_.insert(mean).second) call.refuse("uses the running statistics of an earlier node");
-  builder.place_statistics(mean, variance);
+  builder.place_statistics(mean, variance, momentum);
 }
 
 }  // namespace millrace::pt2

@@ -111,12 +111,13 @@ class Context {
   const std::vector<ExportedNode> nodes;  // of simplified_nodes(): those that are translated
   const ModelSpec& spec;
   const std::int64_t rows;
-  int input = -1;  // the samples, unless they are tokens
+  std::vector<int> inputs;  // the samples, unless they are tokens
 
   // Values by their name in the archive.
   Value& value(const Call&, const std::string& name);
   const Value* find(const std::string& name) const;  // null: there is none yet
   std::int64_t number(const Call&, const std::string& name) const;
+  int add_input(const NamedInput&);  // one of several: its value of the graph
   void define(const std::string& name, Value);
   void define(const std::string& name, std::int64_t number) { numbers_[name] = number; }
   // A node has written its result over `argument`: all names of that tensor now mean the result, and views of it that
@@ -157,7 +158,7 @@ class Context {
   // The last parameters of the builder, in their order. Those in use already are shared.
   void attach(const Call&, const std::vector<Source>&);
   // Of the last norm that the builder has added.
-  void attach_statistics(const Call&, int mean, int variance);
+  void attach_statistics(const Call&, int mean, int variance, float momentum);
 
   int draws = 0;             // Value::draw of the next random numbers
   std::set<int> used_draws;  // those that a dropout draws in the graph
@@ -192,6 +193,7 @@ Constant::Type type_of(ScalarType);
 bool is_constant_view(const std::string& kind);
 Constant constant_view(const Call&, Constant, const std::string& kind);
 Constant index_constant(const Call&, const Constant&);
+Values parts_of_constant(const Constant&, int axis, const Sizes&);  // views
 // In constant_moves.cpp. The elements of an axis by an index for each of them, differences of neighbours, and several
 // joined.
 Constant gathered(Context&, const Call&);
@@ -200,6 +202,7 @@ Constant joined_constants(Context&, const Call&);
 Constant stacked_constants(Context&, const Call&);
 Constant repeated_constant(Context&, const Call&);
 Constant repeated_elements(Context&, const Call&);  // repeat_interleave
+Constant selected_constant(Context&, const Call&);  // index_select
 Value constant_value(const Constant&);
 // Where the elements lie in the stored order, in the order of the axes; of a parameter in the archive.
 Constant places_of(const Axes&);

@@ -149,35 +149,77 @@ Axes axes_of_input(const Context& c, const UserInput& user, const Shape& batch) 
     if (matches(user, {batch.row_count()})) return of_rows({batch.row_count()});
   }
   fail(Exit::config,
-       "model.file: {} takes samples of {}, but the data has {} (channels last). export the network with such samples, "
+       "model.file: {} takes samples of {}{}, but the data has {} (channels last). export the network with such "
+       "samples, "
        "or change the data with data.sample, data.crop or data.layout",
-       c.program.path.string(), text_of(user), batch.str());
+       c.program.path.string(), text_of(user),
+       c.program.user_inputs.size() > 1 ? " as its input '" + user.name + "'" : "", batch.str());
 }
 
-void define_inputs(Context& c, int input) {
-  if (c.program.user_inputs.size() != 1 || c.program.outputs.size() != 1 || c.program.outputs[0].empty())
-    fail(Exit::config,
-         "model.file: {} has {} inputs and {} results. one of each is supported: wrap the network in a module that "
-         "returns what the loss reads",
-         c.program.path.string(), c.program.user_inputs.size(), c.program.outputs.size());
-  const UserInput& user = c.program.user_inputs[0];
+std::string names_of(const auto& inputs) {
+  std::string out;
+  for (const auto& input : inputs) out += (out.empty() ? "" : ", ") + input.name;
+  return out;
+}
+
+// The data sets of data.x for the inputs of the network: by their names if these are those of the inputs, otherwise in
+// their order.
+std::vector<const NamedInput*> data_sets_of(const Context& c) {
+  const auto& users = c.program.user_inputs;
+  const auto& sets = c.spec.inputs;
+  std::vector<const NamedInput*> by_name, in_order;
+  for (const NamedInput& set : sets) in_order.push_back(&set);
+  for (const UserInput& user : users) {
+    const auto found = std::ranges::find(sets, user.name, &NamedInput::name);
+    if (found != sets.end()) by_name.push_back(&*found);
+  }
+  if (sets.size() == users.size() && by_name.empty()) return in_order;
+  if (sets.size() == users.size() && by_name.size() == users.size()) return by_name;
+  fail(Exit::config,
+       "model.file: {} has the inputs {}, but data.x names {}. name a data set for each: with the same names, or in "
+       "that order and with none of these names",
+       c.program.path.string(), names_of(users), sets.empty() ? "one input" : names_of(sets));
+}
+
+Value value_of_input(Context& c, const UserInput& user, int value) {
   if (user.dynamic.empty() || !user.dynamic[0])
     fail(Exit::config,
          "model.file: {} was exported for one number of rows. export it with dynamic_shapes=({{0: "
          "torch.export.Dim(\"batch\")}},)",
          c.program.path.string());
+  Value v;
+  v.graph = value;
+  v.kind = c.spec.tokens ? Value::Kind::tokens : Value::Kind::graph;
+  v.axes = axes_of_input(c, user, c.builder.shape(value));
+  return v;
+}
+
+// input: -1 if there are several.
+void define_inputs(Context& c, int input) {
+  if (c.program.outputs.size() != 1 || c.program.outputs[0].empty())
+    fail(Exit::config,
+         "model.file: {} has {} results. one is supported: wrap the network in a module that returns what the loss "
+         "reads",
+         c.program.path.string(), c.program.outputs.size());
+  if (c.program.user_inputs.empty())
+    fail(Exit::config, "model.file: {} has no input. export it with one", c.program.path.string());
+  std::vector<int> values{input};
+  if (input < 0 || c.program.user_inputs.size() != 1) {
+    values.clear();
+    for (const NamedInput* set : data_sets_of(c)) values.push_back(c.add_input(*set));
+  }
+  if (!c.spec.tokens) c.inputs = values;
+  std::size_t user = 0;
   for (const GraphInput& one : c.program.inputs) {
     Value v;
-    v.tensor = one.tensor;
     if (one.kind == GraphInput::Kind::user) {
-      v.graph = input;
-      v.kind = c.spec.tokens ? Value::Kind::tokens : Value::Kind::graph;
-      v.axes = axes_of_input(c, user, c.builder.shape(input));
-      if (!c.spec.tokens) c.input = input;
+      v = value_of_input(c, c.program.user_inputs.at(user), values.at(user));
+      ++user;
     } else {
       v.axes = Axes::contiguous(c.program.tensors[std::size_t(one.tensor)].sizes);
       if (one.kind == GraphInput::Kind::parameter) v.kind = Value::Kind::parameter;
     }
+    v.tensor = one.tensor;
     c.define(one.name, v);
   }
 }

@@ -192,7 +192,7 @@ Values repeat(Context& c, const Call& call) {
     const std::int64_t of_axis = times[std::size_t(axis)];
     const bool over_rows = axis == 0 && of_axis == rows_symbol;
     if (x.kind == Value::Kind::graph && over_rows && x.axes.size(0) == rows_symbol &&
-        !c.builder.depends_on(x.graph, c.input))
+        std::ranges::none_of(c.inputs, [&](int input) { return c.builder.depends_on(x.graph, input); }))
       continue;  // made of constants, for each row
     if (x.kind == Value::Kind::graph)
       x = repeated_along(c, call, x, axis, of_axis, false);

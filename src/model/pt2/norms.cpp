@@ -31,11 +31,14 @@ Values batch_norm(Context& c, const Call& call) {
     call.refuse("is in evaluation mode. call train() before the export, and freeze its parameters with train.freeze");
   if (!call.has("running_mean") || !call.has("running_var"))
     call.refuse("has no running statistics. leave track_running_stats at True");
+  const double momentum = call.has("momentum") ? call.real("momentum", 0) : 0;
+  if (!(momentum > 0 && momentum <= 1))
+    call.refuse("has no momentum above 0 and up to 1. cumulative averages are not supported");
   const int src = normalised(c, call, x);
   const auto sources = scale_and_shift(call);
   const int out = c.builder.batch_norm(c.layer_name(call, sources[0].value.tensor), src, float(call.real("eps", 1e-5)));
   c.attach(call, sources);
-  c.attach_statistics(call, buffer_of(call, "running_mean"), buffer_of(call, "running_var"));
+  c.attach_statistics(call, buffer_of(call, "running_mean"), buffer_of(call, "running_var"), float(momentum));
   return {graph_value(out, x.axes)};
 }
 

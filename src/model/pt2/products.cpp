@@ -37,6 +37,14 @@ Values matrix_multiply(Context& c, const Call& call) {
   return matmul(c, call, "self", call.has("mat2") ? "mat2" : "other");
 }
 
+// beta * self + alpha * (batch1 batch2)
+Values product_and_sum(Context& c, const Call& call) {
+  const Value product = matrix_product(c, call, call.value("batch1"), call.value("batch2"));
+  const double beta = call.real("beta", 1);
+  const Value scaled = affine(c, call, product, call.real("alpha", 1), 0);
+  return {beta == 0 ? scaled : sum_with(c, call, scaled, "self", beta)};
+}
+
 Values softmax(Context& c, const Call& call) {
   const Value x = call.computed("self");
   return {softmax_over(c, call, x, call.axis("dim", -1, x.axes.rank()))};
@@ -226,6 +234,7 @@ Value softmax_over(Context& c, const Call& call, Value x, int axis) {
 
 void add_products(Operations& all) {
   for (const char* name : {"matmul", "bmm", "mm"}) all[name] = matrix_multiply;
+  all["baddbmm"] = product_and_sum;
   all["softmax"] = all["_softmax"] = softmax;
   all["roll"] = roll;
   all["flip"] = flip;

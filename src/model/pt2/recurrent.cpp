@@ -1,4 +1,4 @@
-// LSTM and GRU, whose first state is zero.
+// LSTM, GRU and RNN, whose first state is zero.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -7,6 +7,8 @@
 
 namespace millrace::pt2 {
 namespace {
+
+using Kind = RecurrentSpec::Kind;
 
 bool is_read(const Context& c, const std::string& name) {
   if (std::ranges::find(c.program.outputs, name) != c.program.outputs.end()) return true;
@@ -28,7 +30,7 @@ void require_zero_state(Context& c, const Call& call, const Values& states) {
 }
 
 // Of the weights of all layers and directions: those of the first one have these sizes.
-GraphBuilder::RecurrentOptions options_of(Context& c, const Call& call, RecurrentSpec::Kind kind, const Values& weights,
+GraphBuilder::RecurrentOptions options_of(Context& c, const Call& call, Kind kind, const Values& weights,
                                           std::int64_t features) {
   GraphBuilder::RecurrentOptions o;
   o.kind = kind;
@@ -38,7 +40,7 @@ GraphBuilder::RecurrentOptions options_of(Context& c, const Call& call, Recurren
   o.dropout = call.flag("train", false) ? float(call.real("dropout", 0)) : 0;
   o.seed = c.spec.seed;
   if (o.dropout >= 1) call.refuse("drops everything");
-  const std::int64_t gates = kind == RecurrentSpec::Kind::lstm ? 4 : 3, directions = o.bidirectional ? 2 : 1;
+  const std::int64_t gates = RecurrentSpec{{}, 1, kind}.gates(), directions = o.bidirectional ? 2 : 1;
   const std::int64_t each = o.bias ? 4 : 2;
   for (const Value& w : weights)
     if (w.kind != Value::Kind::parameter || w.picked || !w.axes.selected.empty())
@@ -61,13 +63,14 @@ GraphBuilder::RecurrentOptions options_of(Context& c, const Call& call, Recurren
   return o;
 }
 
-// h_n: (layers and directions, N, units), the results of the last steps.
-Value last_states(Context& c, const Call& call, const std::vector<int>& each, bool bidirectional) {
+// h_n: (layers and directions, N, units), the results of the last steps; c_n: the states of the cells behind them.
+Value last_states(Context& c, const Call& call, const std::vector<int>& each, std::int64_t steps, bool bidirectional,
+                  bool cell) {
   int out = -1;
   for (std::size_t i = 0; i < each.size(); ++i) {
     const bool back = bidirectional && i % 2 == 1;
     const std::string name = c.layer_name(call);
-    const int last = c.builder.slice(name, each[i], 1, back ? 0 : c.builder.shape(each[i])[1] - 1, 1);
+    const int last = c.builder.slice(name, each[i], 1, cell ? steps : back ? 0 : steps - 1, 1);
     out = i == 0 ? last : c.builder.concat(name + ".joined", out, last, 1);
   }
   const Shape& shape = c.builder.shape(out);
@@ -76,7 +79,7 @@ Value last_states(Context& c, const Call& call, const std::vector<int>& each, bo
   return graph_value(out, axes);
 }
 
-Values recurrent(Context& c, const Call& call, RecurrentSpec::Kind kind, const Values& states) {
+Values recurrent(Context& c, const Call& call, Kind kind, const Values& states) {
   require_zero_state(c, call, states);
   Value x = call.computed("input");
   if (x.axes.rank() != 3) call.refuse(fmt::format("needs an input (N, steps, features), but it is {}", x.axes.text()));
@@ -89,7 +92,9 @@ Values recurrent(Context& c, const Call& call, RecurrentSpec::Kind kind, const V
   const Values weights = call.values("params");
   const std::vector<std::string>& names = call.node().results;
   auto options = options_of(c, call, kind, weights, features);
-  options.sequence = is_read(c, names.at(0));
+  const auto reads = [&](std::size_t result) { return names.size() > result && is_read(c, names[result]); };
+  options.sequence = reads(0);
+  options.cell_state = kind == Kind::lstm && reads(2);
   std::vector<int> each;
   const int src = c.shaped(call, x.graph, {c.rows, steps, features});
   const int out = c.builder.recurrent(c.layer_name(call, weights[0].tensor), src, options, &each);
@@ -98,24 +103,28 @@ Values recurrent(Context& c, const Call& call, RecurrentSpec::Kind kind, const V
   c.attach(call, sources);
   Axes axes = Axes::contiguous({rows_symbol, steps, c.builder.shape(out)[2]});
   if (!batch_first) axes.permute({1, 0, 2});
-  Values results{graph_value(out, axes), Value{}};
-  if (names.size() > 1 && is_read(c, names[1])) results[1] = last_states(c, call, each, options.bidirectional);
-  if (kind == RecurrentSpec::Kind::lstm) {
-    if (names.size() > 2 && is_read(c, names[2]))
-      call.refuse("returns c_n, which is read. only the output and h_n are supported");
-    results.emplace_back();
-  }
+  Values results(2);
+  if (reads(0)) results[0] = graph_value(out, axes);
+  if (reads(1)) results[1] = last_states(c, call, each, steps, options.bidirectional, false);
+  if (kind != Kind::lstm) return results;
+  results.emplace_back();
+  if (reads(2)) results[2] = last_states(c, call, each, steps, options.bidirectional, true);
   return results;
 }
 
-Values lstm(Context& c, const Call& call) { return recurrent(c, call, RecurrentSpec::Kind::lstm, call.values("hx")); }
-Values gru(Context& c, const Call& call) { return recurrent(c, call, RecurrentSpec::Kind::gru, {call.value("hx")}); }
+Values lstm(Context& c, const Call& call) { return recurrent(c, call, Kind::lstm, call.values("hx")); }
+template <Kind kind>
+Values with_one_state(Context& c, const Call& call) {
+  return recurrent(c, call, kind, {call.value("hx")});
+}
 
 }  // namespace
 
 void add_recurrent(Operations& all) {
   all["lstm"] = lstm;
-  all["gru"] = gru;
+  all["gru"] = with_one_state<Kind::gru>;
+  all["rnn_tanh"] = with_one_state<Kind::rnn_tanh>;
+  all["rnn_relu"] = with_one_state<Kind::rnn_relu>;
 }
 
 }  // namespace millrace::pt2

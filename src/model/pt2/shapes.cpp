@@ -225,6 +225,7 @@ Values narrow(Context& c, const Call& call) {
 // Equal parts are elements of a new axis, which attention reads in place.
 Values parts(Context& c, const Call& call, int axis, const Sizes& sizes) {
   const Value x = call.value("self");
+  if (const auto constant = c.as_constant(x)) return parts_of_constant(*constant, axis, sizes);
   Values out;
   const bool equal = std::ranges::all_of(sizes, [&](std::int64_t size) { return size == sizes[0]; });
   if (equal && x.kind == Value::Kind::graph && sizes[0] > 0) {

@@ -39,6 +39,9 @@ void write(::onnx::AttributeProto& to, const OnnxAttribute& attribute) {
   } else if (const auto* text = std::get_if<std::string>(&attribute.value)) {
     to.set_type(::onnx::AttributeProto::STRING);
     to.set_s(*text);
+  } else if (const auto* words = std::get_if<std::vector<std::string>>(&attribute.value)) {
+    to.set_type(::onnx::AttributeProto::STRINGS);
+    for (const std::string& word : *words) to.add_strings(word);
   } else {
     to.set_type(::onnx::AttributeProto::INTS);
     for (const std::int64_t value : std::get<std::vector<std::int64_t>>(attribute.value)) to.add_ints(value);

@@ -52,11 +52,11 @@ ShardIndex index_like(World& world, DataOptions options, const ShardIndex* train
   return index_shards(world, options);
 }
 
-// One index, or with lines `input` one for each data set of data.x.
+// One index, or with several inputs one for each data set of data.x.
 ShardIndex index_inputs(World& world, const RunConfig& config, const std::vector<std::string>& paths, bool validation,
-                        const ShardIndex* trained) {
+                        const ShardIndex* trained, const ModelRecord* model) {
   DataOptions options = data_options(config.data, paths, validation);
-  if (!names_inputs(config.model)) return index_like(world, options, trained);
+  if (!names_inputs(config, model)) return index_like(world, options, trained);
   if (config.data.sample != SampleKind::rows)
     fail(Exit::config,
          "data.sample: several inputs are rows of data sets. set it to rows, or remove the `input` lines");
@@ -245,10 +245,11 @@ DataSets index_data_sets(World& world, const RunConfig& config, bool training, c
   const bool splits = c.splits() && c.valid.empty();
   const watchdog::PartScope part(watchdog::Part::index);
   if (model && !sets.has_train) sets.trained = training_index(*model);
-  if (sets.has_train) sets.train = index_inputs(world, config, c.train, false, nullptr);
+  if (sets.has_train) sets.train = index_inputs(world, config, c.train, false, nullptr, model);
   if (splits && !sets.has_train) sets.has_valid = true;
   if (sets.has_valid)
-    sets.valid = index_inputs(world, config, splits ? c.train : c.valid, true, sets.trained ? &*sets.trained : nullptr);
+    sets.valid =
+        index_inputs(world, config, splits ? c.train : c.valid, true, sets.trained ? &*sets.trained : nullptr, model);
   if (splits) split_data(world, config, training, sets);
   if (model) require_same_split(sets, *model, training);
   if (model) use_model(*model, sets);

@@ -60,6 +60,12 @@ std::shared_ptr<const pt2::ExportedProgram> read_exported_network(const ModelOpt
   return program;
 }
 
+std::size_t exported_input_count(const ModelOptions& options) {
+  std::error_code none;
+  if (!std::filesystem::exists(options.file, none)) return 1;
+  return pt2::read_exported_program(options.file).user_inputs.size();
+}
+
 std::string network_text(const NetworkSpec& spec) {
   const pt2::ExportedProgram* program = spec.model.exported.get();
   if (!program) return "";

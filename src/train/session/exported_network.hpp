@@ -14,6 +14,8 @@ namespace millrace {
 // cannot be read, or has operations that are not supported.
 std::shared_ptr<const pt2::ExportedProgram> read_exported_network(const ModelOptions&, const std::string& text,
                                                                   bool training);
+// The inputs of the network of model.file; 1 if there is no such file.
+std::size_t exported_input_count(const ModelOptions&);
 // For ModelRecord::network: the network without the weights that a checkpoint has. "": it has no archive, or more
 // values of its own than a checkpoint should hold.
 std::string network_text(const NetworkSpec&);

@@ -6,6 +6,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/data/index/inputs.hpp"
+#include "train/session/exported_network.hpp"
 
 namespace millrace {
 namespace {
@@ -188,7 +189,11 @@ InputSpec input_spec(const DataConfig& feed, const ShardIndex& data, std::uint64
   return s;
 }
 
-bool names_inputs(const ModelOptions& c) { return c.name == ModelName::layers && has_input_lines(c.layers); }
+bool names_inputs(const RunConfig& c, const ModelRecord* model) {
+  if (c.model.name == ModelName::layers) return has_input_lines(c.model.layers);
+  if (c.model.name != ModelName::pt2 || input_names(c.data.x).size() < 2) return false;
+  return model ? !model->inputs.empty() : exported_input_count(c.model) > 1;
+}
 
 // The keys for one of several inputs: augmentation is for those that have positions.
 static DataConfig keys_for_input(DataConfig feed, const ShardIndex& input) {

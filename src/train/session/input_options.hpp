@@ -3,6 +3,7 @@
 #include "millrace/config/run_config.hpp"
 #include "millrace/data/index/shards.hpp"
 #include "millrace/model/zoo.hpp"
+#include "millrace/train/session/model_record.hpp"
 
 namespace millrace {
 
@@ -14,8 +15,9 @@ std::vector<std::int64_t> used_channels(const ValueOptions&, const ShardIndex&);
 InputSpec input_spec(const DataConfig&, const ShardIndex&, std::uint64_t seed);
 // Those of several inputs; empty: there is one.
 std::vector<NamedInput> named_inputs(const DataConfig&, const ShardIndex&, std::uint64_t seed);
-// Whether the network has lines `input`.
-bool names_inputs(const ModelOptions&);
+// Whether the network has several inputs: lines `input`, or a network of PyTorch with more than one. Those of a
+// checkpoint are known from there.
+bool names_inputs(const RunConfig&, const ModelRecord* model);
 // Whether mean and standard deviation must be measured, because neither the configuration nor the files contain them.
 bool needs_statistics(const ValueOptions&, const ShardIndex&);
 

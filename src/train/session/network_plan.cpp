@@ -93,11 +93,24 @@ BucketSpec complete_buckets(const NetworkSpec& spec, const ParameterLayout& layo
   return out;
 }
 
+// Norms of imported networks bring their momentum. Neighbours with the same one are one part.
+std::vector<OptimizerSpec::StatsPart> own_momenta(const Graph& graph, const ParameterLayout& layout, float others) {
+  std::vector<OptimizerSpec::StatsPart> out;
+  for (std::size_t i = 0; i < graph.stats.size(); ++i) {
+    const ParameterLayout::Slot& slot = layout.stats[i];
+    const float momentum = graph.stats[i].momentum > 0 ? graph.stats[i].momentum : others;
+    if (out.empty() || out.back().momentum != momentum) out.push_back({slot.begin, 0, momentum});
+    out.back().count = slot.end - out.back().begin;
+  }
+  return out;
+}
+
 OptimizerSpec complete_optimizer(const NetworkSpec& spec, const Graph& graph, const ParameterLayout& layout,
                                  const BucketSpec& buckets) {
   OptimizerSpec out = spec.optimizer;
   out.count = buckets.padded(layout.count);
   out.stats_count = layout.stats_count;
+  out.own_momenta = own_momenta(graph, layout, out.stats_momentum);
   out.segments = layout.segments(parameter_rules(graph, out.kind, spec.weight_decay, spec.groups), out);
   out.shards = buckets.shards(layout.count);
   out.whole_master = buckets.whole(layout.count);

@@ -267,9 +267,6 @@ NetworkSpec network_spec(const World& world, const RunConfig& c, bool training, 
   spec.recompute = c.train.recompute;
   spec.logits_memory = std::int64_t(c.train.logits_memory);
   spec.optimizer = optimizer_spec(c.optim);
-  if (spec.model.exported)
-    spec.optimizer.stats_momentum =
-        pt2::batch_norm_momentum(*spec.model.exported).value_or(spec.optimizer.stats_momentum);
   spec.weight_decay = float(c.optim.weight_decay);
   if (training) spec.groups = parameter_groups(c);  // an evaluation may be of another network
   spec.grad_dtype = world.size() == 1 ? DType::f32 : c.comm.grad_dtype;

@@ -1,9 +1,12 @@
 // Trainings of a network with several inputs.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 
 #include "support/expect_error.hpp"
+#include "support/recorded.hpp"
 #include "train/runs.hpp"
 
 namespace millrace {
@@ -109,6 +112,86 @@ TEST(InputsOfARun, ARunIsResumedAndItsCheckpointEvaluated) {
     run_thread_world(
         1, [&](World& world) { evaluate(world, evaluated, {.run_dir = evaluated.run.dir, .which = "newest"}); });
   });
+}
+
+// tests/fixtures/pt2/twoinputs.pt2, whose inputs are called image and numbers, with the data of pt2_inputs.py.
+struct ImageAndNumbers : test::TemporaryFolder {
+  static constexpr std::int64_t rows = 8;
+  RunConfig config;
+
+  ImageAndNumbers(const std::string& image, const std::string& numbers) {
+    const test::Sequence pixels("twoinputs image"), values("twoinputs numbers"), labels("twoinputs y");
+    std::vector<std::uint8_t> x;
+    std::vector<float> more;
+    std::vector<std::int32_t> y;
+    for (std::int64_t i = 0; i < rows * 240; ++i) x.push_back(std::uint8_t(pixels.below(256, i)));
+    for (std::int64_t i = 0; i < rows * 5; ++i) more.push_back(float(values.below(256, i)) / 128 - 1);
+    for (std::int64_t i = 0; i + 1 < rows; ++i) y.push_back(std::int32_t(labels.below(5, i)));
+    y.push_back(4);
+    io::File file = io::File::create((path / "data.h5").string());
+    const auto column = [&](const std::string& name, DType type, const std::vector<std::int64_t>& shape,
+                            const void* of_column) {
+      file.create_dataset("/" + name, type, shape);
+      file.write_rows("/" + name, 0, rows, type, of_column);
+    };
+    column(image, DType::u8, {rows, 8, 10, 3}, x.data());
+    column(numbers, DType::f32, {rows, 5}, more.data());
+    column("y", DType::i32, {rows}, y.data());
+    file.close();
+    config.data.train = config.data.valid = {(path / "data.h5").string()};
+    config.data.workers = 1;
+    config.data.shuffle = Shuffle::off;
+    config.data.normalize = false;
+    config.model.name = ModelName::pt2;
+    config.model.file = std::string(MILLRACE_SOURCE_DIR) + "/tests/fixtures/pt2/twoinputs.pt2";
+    config.train.steps = 10;
+    config.train.global_batch = rows;
+    config.optim.weight_decay = 0;
+    config.optim.schedule = LrSchedule::constant;
+    config.run.threads = 1;
+    config.run.dir = (path / "run").string();
+  }
+};
+
+// Also the batch norms, whose momenta differ: the evaluation has their running statistics.
+TEST(InputsOfARun, ImportedNetworkHasTheLossesOfPyTorch) {
+  const nlohmann::json expected = test::recorded("pt2_inputs.json");
+  for (const int ranks : {1, 2}) {
+    ImageAndNumbers run("image", "numbers");
+    run.config.data.x = ranks == 1 ? "numbers, image" : "image, numbers";  // found by their names
+    run.config.optim.lr = expected.at("rate");
+    run_thread_world(ranks, [&](World& world) { EXPECT_EQ(train(world, run.config), Exit::ok); });
+    const auto lines = metrics_of(run.path / "run");
+    const nlohmann::json& losses = expected.at(fmt::format("{} ranks", ranks));
+    ASSERT_EQ(lines.size(), losses.size());
+    for (std::size_t i = 0; i < lines.size(); ++i)
+      EXPECT_NEAR(double(lines[i].at("loss")), double(losses[i]), 1e-5) << ranks << " ranks, step " << i + 1;
+    if (ranks > 1) continue;
+    std::ifstream summary(run.path / "run/summary.json");
+    EXPECT_NEAR(double(nlohmann::json::parse(summary).at("valid_loss")), double(expected.at("evaluated")), 1e-5);
+    run.config.data.train.clear();
+    run.config.model.file = "gone.pt2";  // the checkpoint has the network
+    run_thread_world(1, [&](World& world) {
+      EXPECT_EQ(evaluate(world, run.config, {.run_dir = run.config.run.dir, .which = "newest"}), Exit::ok);
+    });
+  }
+}
+
+TEST(InputsOfARun, InputsOfAnImportedNetworkAreInOrderIfTheirNamesDiffer) {
+  const auto start = [](const char* image, const char* numbers, const std::string& x) {
+    ImageAndNumbers run(image, numbers);
+    run.config.data.x = x;
+    run.config.train.steps = 1;
+    run_thread_world(1, [&](World& world) { train(world, run.config); });
+    return double(metrics_of(run.path / "run").at(0).at("loss"));
+  };
+  EXPECT_NEAR(start("a", "b", "a, b"), double(test::recorded("pt2_inputs.json").at("1 ranks").at(0)), 1e-5);
+  test::expect_error(Exit::config, "takes samples of (N, 3, 8, 10) as its input 'image', but the data has 8x5",
+                     [&] { start("a", "b", "b, a"); });
+  test::expect_error(Exit::config, "has the inputs image, numbers, but data.x names numbers, b",
+                     [&] { start("b", "numbers", "numbers, b"); });
+  test::expect_error(Exit::config, "has the inputs image, numbers, but data.x names one input",
+                     [&] { start("a", "b", "a"); });
 }
 
 TEST(InputsOfARun, KeysThatDoNotFitAreRefused) {

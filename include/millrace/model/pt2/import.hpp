@@ -17,8 +17,6 @@ bool understands(const std::string& target);
 void require_understood(const ExportedProgram&);
 // The names of parameters that no node reads, such as those of an auxiliary output.
 std::vector<std::string> unused_parameters(const ExportedProgram&);
-// The momentum of all batch norms; nullopt: there are none. Error(config): they differ, or one is a cumulative average.
-std::optional<float> batch_norm_momentum(const ExportedProgram&);
 
 // The values of the archive for a graph that was built from it, in the order of the graph's parameters.
 class ArchiveValues {

@@ -76,8 +76,10 @@ class Optimizer : public OptimizerOp {
       update(args, SgdPlain{});
     else
       update(args, SgdMomentum{spec_.momentum, spec_.nesterov});
-    for_each(context_, spec_.stats_count,
-             UpdateRunningStats{step_scalars_.as<StepScalars>(), args.running, args.stats, spec_.stats_momentum});
+    for (const OptimizerSpec::StatsPart& p : spec_.stats_parts())
+      for_each(context_, p.count,
+               UpdateRunningStats{step_scalars_.as<StepScalars>(), args.running + p.begin, args.stats + p.begin,
+                                  p.momentum});
   }
 
  private:

@@ -1,44 +1,14 @@
-// The gates of LSTM and GRU at one time step, and the copies between the order of samples and that of steps.
+// The gates of LSTM and GRU at one time step, and the copies between the order of samples and
+// that of steps.
 #include "cuda/block/dispatch_dtype.hpp"
-#include "cuda/block/divider.hpp"
-#include "cuda/block/vectorized_loop.hpp"
 #include "cuda/kernels/activation_functions.hpp"
-#include "cuda/kernels/kernels.hpp"
 #include "cuda/kernels/row_loss.hpp"
+#include "cuda/kernels/tokens/recurrent.hpp"
 
 namespace millrace::cuda {
 namespace {
 
-constexpr int unit_pack = 4;  // float32 is the type of most arrays
-
 MR_DEVICE_INLINE float gate_of(float x) { return 1 / (1 + expf(-x)); }
-
-template <int n>
-MR_DEVICE_INLINE void load_or_zero(float (&to)[n], const float* from) {
-  if (from)
-    load(to, from);
-  else
-    for (int k = 0; k < n; ++k) to[k] = 0;
-}
-
-// store(), with one access of 8 bytes for four elements of 16 bits.
-template <class T, int n>
-MR_DEVICE_INLINE void store_units(void* array, std::int64_t at, const float (&values)[n]) {
-  T* const to = static_cast<T*>(array) + at;
-#ifdef __CUDACC__
-  if constexpr (sizeof(T) * n == sizeof(uint2)) {
-    Pack<T, n> pack;
-    for (int k = 0; k < n; ++k) pack.v[k] = narrow<T>(values[k]);
-    union {
-      Pack<T, n> pack;
-      uint2 words;
-    } bits{pack};
-    __stwb(reinterpret_cast<uint2*>(to), bits.words);
-    return;
-  }
-#endif
-  store(to, values);
-}
 
 // Index i is a pack of n units of a row. x: W_ih x and the biases; h: W_hh h and the biases of its own.
 template <class T, int n>
@@ -55,7 +25,7 @@ struct GateStep {
     float before[n], result[n];
     load_or_zero(before, a.before ? a.before + at : nullptr);
     if (lstm)
-      step_lstm(units, unit, gates, at, before, result);
+      step_lstm(units, row, unit, gates, at, before, result);
     else
       step_gru(units, unit, gates, at, before, result);
     store_units<T>(a.hidden, at, result);
@@ -79,7 +49,7 @@ struct GateStep {
     for (int k = 0; k < n; ++k) x[k] = gate_of(x[k] + h[k]);
     store(a.gates + gate, x);
   }
-  MR_DEVICE_INLINE void step_lstm(std::int64_t units, std::int64_t unit, std::int64_t gates, std::int64_t at,
+  MR_DEVICE_INLINE void step_lstm(std::int64_t units, int row, std::int64_t unit, std::int64_t gates, std::int64_t at,
                                   const float (&before)[n], float (&result)[n]) const {
     float i[n], f[n], g[n], o[n], h[n];
     sigmoid_gate(i, gates, unit);
@@ -93,6 +63,7 @@ struct GateStep {
       result[k] = o[k] * tanhf(i[k]);
     }
     store(a.state + at, i);
+    if (a.cell && row < a.own) store_units<T>(a.cell, row * a.dst_stride + unit, i);
   }
   MR_DEVICE_INLINE void step_gru(std::int64_t units, std::int64_t unit, std::int64_t gates, std::int64_t at,
                                  const float (&before)[n], float (&result)[n]) const {
@@ -128,6 +99,7 @@ struct GateGradient {
     if (row < a.own) {
       load(more, static_cast<const T*>(a.diff_dst) + row * a.dst_stride + unit);
       for (int k = 0; k < n; ++k) dh[k] += more[k];
+      if (a.diff_cell) load(carry, static_cast<const T*>(a.diff_cell) + row * a.dst_stride + unit);
     }
     if (lstm)
       back_lstm(units, gates, at, before, dh, carry);
@@ -229,25 +201,19 @@ void copy_steps(const LaunchContext& context, const RecurrentSpec& s, std::int64
   });
 }
 
-template <template <class, int> class Kernel, class Arguments>
-void run_gates(const LaunchContext& context, const RecurrentSpec& s, const Arguments& a) {
-  const bool lstm = s.kind == RecurrentSpec::Kind::lstm;
-  dispatch_dtype(s.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    if (s.units % unit_pack == 0)
-      for_each(context, a.rows * s.units / unit_pack, Kernel<T, unit_pack>{a, Divider(s.units / unit_pack), lstm});
-    else
-      for_each(context, a.rows * s.units, Kernel<T, 1>{a, Divider(s.units), lstm});
-  });
-}
-
 }  // namespace
 
 void recurrent_forward(const LaunchContext& context, const RecurrentSpec& s, const RecurrentForward& a) {
-  run_gates<GateStep>(context, s, a);
+  if (s.plain())
+    plain_recurrent_forward(context, s, a);
+  else
+    run_gates<GateStep>(context, s, a, s.kind == RecurrentSpec::Kind::lstm);
 }
 void recurrent_backward(const LaunchContext& context, const RecurrentSpec& s, const RecurrentBackward& a) {
-  run_gates<GateGradient>(context, s, a);
+  if (s.plain())
+    plain_recurrent_backward(context, s, a);
+  else
+    run_gates<GateGradient>(context, s, a, s.kind == RecurrentSpec::Kind::lstm);
 }
 void to_steps(const LaunchContext& context, const RecurrentSpec& s, std::int64_t rows, void* steps, const void* src) {
   copy_steps(context, s, rows, steps, const_cast<void*>(src), false);
