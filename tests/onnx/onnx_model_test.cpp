@@ -73,10 +73,10 @@ std::uint32_t fingerprint(const OnnxModel& model) {
       text += fmt::format(" {}=", a.name);
       std::visit(
           [&](const auto& value) {
-            if constexpr (std::is_same_v<std::decay_t<decltype(value)>, OnnxShape>)
-              text += fmt::format("{}", fmt::join(value, ","));
-            else
+            if constexpr (fmt::is_formattable<std::decay_t<decltype(value)>>::value)
               text += fmt::format("{}", value);
+            else
+              text += fmt::format("{}", fmt::join(value, ","));
           },
           a.value);
     }
