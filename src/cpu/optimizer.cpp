@@ -129,6 +129,7 @@ class Optimizer : public OptimizerOp {
  public:
   explicit Optimizer(const OptimizerSpec& spec)
       : spec_(spec),
+        stats_parts_(spec.stats_parts()),
         chunks_(split_into_chunks(spec)),
         own_sums_(spec.shards.empty() ? std::size_t(square_sum_count(spec)) : 0) {
     dispatch_dtype(spec_.weight_dtype, [](auto) {});
@@ -260,7 +261,7 @@ class Optimizer : public OptimizerOp {
       from_float(static_cast<std::byte*>(args.weights) + std::size_t(p.begin) * size_of(spec_.weight_dtype),
                  spec_.weight_dtype, args.master + p.master, p.count);
     });
-    for (const auto& [at, n, m] : spec_.stats_parts()) move_towards(args.running + at, args.stats + at, n, m);
+    for (const auto& [at, n, m] : stats_parts_) move_towards(args.running + at, args.stats + at, n, m);
   }
 
   void update(const OptimizerArgs& args, const OptimizerChunk& p) const {
@@ -285,6 +286,7 @@ class Optimizer : public OptimizerOp {
   }
 
   OptimizerSpec spec_;
+  std::vector<OptimizerSpec::StatsPart> stats_parts_;
   OptimizerChunks chunks_;
   std::vector<double> own_sums_;  // sums of squares if there are no shards; otherwise the caller owns them
   std::unique_ptr<Muon> muon_;    // muon

@@ -20,7 +20,7 @@ class Optimizer : public OptimizerOp {
  public:
   Optimizer(const OptimizerSpec& spec, const LaunchContext& context, Device& device,
             const MakeOrthogonalizer& make_orthogonalizer)
-      : spec_(spec), context_(context), device_(device) {
+      : spec_(spec), stats_parts_(spec.stats_parts()), context_(context), device_(device) {
     dispatch_dtype(spec_.weight_dtype, [](auto) {});
     OptimizerChunks chunks = split_into_chunks(spec_);
     std::vector<SegmentChunks> segments;
@@ -76,7 +76,7 @@ class Optimizer : public OptimizerOp {
       update(args, SgdPlain{});
     else
       update(args, SgdMomentum{spec_.momentum, spec_.nesterov});
-    for (const OptimizerSpec::StatsPart& p : spec_.stats_parts())
+    for (const OptimizerSpec::StatsPart& p : stats_parts_)
       for_each(context_, p.count,
                UpdateRunningStats{step_scalars_.as<StepScalars>(), args.running + p.begin, args.stats + p.begin,
                                   p.momentum});
@@ -196,6 +196,7 @@ class Optimizer : public OptimizerOp {
   }
 
   OptimizerSpec spec_;
+  std::vector<OptimizerSpec::StatsPart> stats_parts_;
   LaunchContext context_;
   Device& device_;
   std::int64_t owned_ = 0, all_ = 0;   // number of chunks
