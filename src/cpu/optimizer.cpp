@@ -277,12 +277,8 @@ class Optimizer : public OptimizerOp {
       r.unscale *= ratio;
       r.decay *= ratio;
     }
-    if (spec_.momentum == 0)
-      sgd_plain(w, g, p.count, r);
-    else if (spec_.nesterov)
-      sgd_nesterov(w, m, g, p.count, r);
-    else
-      sgd_momentum(w, m, g, p.count, r);
+    if (spec_.momentum == 0) return sgd_plain(w, g, p.count, r);
+    spec_.nesterov ? sgd_nesterov(w, m, g, p.count, r) : sgd_momentum(w, m, g, p.count, r);
   }
 
   OptimizerSpec spec_;
