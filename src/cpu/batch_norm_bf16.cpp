@@ -113,7 +113,7 @@ MR_AVX512_BF16 inline void normalise_rows(HalfNorm o, std::int64_t row, std::int
                                           NormParameters p) {
   const __m512 zero = _mm512_setzero_ps(),
                most = _mm512_set1_ps(act.kind == Activation::relu6 ? 6.0f : std::numeric_limits<float>::infinity());
-  const __mmask16 clips = act.kind == Activation::none ? 0 : 0xffff;
+  const __mmask16 clips = act.kind == Activation::none ? 0 : 0xffff, stops = act.kind == Activation::relu6 ? 0xffff : 0;
   bf16* const y = o.y.data + row * o.y.stride;
   const bf16 *const x = o.x.data + row * o.x.stride, *const residual = has_residual
                                                                            ? o.residual.data + row * o.residual.stride
@@ -128,9 +128,9 @@ MR_AVX512_BF16 inline void normalise_rows(HalfNorm o, std::int64_t row, std::int
       __m512 v = _mm512_sub_ps(widen(x + r * o.x.stride + i, mask), mean);
       v = _mm512_fmadd_ps(v, factor, beta);
       if (has_residual) v = _mm512_add_ps(v, widen(residual + r * o.residual.stride + i, mask));
-      if (keep) {  // a NaN passes
+      if (keep) {  // a NaN passes, and so does an infinity through a ReLU
         const __mmask16 above = _mm512_cmp_ps_mask(v, zero, _CMP_NLE_UQ);
-        const __mmask16 pass = _mm512_mask_cmp_ps_mask(above, v, most, _CMP_NGE_UQ);
+        const __mmask16 pass = above & ~_mm512_mask_cmp_ps_mask(stops, v, most, _CMP_GE_OQ);
         word = _mm512_mask_or_epi32(word, pass, word, _mm512_set1_epi32(int(1u << (row + r))));
       }
       // The second operand is the result if one is NaN.

@@ -1,5 +1,7 @@
 #include "millrace/compute/execution_context.hpp"
 
+#include <fmt/core.h>
+
 #include "cpu/backend.hpp"
 #include "cpu/common/parallel.hpp"
 #include "cpu/onednn/onednn.hpp"
@@ -10,14 +12,21 @@
 namespace millrace {
 namespace {
 
-// Whether the ranks compute with the same instructions. Otherwise they have different methods to choose from.
-bool all_alike(World& world) {
-  const std::string name = cpu::onednn::isa_name();
-  const double own = crc32(name.data(), name.size());
+bool is_equal_on_all(World& world, double own) {
   double least = own, most = own;
   world.all_reduce({&least, 1}, World::Reduce::min);
   world.all_reduce({&most, 1}, World::Reduce::max);
   return least == most;
+}
+
+// Ranks that differ in one of these may have different methods to choose from, so they cannot choose together. Returns
+// in what they differ, the same on all ranks; "": in nothing.
+std::string difference_of(World& world) {
+  const std::string isa = cpu::onednn::isa_name();
+  const bool equal_processors = is_equal_on_all(world, crc32(isa.data(), isa.size()));
+  const bool equal_threads = is_equal_on_all(world, cpu::thread_count());
+  if (!equal_processors) return "processors";
+  return equal_threads ? "" : "numbers of threads";
 }
 
 cpu::ConvSelectorOptions selector_options(World& world, const ExecutionOptions& options) {
@@ -25,9 +34,10 @@ cpu::ConvSelectorOptions selector_options(World& world, const ExecutionOptions& 
   out.winograd = options.cpu.winograd == CpuOptions::Winograd::automatic;
   // The fastest method may differ from run to run, and so may the last digits of the results.
   out.timing = options.cpu.autotune && !options.deterministic;
-  if (out.timing && !all_alike(world)) {
+  if (const std::string difference = out.timing ? difference_of(world) : ""; !difference.empty()) {
     if (world.rank() == 0)
-      log::warn("the ranks have different processors: cpu.autotune is off, and fixed rules choose the methods");
+      log::warn(fmt::format("the ranks have different {}: cpu.autotune is off, and fixed rules choose the methods{}",
+                            difference, difference == "processors" ? "" : ". give all the same run.threads"));
     out.timing = false;
   }
   out.plans.rank = world.rank();

@@ -1,4 +1,5 @@
-// Fusion level 1 for batch norms whose neighbours only some backends have kernels for. Not for synchronised norms.
+// Fusion level 1 for batch norms whose neighbours only some backends have kernels for. Synchronised norms take in only
+// a ReLU6.
 #include "millrace/model/graph.hpp"
 
 namespace millrace {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string_view>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
@@ -20,10 +21,10 @@ constexpr int format = 2;  // 1: times of candidates that were measured one afte
 
 namespace {
 
-constexpr const char* beginning = "{\"format\":";  // of each file; keys are sorted
+constexpr std::string_view beginning = "{\"format\":";  // of each file; keys are sorted
 
 // Whether no plan cache was written here. A truncated or outdated one is ours; so is an empty file.
-bool is_foreign(const std::string& text) { return !text.empty() && !text.starts_with(beginning); }
+bool is_foreign(const std::string& text) { return !text.starts_with(beginning) && !beginning.starts_with(text); }
 
 json json_of(const PlanEntry& entry) {
   json out{{"plan", entry.plan}, {"seconds", entry.seconds}};

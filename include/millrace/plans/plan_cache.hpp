@@ -12,8 +12,8 @@ struct PlanEntry {
   std::string plan;        // the plan as the library writes it; "": the library has no plan for the problem
   double seconds = 0;      // median of one run; 0: not timed
   bool persistent = true;  // false: not saved for later runs
-  double other_work = 0;   // share of the time that was lost to other programs while the candidates were timed
-  // Other programs took so much that the choice may be wrong. It is made again at the next start.
+  double other_work = 0;   // share of the cores' time that other work had while the candidates were timed
+  // Other work took so much that the choice may be wrong. It is made again at the next start.
   bool disturbed() const { return other_work > 0.05; }
   bool operator==(const PlanEntry&) const = default;
 };

@@ -71,7 +71,7 @@ ConvSelector::ConvSelector(const ConvSelectorOptions& options) : options_(option
 
 PlanEntry ConvSelector::select(Problem& problem, ConvPass pass) {
   if (spent_seconds_ >= options_.most_seconds) return {.plan = "", .seconds = 0, .persistent = false};
-  const auto waited = [&] { return options_.waited ? options_.waited() : waited_seconds(); };
+  const auto waited = [&] { return options_.waited ? options_.waited() : waited_seconds(team_threads()); };
   const auto begin = std::chrono::steady_clock::now();
   const double waited_before = waited();
   auto timed = problem.timer().time(pass, problem.candidates(pass));
@@ -85,7 +85,7 @@ PlanEntry ConvSelector::select(Problem& problem, ConvPass pass) {
   spent_seconds_ += seconds;
   if (timed.empty()) return {.plan = "", .seconds = 0, .persistent = false};
   PlanEntry out{.plan = text_of(timed), .seconds = timed[0].seconds};
-  out.other_work = lost / (seconds * thread_count());
+  out.other_work = std::min(1.0, lost / (seconds * thread_count()));
   if (!out.disturbed()) return out;
   // The times say little, so the rule's method is used until they are measured again.
   const ConvMethod rule = problem.candidates(pass)[0];
@@ -110,9 +110,9 @@ ConvMethods ConvSelector::methods(const ConvSpec& s) {
     const auto timed = read_timed_methods(entry.plan);
     if (timed.empty()) continue;
     out.of(pass) = timed[0].method;
-    out.note +=
-        fmt::format("{} {}{}", out.note.empty() ? "; timed:" : ";", describe(pass, timed),
-                    entry.disturbed() ? fmt::format(" (other programs had {:.0f} %)", entry.other_work * 100) : "");
+    out.note += fmt::format(
+        "{} {}{}", out.note.empty() ? "; timed:" : ";", describe(pass, timed),
+        entry.disturbed() ? fmt::format(" (other work had {:.0f} % of the cores)", entry.other_work * 100) : "");
   }
   return out;
 }

@@ -1,6 +1,7 @@
 // ConvSelector: chooses the methods of each convolution, by fixed rules or by timing all methods on this machine. Timed
 // choices are kept in the user's cache folder (millrace/plans/plan_selector.hpp). With fixed rules, the choice depends
-// on nothing but the Spec and the instruction set, so results are bitwise reproducible.
+// on nothing but the Spec, the instruction set and (with AVX2) the number of threads, so results are bitwise
+// reproducible. So do the candidates for timing: ranks that choose together must be alike in these.
 #pragma once
 #include <optional>
 
@@ -15,7 +16,7 @@ struct ConvSelectorOptions {
   bool timing = false;      // time the candidates; false: fixed rules
   double most_seconds = 5;  // of timing by one selector. The rules choose for the rest; the next start times it
   PlanSelectorOptions plans = {};
-  // Seconds that threads waited for cores, since any time; -1: not known. Tests replace it.
+  // Seconds that the computing threads waited for cores, since any time; -1: not known. Tests replace it.
   std::function<double()> waited = {};
 };
 

@@ -8,7 +8,6 @@
 
 #include "cpu/common/ops.hpp"
 #include "cpu/common/parallel.hpp"
-#include "millrace/plans/time_candidates.hpp"
 
 namespace millrace::cpu {
 namespace {
@@ -29,26 +28,30 @@ ConvSpec with_fewer_images(ConvSpec s) {
   return s;
 }
 
-// The first candidate is dropped for no slow moment: it is timed beside the fastest in any case.
-std::vector<double> time_beside_first(std::size_t candidates, const MeasureCalls& measure) {
-  auto seconds = time_candidates(candidates, measure, brief);
-  if (seconds.empty() || seconds[0] < std::numeric_limits<double>::infinity()) return seconds;
-  const auto best = std::size_t(std::min_element(seconds.begin(), seconds.end()) - seconds.begin());
-  TimingRules both = brief;
-  both.slowdown_limit = std::numeric_limits<double>::max();
-  const auto two = time_candidates(
-      2, [&](std::size_t c, int calls) { return measure(c == 0 ? 0 : best, calls); }, both);
-  seconds[0] = two[0];
-  seconds[best] = two[1];
-  return seconds;
-}
-
 }  // namespace
 
 std::size_t choose_method(const std::vector<double>& seconds) {
   const auto best = std::min_element(seconds.begin(), seconds.end());
   if (best == seconds.end() || *best == std::numeric_limits<double>::infinity()) return seconds.size();
   return *best < needed_gain * seconds[0] ? std::size_t(best - seconds.begin()) : 0;
+}
+
+MethodTimes time_methods(std::size_t count, const MeasureCalls& measure) {
+  MethodTimes out{time_candidates(count, measure, brief)};
+  out.chosen = choose_method(out.seconds);
+  if (out.chosen == count || out.seconds[0] < std::numeric_limits<double>::infinity()) return out;
+  // The first method is dropped for no slow moment: it is timed beside the fastest in any case. Times of the others
+  // are from another moment, so these two are compared with each other only.
+  const std::size_t best = out.chosen;
+  TimingRules both = brief;
+  both.slowdown_limit = std::numeric_limits<double>::max();
+  const auto two = time_candidates(
+      2, [&](std::size_t c, int calls) { return measure(c == 0 ? 0 : best, calls); }, both);
+  out.seconds[0] = two[0];
+  out.seconds[best] = two[1];
+  const std::size_t better = choose_method(two);
+  out.chosen = better == 0 ? 0 : better == 1 ? best : count;
+  return out;
 }
 
 // Memory for timing, filled with numbers of about 0.01.
@@ -126,8 +129,7 @@ std::vector<TimedMethod> MethodTimer::time(ConvPass pass, const std::vector<Conv
     for (int i = 0; i < calls; ++i) pass == ConvPass::forward ? op.forward(args) : op.backward(args);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
-  const auto seconds = time_beside_first(ops.size(), measure);
-  const std::size_t chosen = choose_method(seconds);
+  const auto [seconds, chosen] = time_methods(ops.size(), measure);
   if (chosen == seconds.size()) return {};
   for (std::size_t i = 0; i < timed.size(); ++i) timed[i].seconds = seconds[i];
   std::swap(timed[0], timed[chosen]);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cpu/choice/conv_candidates.hpp"
+#include "millrace/plans/time_candidates.hpp"
 
 namespace millrace::cpu {
 
@@ -12,6 +13,14 @@ inline constexpr double needed_gain = 0.95;
 // The place of the method to use: 0, that of the rules, unless another is faster by needed_gain. seconds: infinity for
 // methods that failed or were much slower. Returns seconds.size() if all are infinite.
 std::size_t choose_method(const std::vector<double>& seconds);
+
+struct MethodTimes {
+  std::vector<double> seconds;  // of a call; infinity for methods that failed or were much slower
+  std::size_t chosen = 0;       // seconds.size() if all failed
+};
+// Times methods by turns, the one of the rules first in their list. That one is timed beside the fastest even if it
+// seemed much slower at first; then only that second measurement decides between the two.
+MethodTimes time_methods(std::size_t count, const MeasureCalls&);
 
 class MethodTimer {
  public:

@@ -1,18 +1,18 @@
 #include "cpu/choice/waited.hpp"
 
 #include <fstream>
+#include <string>
 
 namespace millrace::cpu {
 
 namespace fs = std::filesystem;
 
-double waited_seconds(const fs::path& root) {
+double waited_seconds(const std::vector<int>& threads, const fs::path& root) {
   double sum = 0;
   bool known = false;
-  std::error_code failed;
-  for (fs::directory_iterator thread(root / "proc/self/task", failed), end; !failed && thread != end;
-       thread.increment(failed)) {
-    std::ifstream in(thread->path() / "schedstat");  // ns on a core, ns ready to run without one, turns
+  for (const int thread : threads) {
+    // ns on a core, ns ready to run without one, turns
+    std::ifstream in(root / "proc/self/task" / std::to_string(thread) / "schedstat");
     double ran = 0, waited = 0;
     if (!(in >> ran >> waited)) continue;  // it has ended
     sum += waited * 1e-9;

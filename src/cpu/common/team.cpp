@@ -79,7 +79,7 @@ class Waiting {
   Clock::time_point checked_{}, shared_until_{};
 };
 
-Team::Team(int members) : parts_(std::size_t(members)) {
+Team::Team(int members) : parts_(std::size_t(members)), numbers_(std::size_t(members)) {
   try {
     for (int member = 1; member < members; ++member) threads_.emplace_back([this, member] { work(member); });
   } catch (const std::system_error& e) {
@@ -96,6 +96,16 @@ void Team::end() {
   begun_.fetch_add(1);
   wake(begun_, INT_MAX);
   for (auto& thread : threads_) thread.join();
+}
+
+std::vector<int> Team::threads(int members) const {
+  std::vector<int> out{::gettid()};
+  for (int member = 1; member < members; ++member) {
+    const std::atomic<int>& number = numbers_[std::size_t(member)];
+    number.wait(0);
+    out.push_back(number);
+  }
+  return out;
 }
 
 int Team::member() { return member_of_thread; }
@@ -181,6 +191,8 @@ std::uint32_t Team::await_loop(std::uint32_t seen, Waiting& waiting) {
 void Team::work(int member) {
   member_of_thread = member;
   thread_in_loop = true;
+  numbers_[std::size_t(member)] = ::gettid();
+  numbers_[std::size_t(member)].notify_one();
   Waiting waiting;
   std::uint32_t seen = 0;
   while (true) {

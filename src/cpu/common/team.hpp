@@ -24,7 +24,8 @@ class Team {
   ~Team();
 
   int size() const { return int(parts_.size()); }
-  void run(const Loop&);  // by the thread that made the team, and not within a part
+  std::vector<int> threads(int members) const;  // of the first members, as Linux numbers them. By member 0
+  void run(const Loop&);                        // by the thread that made the team, and not within a part
 
   static int member();  // of the calling thread
   static bool in_loop();
@@ -46,7 +47,8 @@ class Team {
   void publish(const Loop&);
   void end();
 
-  std::vector<Parts> parts_;  // by member
+  std::vector<Parts> parts_;               // by member
+  std::vector<std::atomic<int>> numbers_;  // of the threads, by member; 0: it has not begun
   Loop loop_{};
   std::uint32_t number_ = 0;     // of the loop; never 0
   std::atomic<int> members_{0};  // of the loop

@@ -24,12 +24,21 @@ int default_thread_count() {
 thread_local int count_of_thread = 0;  // 0: default_thread_count()
 thread_local std::unique_ptr<Team> team_of_thread;
 
+Team& team_of(int members) {
+  if (!team_of_thread || team_of_thread->size() < members) {
+    team_of_thread.reset();
+    team_of_thread = std::make_unique<Team>(members);
+  }
+  return *team_of_thread;
+}
+
 }  // namespace
 
 int thread_count() { return count_of_thread > 0 ? count_of_thread : default_thread_count(); }
 void set_thread_count(int threads) { count_of_thread = std::max(1, threads); }
 int thread_number() { return Team::member(); }
 bool in_parallel_loop() { return Team::in_loop(); }
+std::vector<int> team_threads() { return team_of(thread_count()).threads(thread_count()); }
 ThreadStats thread_stats() { return Team::stats(); }
 
 void run_parts(int parts, int threads, RunPart run, const void* body) {
@@ -38,11 +47,7 @@ void run_parts(int parts, int threads, RunPart run, const void* body) {
     for (int part = 0; part < parts; ++part) run(body, part);
     return;
   }
-  if (!team_of_thread || team_of_thread->size() < members) {
-    team_of_thread.reset();
-    team_of_thread = std::make_unique<Team>(members);
-  }
-  team_of_thread->run({run, body, parts, members, thread_count()});
+  team_of(members).run({run, body, parts, members, thread_count()});
 }
 
 }  // namespace millrace::cpu

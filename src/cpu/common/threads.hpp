@@ -5,6 +5,7 @@
 //
 // oneDNN's OpenMP regions run on the same team: see openmp_entry_points.cpp. Those with barriers need all members.
 #pragma once
+#include <vector>
 
 namespace millrace::cpu {
 
@@ -22,6 +23,10 @@ using RunPart = void (*)(const void* body, int part);
 // other.
 void run_parts(int parts, int threads, RunPart, const void* body);
 bool in_parallel_loop();  // whether the calling thread runs a part of several
+
+// The threads that run loops of thread_count() members for the calling thread, itself first, as Linux numbers them.
+// Starts those that do not live yet. Not within a part.
+std::vector<int> team_threads();
 
 // What the teams of all threads have done. For tests and measurements.
 struct ThreadStats {

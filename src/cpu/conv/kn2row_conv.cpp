@@ -29,10 +29,11 @@ Kn2rowConv::Kn2rowConv(const ConvSpec& s, Of of, MemoryRequirements& needs)
   const auto canonical =
       onednn::strided({in, out}, dtype_, of == Of::forward ? onednn::dims{1, filter} : onednn::dims{filter, 1});
   std::size_t scratch = 0;
-  onednn::desc packed;
+  onednn::desc packed = canonical;  // FloatMatmul reads no layouts of oneDNN
+  const bool chooses = dtype_ != DType::f32 || !onednn::prefers_float_matmul();
   for (const std::int64_t rows : taps_.row_counts()) {
     const auto from = onednn::plain({rows, in}, dtype_), to = onednn::plain({rows, out}, DType::f32);
-    if (products_.empty())  // all products use the layout of the first one
+    if (chooses && products_.empty())  // all products use the layout of the first one
       packed = onednn::matmul(from, onednn::any({in, out}, dtype_), {}, to).weights_desc();
     onednn::Call& call = products_[rows];
     call = onednn::matmul_call(from, packed, {}, to);

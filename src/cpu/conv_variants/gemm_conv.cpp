@@ -57,8 +57,10 @@ GemmConv::GemmConv(const ConvSpec& s, Of of, bool together, MemoryRequirements& 
   const std::int64_t threads = together ? 1 : thread_count();
   const SingleThread single(!together);
   const auto rows_of = [&](std::int64_t rows, std::int64_t width) { return onednn::plain({rows, width}, s.dtype); };
-  const onednn::desc packed =
-      onednn::matmul(rows_of(block_, in), onednn::any({in, out}, s.dtype), {}, rows_of(block_, out)).weights_desc();
+  onednn::desc packed = canonical;  // FloatMatmul reads no layouts of oneDNN
+  if (s.dtype != DType::f32 || !onednn::prefers_float_matmul())
+    packed =
+        onednn::matmul(rows_of(block_, in), onednn::any({in, out}, s.dtype), {}, rows_of(block_, out)).weights_desc();
   std::size_t scratch = 0;
   const auto add = [&](std::vector<onednn::Call>& to, std::int64_t rows) {
     to.push_back(onednn::matmul_call(rows_of(rows, in), packed, {}, rows_of(rows, out)));

@@ -1,5 +1,6 @@
 // What products and convolutions share that are written for AVX2: the product of a panel of up to 6 rows with a panel
-// of 16 columns, and copies of blocks in the order in which it reads them. Attention also has tiles for AVX-512.
+// of 16 columns, and copies of blocks in the order in which it reads them. Attention and Winograd's filtering use
+// TileKernels, which are also for AVX-512.
 #pragma once
 #include <cstdint>
 

@@ -233,11 +233,15 @@ class OnednnProducts : public HeadProducts {
 
 }  // namespace
 
+std::unique_ptr<HeadProducts> make_onednn_products(const AttentionSpec& s, std::int64_t queries, std::int64_t keys) {
+  return std::make_unique<OnednnProducts>(s, queries, keys);
+}
+
 std::unique_ptr<HeadProducts> make_head_products(const AttentionSpec& s, std::int64_t queries, std::int64_t keys) {
   if (const TileKernels* tiles = s.dtype == DType::f32 ? onednn::tile_kernels() : nullptr)
     return std::make_unique<TileProducts>(s, *tiles, queries);
   if (auto pairs = make_pair_products(s, queries, keys)) return pairs;
-  return std::make_unique<OnednnProducts>(s, queries, keys);
+  return make_onednn_products(s, queries, keys);
 }
 
 }  // namespace millrace::cpu::attention

@@ -32,6 +32,8 @@ class HeadProducts {
 
 // For blocks of at most `queries` x `keys`; only the last ones are smaller.
 std::unique_ptr<HeadProducts> make_head_products(const AttentionSpec&, std::int64_t queries, std::int64_t keys);
+// Those by oneDNN, for any processor.
+std::unique_ptr<HeadProducts> make_onednn_products(const AttentionSpec&, std::int64_t queries, std::int64_t keys);
 // Those in bf16; null: this processor, oneDNN's settings or an odd head_size exclude them.
 std::unique_ptr<HeadProducts> make_pair_products(const AttentionSpec&, std::int64_t queries, std::int64_t keys);
 

@@ -3,15 +3,18 @@
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
-#include <limits>
 
 #include "cpu/choice/time_methods.hpp"
-#include "cpu/choice/waited.hpp"
 #include "cpu/common/parallel.hpp"
 #include "cpu/winograd/tiles.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/comm/world.hpp"
+#include "millrace/compute/execution_context.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace millrace {
@@ -107,7 +110,7 @@ TEST_F(ConvSelectorFile, EntriesBelongToShapeTypeThreadsAndVersion) {
 
 TEST_F(ConvSelectorFile, ChoicesMadeBesideOtherProgramsAreMarkedAndMadeAgain) {
   const ConvMethods disturbed = ConvSelector(timed(1e6)).methods(conv());
-  EXPECT_NE(disturbed.note.find("(other programs had "), std::string::npos) << disturbed.note;
+  EXPECT_NE(disturbed.note.find("(other work had 100 % of the cores)"), std::string::npos) << disturbed.note;
   for (const ConvPass pass : {ConvPass::forward, ConvPass::data, ConvPass::weights})
     EXPECT_EQ(ConvMethods(disturbed).of(pass), cpu::candidates_for(conv(), pass, true)[0]) << "the rule's";
   EXPECT_NE(read_file(file()).find("\"other_work\":"), std::string::npos);
@@ -116,7 +119,7 @@ TEST_F(ConvSelectorFile, ChoicesMadeBesideOtherProgramsAreMarkedAndMadeAgain) {
   no_time.most_seconds = 0;
   EXPECT_EQ(ConvSelector(no_time).methods(conv()).forward, ConvMethod::rule) << "what is marked is not used";
   const ConvMethods again = ConvSelector(timed()).methods(conv());
-  EXPECT_EQ(again.note.find("other programs"), std::string::npos) << again.note;
+  EXPECT_EQ(again.note.find("other work"), std::string::npos) << again.note;
   EXPECT_EQ(read_file(file()).find("\"other_work\":"), std::string::npos);
   set_plans("kn2row=0.001|direct=0.002");
   EXPECT_EQ(ConvSelector(timed(1e6)).methods(conv()).forward, ConvMethod::kn2row) << "it is kept now";
@@ -143,7 +146,8 @@ TEST_F(ConvSelectorFile, AFileOfAnotherProgramIsNotOverwritten) {
     EXPECT_NE(ConvSelector(timed()).methods(conv()).forward, ConvMethod::rule);
     EXPECT_EQ(read_file(file()), foreign);
   }
-  for (const std::string& ours : {good.substr(0, good.size() / 2), good.substr(0, 12), std::string()}) {
+  for (const std::string& ours :
+       {good.substr(0, good.size() / 2), good.substr(0, 12), std::string("{\"fo"), std::string("{"), std::string()}) {
     write_file_atomically(file(), ours);
     EXPECT_NE(ConvSelector(timed()).methods(conv()).forward, ConvMethod::rule);
     EXPECT_NE(read_file(file()), ours) << "a truncated file is replaced";
@@ -183,48 +187,52 @@ TEST_F(ConvSelectorFile, WinogradIsNoCandidateIfItIsOff) {
   EXPECT_FALSE(m.winograd);
 }
 
-TEST(MethodChoice, TheRuleIsReplacedOnlyIfAnotherIsFasterByTheMargin) {
-  constexpr double never = std::numeric_limits<double>::infinity();
-  EXPECT_EQ(cpu::choose_method({1, 0.96, 2}), 0u);
-  EXPECT_EQ(cpu::choose_method({1, 0.96, 0.94}), 2u);
-  EXPECT_EQ(cpu::choose_method({never, 3, never}), 1u);
-  EXPECT_EQ(cpu::choose_method({never, never}), 2u);
+TEST_F(ConvSelectorFile, TheThreadsThatComputeAreThoseOfTheTeam) {
+  cpu::set_thread_count(3);
+  std::vector<int> threads = cpu::team_threads();
+  ASSERT_EQ(threads.size(), 3u);
+  EXPECT_EQ(threads[0], ::gettid());
+  EXPECT_EQ(cpu::team_threads(), threads) << "the team stays";
+  std::atomic<int> strangers{0};
+  const auto part = [&](int) { strangers += std::find(threads.begin(), threads.end(), ::gettid()) == threads.end(); };
+  cpu::run_parts(
+      64, 3, [](const void* body, int i) { (*static_cast<const decltype(part)*>(body))(i); }, &part);
+  EXPECT_EQ(strangers, 0);
+  cpu::set_thread_count(2);
+  EXPECT_EQ(cpu::team_threads(), std::vector<int>(threads.begin(), threads.begin() + 2));
+  std::sort(threads.begin(), threads.end());
+  EXPECT_EQ(std::adjacent_find(threads.begin(), threads.end()), threads.end());
 }
 
-TEST(MethodChoice, TheTimesAreKeptAsText) {
-  const std::vector<cpu::TimedMethod> methods{{ConvMethod::gemm_together, 0.0125}, {ConvMethod::direct, 2.5e-6}};
-  EXPECT_EQ(cpu::text_of(methods), "gemm together=0.0125|direct=2.5e-06");
-  EXPECT_EQ(cpu::read_timed_methods(cpu::text_of(methods)), methods);
-  for (const char* damaged : {"", "direct", "|", "F(2x2) kn2row direct"})
-    EXPECT_TRUE(cpu::read_timed_methods(damaged).empty()) << damaged;
+// A convolution for which the candidates depend on the number of threads.
+std::string method_of_pointwise(World& world, int threads) {
+  ExecutionOptions options;
+  options.placement.compute_threads = threads;
+  options.cpu.autotune = true;
+  const ExecutionContext compute = make_cpu_context(world, options);
+  ConvSpec s = conv();
+  s.window = {.kernel = {1, 1, 1}};
+  return compute.backend->make(s)->implementation();
 }
 
-TEST(MethodChoice, TheRuleIsTheFirstCandidateAndNoMethodComesTwice) {
-  ConvSpec first = conv(), half = conv(), grouped = conv();
-  first.src = {4, 32, 32, 3};
-  first.need_diff_src = false;
-  half.dtype = DType::bf16;
-  grouped.groups = 64;
-  for (ConvSpec s : {conv(), first, half, grouped})
-    for (const ConvPass pass : {ConvPass::forward, ConvPass::data, ConvPass::weights}) {
-      auto methods = cpu::candidates_for(s, pass, true);
-      EXPECT_NE(methods.at(0), ConvMethod::rule);
-      std::sort(methods.begin(), methods.end());
-      EXPECT_EQ(std::adjacent_find(methods.begin(), methods.end()), methods.end());
-    }
-  EXPECT_EQ(cpu::candidates_for(grouped, ConvPass::forward, true).size(), 1u);
-}
-
-TEST(MethodChoice, WaitsForCoresAreSummedOverTheThreads) {
-  const test::TemporaryFolder root;
-  const fs::path tasks = root.path / "proc/self/task";
-  EXPECT_EQ(cpu::waited_seconds(root.path), -1);
-  for (const auto& [name, text] : {std::pair{"11", "5 1500000000 2\n"}, std::pair{"12", "7 250000000 1\n"}}) {
-    fs::create_directories(tasks / name);
-    write_file_atomically(tasks / name / "schedstat", text);
+TEST_F(ConvSelectorFile, RanksWithDifferentNumbersOfThreadsUseTheRules) {
+  std::string first[2], second[2], alike[2];
+  const auto unequal = [](std::string* out) {
+    run_thread_world(2, [&](World& world) { out[world.rank()] = method_of_pointwise(world, world.rank() + 1); });
+  };
+  ::testing::internal::CaptureStderr();
+  unequal(first);
+  const std::string warning = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(warning.find("different numbers of threads: cpu.autotune is off"), std::string::npos) << warning;
+  EXPECT_FALSE(has_file());
+  for (const int threads : {1, 2}) {  // fills the caches of both numbers
+    run_thread_world(2, [&](World& world) { alike[world.rank()] = method_of_pointwise(world, threads); });
+    EXPECT_NE(alike[0].find("timed: forward"), std::string::npos) << alike[0];
+    EXPECT_EQ(alike[0], alike[1]);
   }
-  fs::create_directories(tasks / "13");  // it has ended
-  EXPECT_DOUBLE_EQ(cpu::waited_seconds(root.path), 1.75);
+  unequal(second);
+  for (const std::string& text : {first[0], first[1], second[0], second[1]})
+    EXPECT_EQ(text.find("timed"), std::string::npos) << text;
 }
 
 }  // namespace conv_selector_test

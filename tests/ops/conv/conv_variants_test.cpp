@@ -45,9 +45,12 @@ const std::vector<Layer>& layers() {
       {"dense", {4, 16, 16, 64}, 64, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}},
       {"line", {4, 100, 8}, 24, {.rank = 1, .kernel = {5, 1, 1}, .stride = {2, 1, 1}, .pad = {2, 0, 0}}},
       {"volume", {2, 7, 9, 8, 4}, 16, {.rank = 3, .kernel = {3, 3, 3}, .stride = {2, 1, 2}, .pad = {1, 1, 1}}},
+      // So many channels that threads share tiles unless each is told to work alone; an incomplete panel of columns.
+      {"wide", {2, 9, 10, 336}, 336, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}},
   };
   return all;
 }
+std::size_t wide() { return layers().size() - 1; }
 
 using Param = std::tuple<std::size_t, ConvMethod, DType, int>;
 class ConvVariants : public ::testing::TestWithParam<Param> {
@@ -62,6 +65,10 @@ const char* name_of_method(ConvMethod method) {
       return "gemm_alone";
     case ConvMethod::gemm_together:
       return "gemm_together";
+    case ConvMethod::kn2row:
+      return "kn2row";
+    case ConvMethod::winograd_4:
+      return "winograd";
     case ConvMethod::winograd_4_alone:
       return "winograd_alone";
     default:
@@ -97,16 +104,23 @@ TEST_P(ConvVariants, ForwardAndGradientsMatch) {
   }
 }
 
+std::string name_of_case(const ::testing::TestParamInfo<Param>& info) {
+  const auto [index, method, dtype, threads] = info.param;
+  return fmt::format("{}_{}_{}_{}_threads", layers()[index].name, name_of_method(method), name_of(dtype), threads);
+}
+
 INSTANTIATE_TEST_SUITE_P(Layers, ConvVariants,
-                         ::testing::Combine(::testing::Range<std::size_t>(0, layers().size()),
+                         ::testing::Combine(::testing::Range<std::size_t>(0, wide()),
                                             ::testing::Values(ConvMethod::gemm_alone, ConvMethod::gemm_together,
-                                                              ConvMethod::blocked, ConvMethod::winograd_4_alone),
+                                                              ConvMethod::blocked, ConvMethod::kn2row,
+                                                              ConvMethod::winograd_4_alone),
                                             ::testing::Values(DType::f32, DType::bf16), ::testing::Values(1, 3)),
-                         [](const auto& info) {
-                           return fmt::format("{}_{}_{}_{}_threads", layers()[std::get<0>(info.param)].name,
-                                              name_of_method(std::get<1>(info.param)), name_of(std::get<2>(info.param)),
-                                              std::get<3>(info.param));
-                         });
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Winograd, ConvVariants,
+                         ::testing::Combine(::testing::Values(wide()),
+                                            ::testing::Values(ConvMethod::winograd_4, ConvMethod::winograd_4_alone),
+                                            ::testing::Values(DType::f32), ::testing::Values(1, 3)),
+                         name_of_case);
 
 TEST(ConvVariantsUsed, AreNamedByTheOperation) {
   const auto text = [](const char* layer, ConvMethod method) {
@@ -119,9 +133,30 @@ TEST(ConvVariantsUsed, AreNamedByTheOperation) {
   EXPECT_NE(text("strided", ConvMethod::gemm_together).find("backward weights im2col"), std::string::npos);
   EXPECT_EQ(text("pointwise", ConvMethod::gemm_alone).find("im2col"), std::string::npos) << "nothing is gathered";
   EXPECT_NE(text("pointwise", ConvMethod::gemm_alone).find("; a note"), std::string::npos);
-  if (cpu::onednn::prefers_float_matmul()) return;
+  if (cpu::onednn::tile_kernels() != &cpu::matmul::wide_tiles) return;  // other names without AVX-512
   EXPECT_NE(text("strided", ConvMethod::blocked).find("backward weights jit:avx512_core in blocks"), std::string::npos)
       << text("strided", ConvMethod::blocked);
+}
+
+TEST(ConvVariantsUsed, WinogradSharesWideTilesUnlessThreadsWorkAlone) {
+  const cpu::matmul::TileKernels* kernels = cpu::onednn::tile_kernels();
+  if (!kernels) GTEST_SKIP() << "no Winograd's filtering without AVX2";
+  const int before = cpu::thread_count();
+  for (const int threads : {1, 3}) {
+    cpu::set_thread_count(threads);
+    const auto text = [&](ConvMethod method) {
+      return cpu::make_conv(layers()[wide()].spec(DType::f32), {method, method, ConvMethod::direct, true, ""})
+          ->implementation();
+    };
+    const std::string name = fmt::format("winograd F(4x4):{}", kernels->name),
+                      alone = text(ConvMethod::winograd_4_alone), shared = text(ConvMethod::winograd_4);
+    EXPECT_NE(alone.find(name), std::string::npos) << alone;
+    EXPECT_NE(alone.find("backward data " + name), std::string::npos) << alone;
+    EXPECT_EQ(alone.find("together"), std::string::npos) << alone;
+    EXPECT_NE(shared.find(name + " together"), std::string::npos) << shared;
+    EXPECT_NE(shared.find("backward data " + name + " together"), std::string::npos) << shared;
+  }
+  cpu::set_thread_count(before);
 }
 
 }  // namespace conv_variants_test

@@ -213,6 +213,32 @@ TEST(BatchNormOp, NanPassesTheRelu) {
   EXPECT_TRUE(std::isnan(get(run.h.args.dst)[1]));
 }
 
+// A residual of +Inf and one of NaN, in a whole vector and in its rest. ReLU6 has no slope at +Inf, ReLU has.
+TEST(BatchNormOp, GradientsPassTheActivationOfInfinityAndNan) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const Activation activation : {Activation::relu, Activation::relu6}) {
+      BatchNormSpec s = norm({2, 3, 3, 19}, true, activation);
+      s.dtype = dtype;
+      if (lacks_relu6(s)) continue;
+      NormRun run(s);
+      for (const std::size_t at : {5, 18 + 19 * 4}) {
+        run.r[at] = std::numeric_limits<double>::infinity();
+        run.r[at + 19] = std::nan("");
+        run.r[at + 38] = -std::numeric_limits<double>::infinity();
+      }
+      put(run.h.args.src[1], run.r);
+      run.h.forward();
+      run.h.backward();
+      const Values gradient = get(run.h.args.diff_src[1]);
+      for (const std::size_t at : {5, 18 + 19 * 4}) {
+        const std::string what = std::string(name_of(dtype)) + ", " + std::to_string(at);
+        EXPECT_EQ(gradient[at], activation == Activation::relu6 ? 0 : run.dy[at]) << what;
+        EXPECT_EQ(gradient[at + 19], run.dy[at + 19]) << what;
+        EXPECT_EQ(gradient[at + 38], 0) << what;
+      }
+    }
+}
+
 // The order is that of the processor's threads, or of the blocks of a kernel, which differs from call to call.
 TEST(BatchNormOp, ResultsDoNotDependOnTheOrderOfTheWork) {
   const int threads = cpu::thread_count();

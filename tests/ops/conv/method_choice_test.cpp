@@ -1,0 +1,91 @@
+// What the timed choice of the methods of a convolution consists of: candidates, measurement, and its text.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "cpu/choice/time_methods.hpp"
+#include "cpu/choice/waited.hpp"
+#include "millrace/base/files.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace millrace {
+namespace method_choice_test {
+
+using cpu::ConvMethod, cpu::ConvPass;
+namespace fs = std::filesystem;
+
+ConvSpec conv() {
+  ConvSpec s;
+  s.src = {4, 8, 8, 64};
+  s.out_channels = 64;
+  s.window = {.kernel = {3, 3, 1}, .pad = {1, 1, 0}};
+  return s;
+}
+
+TEST(MethodChoice, TheRuleIsReplacedOnlyIfAnotherIsFasterByTheMargin) {
+  constexpr double never = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(cpu::choose_method({1, 0.96, 2}), 0u);
+  EXPECT_EQ(cpu::choose_method({1, 0.96, 0.94}), 2u);
+  EXPECT_EQ(cpu::choose_method({never, 3, never}), 1u);
+  EXPECT_EQ(cpu::choose_method({never, never}), 2u);
+}
+
+TEST(MethodChoice, TheTimesAreKeptAsText) {
+  const std::vector<cpu::TimedMethod> methods{{ConvMethod::gemm_together, 0.0125}, {ConvMethod::direct, 2.5e-6}};
+  EXPECT_EQ(cpu::text_of(methods), "gemm together=0.0125|direct=2.5e-06");
+  EXPECT_EQ(cpu::read_timed_methods(cpu::text_of(methods)), methods);
+  for (const char* damaged : {"", "direct", "|", "F(2x2) kn2row direct"})
+    EXPECT_TRUE(cpu::read_timed_methods(damaged).empty()) << damaged;
+}
+
+TEST(MethodChoice, TheRuleIsTheFirstCandidateAndNoMethodComesTwice) {
+  ConvSpec first = conv(), half = conv(), grouped = conv();
+  first.src = {4, 32, 32, 3};
+  first.need_diff_src = false;
+  half.dtype = DType::bf16;
+  grouped.groups = 64;
+  for (ConvSpec s : {conv(), first, half, grouped})
+    for (const ConvPass pass : {ConvPass::forward, ConvPass::data, ConvPass::weights}) {
+      auto methods = cpu::candidates_for(s, pass, true);
+      EXPECT_NE(methods.at(0), ConvMethod::rule);
+      std::sort(methods.begin(), methods.end());
+      EXPECT_EQ(std::adjacent_find(methods.begin(), methods.end()), methods.end());
+    }
+  EXPECT_EQ(cpu::candidates_for(grouped, ConvPass::forward, true).size(), 1u);
+}
+
+// In the first measurement, the rule (0) seems ten times as slow as 1 and 2. When it is timed beside 1, both are slower
+// than 2 was, and equal.
+TEST(MethodChoice, ASecondMeasurementDecidesOnlyBetweenItsTwoMethods) {
+  int calls_of_rule = 0;
+  double second = 1.19e-3;
+  const auto measure = [&](std::size_t method, int count) {
+    calls_of_rule += method == 0;
+    if (calls_of_rule < 3) return count * (method == 0 ? 1e-2 : method == 1 ? 1.00e-3 : 1.02e-3);
+    EXPECT_NE(method, 2u);
+    return count * (method == 0 ? 1.2e-3 : second);
+  };
+  const cpu::MethodTimes equal = cpu::time_methods(3, measure);
+  EXPECT_EQ(equal.chosen, 0u);
+  EXPECT_DOUBLE_EQ(equal.seconds[0], 1.2e-3);
+  EXPECT_DOUBLE_EQ(equal.seconds[1], 1.19e-3);
+  calls_of_rule = 0;
+  second = 1.1e-3;
+  EXPECT_EQ(cpu::time_methods(3, measure).chosen, 1u);
+}
+
+TEST(MethodChoice, WaitsForCoresAreSummedOverTheThreadsThatCompute) {
+  const test::TemporaryFolder root;
+  const fs::path tasks = root.path / "proc/self/task";
+  EXPECT_EQ(cpu::waited_seconds({11, 12}, root.path), -1);
+  for (const auto& [name, text] :
+       {std::pair{"11", "5 1500000000 2\n"}, std::pair{"12", "7 250000000 1\n"}, std::pair{"14", "7 9000000000 1\n"}}) {
+    fs::create_directories(tasks / name);
+    write_file_atomically(tasks / name / "schedstat", text);
+  }
+  EXPECT_DOUBLE_EQ(cpu::waited_seconds({11, 12, 13}, root.path), 1.75) << "13 has ended, 14 loads data";
+}
+
+}  // namespace method_choice_test
+}  // namespace millrace
