@@ -75,9 +75,9 @@ std::string configuration_page() {
   out +=
       "These names are read as the key beside them, with one line that says so. They may stand outside of a section, "
       "in\nthe section of the key, or in `[train]`; on the command line, `-` may replace `_`. `config.cfg` has the "
-      "name of the key.\n`batch_size` counts the samples of one process in some programs; here it is that of a step "
-      "over "
-      "all ranks.\n\n| name | key |\n|---|---|\n";
+      "name of the key.\n`batch_size` counts the samples of one process in some programs; here it counts the samples "
+      "of "
+      "a step over\nall ranks.\n\n| name | key |\n|---|---|\n";
   for (const KeyAlias& alias : key_synonyms())
     if (alias.old_name.find_first_of(".-") == alias.old_name.npos)
       out += "| `" + alias.old_name + "` | `" + alias.name + "` |\n";

@@ -31,13 +31,15 @@ static void require_outputs(const Shape& made, const Shape& y, const ModelSpec& 
 }
 
 // Backward would begin at such a result with a gradient that nobody has computed.
-static void require_readers(const Graph& graph) {
+static void require_readers(const Graph& graph, const ModelSpec& spec) {
   for (const Node& node : graph.nodes)
     if (node.dst >= 0 && std::ranges::none_of(graph.nodes, [&](const Node& reader) {
           return std::ranges::find(reader.src, node.dst) != reader.src.end();
-        }))
+        })) {
+      if (spec.exported) pt2::refuse_unread(*spec.exported, graph, node);
       fail(Exit::config, "model.layers: no layer reads the result of '{}'. remove it, or read it with from={}",
            node.name, node.name);
+    }
 }
 
 static void add_loss(GraphBuilder& builder, int out, const ModelSpec& spec) {
@@ -105,7 +107,7 @@ Graph build_model(const ModelSpec& spec, const ModelBatch& batch, DType compute,
     add_loss(builder, out, spec);
   }
   Graph graph = builder.finish();
-  require_readers(graph);
+  require_readers(graph, spec);
   return graph;
 }
 

@@ -4,6 +4,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/base/printable.hpp"
 
 namespace millrace::pt2 {
 namespace {
@@ -14,13 +15,6 @@ std::string text_of(int code) {
   const std::string text = zip_error_strerror(&error);
   zip_error_fini(&error);
   return text;
-}
-
-// A control character in a name would end the line of a message.
-std::string printable(std::string text) {
-  for (char& c : text)
-    if (std::uint8_t(c) < 0x20 || c == 0x7f) c = '?';
-  return text.substr(0, 100);
 }
 
 bool is_relative(const std::string& name) {

@@ -12,6 +12,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/files.hpp"
+#include "millrace/base/printable.hpp"
 #include "millrace/base/types.hpp"
 #include "millrace/weights/safetensors.hpp"
 
@@ -129,7 +130,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path
     require_no_gaps(extents, size - data);
     for (auto& [name, tensor] : tensors_) tensor.begin += data;
   } catch (const Refused& refused) {
-    fail(Exit::data, "{} is damaged or not a safetensors file: {}", path.string(), refused.why);
+    fail(Exit::data, "{} is damaged or not a safetensors file: {}", path.string(), printable(refused.why, 500));
   } catch (const json::exception&) {
     fail(Exit::data, "{} is damaged or not a safetensors file: its header is not as the format has it", path.string());
   }

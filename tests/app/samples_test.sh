@@ -174,7 +174,7 @@ case_examined() {
 import h5py, numpy as np
 x = np.arange(480, dtype="f4").reshape(80, 6) % 17
 holes = x.copy()
-holes[[5, 61], 3] = np.nan
+holes[[0, 61], 3] = np.nan
 for name, x, y in ("sound", x, np.arange(80) % 2), ("holes", holes, np.arange(80) % 2), ("numbers", x, np.arange(80)), ("bare", x, None):
     with h5py.File(name + ".h5", "w") as f:
         f["x"] = x
@@ -182,7 +182,8 @@ for name, x, y in ("sound", x, np.arange(80) % 2), ("holes", holes, np.arange(80
             f["y"] = y
 PY
   printf '%s\n' '[data]' 'train = sound.h5' '[train]' 'steps = 2' 'global_batch = 16' >net.cfg
-  local values="^data\\.train: values of 'x' as stored: 0 to 16, 0 of 80 rows with NaN or infinity$"
+  # The survey stops after some time: on a busy machine it has read row 0 at least.
+  local values="^data\\.train: values of 'x' as stored: [0-9]+ to [0-9]+, 0 of [0-9]+ rows with NaN or infinity( \\(in .*)?$"
   expect_exit 0 run_on 2 train -c net.cfg --run.dir sound
   expect_lines 1 '^data\.train: rows per class: 0: 40, 1: 40$' out
   expect_lines 1 "$values" out
@@ -193,9 +194,9 @@ PY
   expect_exit 0 run_on 1 train -c net.cfg --run.dir packed --data.train 'set/train-*.h5'
   expect_line '^data\.train: rows per class: 0: [0-9]+, 1: [0-9]+$' out
   expect_exit 0 run_on 2 train -c net.cfg --run.dir valid --data.valid holes.h5
-  expect_lines 1 "^warning: data\\.valid: 'x': 2 of 80 rows have values that are not finite, the first is row 5 of holes\\.h5"
+  expect_lines 1 "^warning: data\\.valid: 'x': [12] of [0-9]+ rows have values that are not finite, the first is row 0 of holes\\.h5"
   expect_exit 4 run_on 1 train -c net.cfg --run.dir holes --data.train holes.h5 --data.normalize off --train.steps 9
-  expect_lines 1 "^warning: data\\.train: 'x': 2 of 80 rows .* the first is row 5 of holes\\.h5\\. correct them"
+  expect_lines 1 "^warning: data\\.train: 'x': [12] of [0-9]+ rows .* the first is row 0 of holes\\.h5\\. correct them"
   expect_exit 0 run_on 1 train -c net.cfg --run.dir numbers --data.train numbers.h5
   expect_lines 1 "^warning: data\\.train: 'y': there are 80 different labels in 80 samples"
   expect_says 0 'samples 6 fp32, no labels' run_on 2 inspect bare.h5

@@ -263,5 +263,36 @@ TEST(Pt2Arguments, SlopesBelowZero) {
                  "prelu: 2 slopes for an input of 4x12x14x3");
 }
 
+// An image and numbers, as two parts of the samples.
+ModelSpec with_two_inputs(ExportedProgram program) {
+  program.inputs.push_back({.name = "numbers"});
+  program.user_inputs.push_back({"numbers", ScalarType::f32, {2, 5}, {true, false}});
+  ModelSpec spec;
+  spec.name = "pt2";
+  spec.outputs = 5;
+  InputSpec image, numbers;
+  spec.inputs = {{"x", 0, {12, 14, 3}, DType::u8, image}, {"numbers", 512, {5}, DType::f32, numbers}};
+  spec.exported = std::make_shared<const ExportedProgram>(std::move(program));
+  return spec;
+}
+
+TEST(Pt2Arguments, AnInputThatTheNetworkIgnoresIsNamed) {
+  const auto refused = [](const ExportedProgram& program) {
+    return test::message_of(
+        [&] {
+          build_model(with_two_inputs(program), {4, {544}, DType::u8, {}, true}, DType::f32, Mode::train);
+        },
+        Exit::config);
+  };
+  const ExportedProgram program = fixture("cnn.pt2");
+  EXPECT_EQ(refused(program),
+            "model.file: " + program.path.string() + " does not read its input 'numbers'. export it without it");
+  ExportedProgram fixed = program;
+  fixed.user_inputs[0].dynamic.assign(4, false);
+  EXPECT_NE(refused(fixed).find("dynamic_shapes=({0: batch}, {0: batch}), where batch = torch.export.Dim(\"batch\")"),
+            std::string::npos)
+      << refused(fixed);
+}
+
 }  // namespace pt2_arguments_test
 }  // namespace millrace::pt2

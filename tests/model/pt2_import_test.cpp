@@ -40,7 +40,7 @@ TEST(Pt2Import, OtherInputsAreRefused) {
   expect_refused(fixture("cnn.pt2"), "takes samples of (N, 3, 12, 14), but the data has 4x12x14x4", {12, 14, 4});
   ExportedProgram program = fixture("cnn.pt2");
   program.user_inputs[0].dynamic.assign(4, false);
-  expect_refused(program, "dynamic_shapes");
+  expect_refused(program, "export it with dynamic_shapes=({0: torch.export.Dim(\"batch\")},)");
   program = fixture("cnn.pt2");
   program.outputs.push_back("x");
   expect_refused(program, "has 2 results. one is supported");

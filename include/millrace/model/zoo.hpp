@@ -78,6 +78,10 @@ int build_mlp(GraphBuilder&, int src, const ModelSpec&);
 int build_resnet(GraphBuilder&, int src, const ModelSpec&);
 // From an exported network of PyTorch. Error(config) names what is not supported, with the node and the line in Python.
 int build_pt2(GraphBuilder&, int src, const ModelSpec&);
+namespace pt2 {
+// Error(config) about a node of its graph whose result no other node reads, such as an input that forward() ignores.
+[[noreturn]] void refuse_unread(const ExportedProgram&, const Graph&, const Node&);
+}  // namespace pt2
 // From written_layers(), with the losses of its `loss` lines.
 int build_layers(GraphBuilder&, int src, const ModelSpec&);
 // Whether a network that is written in lines brings its own losses, or names its inputs.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "data/decode/convert_values.hpp"
 #include "millrace/base/clock.hpp"
@@ -31,7 +32,7 @@ struct RowBlock {
 
 // All rows of a small data set, else evenly spread blocks.
 std::vector<RowBlock> blocks_to_read(const ShardIndex& d, std::int64_t width) {
-  constexpr std::int64_t piece = 1 << 16;
+  const std::int64_t piece = std::clamp<std::int64_t>((1 << 18) / width, 1, 1 << 16);
   std::vector<RowBlock> out;
   if (d.rows * width <= max_surveyed_targets && d.shards.size() <= max_surveyed_files) {
     for (std::size_t s = 0; s < d.shards.size(); ++s)
@@ -39,7 +40,8 @@ std::vector<RowBlock> blocks_to_read(const ShardIndex& d, std::int64_t width) {
         out.push_back({s, row, std::min(piece, rows - row)});
     return out;
   }
-  const std::int64_t count = std::min<std::int64_t>(d.rows, max_surveyed_files);
+  const std::int64_t most = std::clamp<std::int64_t>(max_surveyed_targets / width, 1, max_surveyed_files);
+  const std::int64_t count = std::min(d.rows, most);  // fewer where a row is wide
   const std::int64_t rows = std::max<std::int64_t>(1, std::min(max_surveyed_targets / width, d.rows) / count);
   for (std::int64_t b = 0; b < count; ++b) {
     const std::int64_t id = d.rows * b / count;
@@ -50,14 +52,27 @@ std::vector<RowBlock> blocks_to_read(const ShardIndex& d, std::int64_t width) {
   return out;
 }
 
+// Steps of about this part of so many places reach each of them once, and any number of steps is spread evenly.
+std::int64_t spreading_step(std::int64_t places) {
+  constexpr double golden_ratio = 0.6180339887498949;
+  std::int64_t step = std::max<std::int64_t>(1, std::int64_t(golden_ratio * double(places)));
+  while (std::gcd(step, places) != 1) ++step;
+  return step;
+}
+
 void add_target_row(TargetSurvey& out, const ShardIndex& d, const char* y, std::int64_t width, const RowBlock& at,
                     std::int64_t row) {
   std::int64_t ones = 0, zeros = 0;
+  std::int64_t* counter = nullptr;  // of the label before, because maps repeat them
+  std::int64_t counted = 0;
   for (std::int64_t i = 0; i < width; ++i) {
     const double value = value_at(y, d.y.dtype, row * width + i);
     if (d.y.labels) {
-      if (const auto label = std::int64_t(value); d.y.ignore_label < 0 || label != d.y.ignore_label)
-        ++out.labels[label];
+      const auto label = std::int64_t(value);
+      if (d.y.ignore_label >= 0 && label == d.y.ignore_label) continue;
+      if (!counter || label != counted) counter = &out.labels[label];
+      counted = label;
+      ++*counter;
       continue;
     }
     out.targets.add(value);
@@ -103,18 +118,30 @@ bool written_by_pack(const ShardIndex& d) {
   return io::File::open(d.shards.front().path).get_string("/", "format").value_or("").starts_with("millrace-");
 }
 
-TargetSurvey survey_targets(const ShardIndex& d) {
+TargetSurvey survey_targets(const ShardIndex& d, double deadline) {
   TargetSurvey out;
   const std::int64_t width = std::max<std::int64_t>(1, d.y.target.count());
   std::optional<io::File> file;
   std::string opened;
-  for (const RowBlock& block : blocks_to_read(d, width)) {
+  const std::vector<RowBlock> blocks = blocks_to_read(d, width);
+  // Any number of blocks is spread over the data set, if only because the time is over.
+  const bool limited = std::isfinite(deadline);
+  const auto count = std::ssize(blocks), step = limited ? spreading_step(count) : 1;
+  std::int64_t first = count;  // the first block with a target that is not finite
+  for (std::int64_t b = 0; b < count && (b == 0 || steady_seconds() < deadline); ++b) {
+    const std::int64_t number = b * step % count;
+    const RowBlock& block = blocks[std::size_t(number)];
+    const std::string known = std::exchange(out.first_not_finite, "");
     const std::string path = d.shards[block.shard].path;
     if (path != opened) file.emplace(io::File::open(path));
     opened = path;
     std::vector<char> y(std::size_t(block.rows * width) * size_of(d.y.dtype));
     file->read_rows(d.y.name, block.row, block.rows, d.y.dtype, y.data());
     for (std::int64_t r = 0; r < block.rows; ++r) add_target_row(out, d, y.data(), width, block, r);
+    if (!out.first_not_finite.empty() && number < first)
+      first = number;
+    else
+      out.first_not_finite = known;
   }
   return out;
 }
@@ -131,8 +158,7 @@ std::vector<std::string> target_concerns(World& world, const std::vector<std::st
   return {};
 }
 
-SampleSurvey survey_samples(const ShardIndex& d, double at_most) {
-  constexpr double golden_ratio = 0.6180339887498949;
+SampleSurvey survey_samples(const ShardIndex& d, double deadline) {
   SampleSurvey out;
   const auto by_bytes = std::int64_t(max_surveyed_bytes / std::max<std::size_t>(1, d.sample_bytes()));
   const std::int64_t most = d.encoded() ? max_surveyed_images : max_surveyed_rows;
@@ -140,12 +166,9 @@ SampleSurvey survey_samples(const ShardIndex& d, double at_most) {
   const auto source = make_source(*solo_world(), d, readable_without_hdf5(d) ? Reader::direct : Reader::automatic);
   std::vector<char> x(d.sample_bytes());
   std::vector<char> y(std::max<std::size_t>(1, y_batch_bytes(d)));
-  // Steps of about this part of all rows reach each of them once, and any number of them is spread evenly.
-  std::int64_t step = at_most > 0 ? std::max<std::int64_t>(1, std::int64_t(golden_ratio * double(rows))) : 1;
-  while (std::gcd(step, rows) != 1) ++step;
+  const std::int64_t step = std::isfinite(deadline) ? spreading_step(rows) : 1;
   std::int64_t first_id = d.rows;
-  const double began = steady_seconds();
-  for (std::int64_t r = 0; r < rows && (at_most <= 0 || r == 0 || steady_seconds() < began + at_most); ++r) {
+  for (std::int64_t r = 0; r < rows && (r == 0 || steady_seconds() < deadline); ++r) {
     const std::int64_t id = r * step % rows * d.rows / rows, before = out.values.not_finite;
     source->read({&id, 1}, x.data(), y.data());
     for (std::int64_t i = 0; i < d.sample.count(); ++i) out.values.add(value_at(x.data(), d.x.dtype, i));

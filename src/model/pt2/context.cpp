@@ -1,12 +1,32 @@
 #include "model/pt2/context.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
 #include "millrace/base/error.hpp"
 
 namespace millrace::pt2 {
+
+void refuse_unread(const ExportedProgram& program, const Graph& graph, const Node& node) {
+  std::size_t number = 0;  // of the input: its passes are in the order of the network's inputs
+  for (const Node& other : graph.nodes) {
+    const bool input = std::holds_alternative<InputSpec>(other.spec);
+    if (&other == &node && input && number < program.user_inputs.size())
+      fail(Exit::config, "model.file: {} does not read its input '{}'. export it without it", program.path.string(),
+           program.user_inputs[number].name);
+    number += input;
+  }
+  fail(Exit::config, "model.file: {}: nothing reads the result of '{}'. export the network without it",
+       program.path.string(), node.name);
+}
+
+std::string export_for_any_rows(const ExportedProgram& program) {
+  constexpr const char* batch = "torch.export.Dim(\"batch\")";
+  if (program.user_inputs.size() < 2) return fmt::format("dynamic_shapes=({{0: {}}},)", batch);
+  std::vector<std::string> each(program.user_inputs.size(), "{0: batch}");
+  return fmt::format("dynamic_shapes=({}), where batch = {}", fmt::join(each, ", "), batch);
+}
 
 Context::Context(GraphBuilder& b, const ExportedProgram& p, const ModelSpec& s)
     : builder(b), program(p), nodes(simplified_nodes(p)), spec(s), rows(b.shape(Graph::ids)[0]) {}

@@ -102,6 +102,9 @@ class Call {
   const ExportedNode& node_;
 };
 
+// The argument of torch.export.export() with which the number of rows is free: it has an entry for each input.
+std::string export_for_any_rows(const ExportedProgram&);
+
 class Context {
  public:
   Context(GraphBuilder&, const ExportedProgram&, const ModelSpec&);

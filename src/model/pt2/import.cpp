@@ -183,10 +183,8 @@ std::vector<const NamedInput*> data_sets_of(const Context& c) {
 
 Value value_of_input(Context& c, const UserInput& user, int value) {
   if (user.dynamic.empty() || !user.dynamic[0])
-    fail(Exit::config,
-         "model.file: {} was exported for one number of rows. export it with dynamic_shapes=({{0: "
-         "torch.export.Dim(\"batch\")}},)",
-         c.program.path.string());
+    fail(Exit::config, "model.file: {} was exported for one number of rows. export it with {}", c.program.path.string(),
+         export_for_any_rows(c.program));
   Value v;
   v.graph = value;
   v.kind = c.spec.tokens ? Value::Kind::tokens : Value::Kind::graph;

@@ -7,10 +7,14 @@
 #include <memory>
 #include <string>
 
+#include "millrace/weights/safetensors.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/checkpoint/weight_source.hpp"
 
 namespace millrace {
+
+// Whether millrace wrote the file, with the configuration of its network.
+bool has_configuration(const SafetensorsFile&);
 
 // In the format safetensors with PyTorch's names, and what else the checkpoint says of the model as metadata.
 void export_safetensors(const CheckpointModel&, const NetworkSpec&, const std::filesystem::path& out);

@@ -118,6 +118,11 @@ std::map<std::string, std::string> export_metadata(const CheckpointModel& model)
   return out;
 }
 
+bool has_configuration(const SafetensorsFile& file) {
+  const auto config = file.metadata().find(config_key);
+  return file.metadata().contains(written_by_key) && config != file.metadata().end() && !config->second.empty();
+}
+
 CheckpointModel read_safetensors_model(const std::filesystem::path& path) {
   const SafetensorsFile file(path);
   const auto value = [&](const char* key) {

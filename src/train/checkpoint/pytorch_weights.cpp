@@ -235,7 +235,7 @@ std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path, co
   const auto config = (folder ? path : path.parent_path()) / "config.json";
   if (std::filesystem::exists(config, unknown) && !files.front().metadata().contains(written_by_key))
     require_same_network(config, target.graph, target.network);
-  if (!folder && files.front().metadata().contains(written_by_key))
+  if (!folder && has_configuration(files.front()))
     if (const CheckpointModel model = read_safetensors_model(path); model.record)
       require_same_settings(path, *model.record, target);
   for (SafetensorsFile& file : files) tensors.push_back(std::make_unique<SafetensorsTensors>(std::move(file)));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/data/index/class_names.hpp"
@@ -58,30 +59,38 @@ void warn_of_targets(const ShardIndex& data, const TargetSurvey& survey, Loss lo
       log::warn("data.train: " + concern);
 }
 
-constexpr double survey_seconds = 0.3;  // for samples at the start of a run
+// For all values that are read at the start of a run: targets, samples and validation samples each have a third, and
+// what those before them leave.
+constexpr double survey_seconds = 0.3;
+
+void examine_targets(const ShardIndex& data, Loss loss, double deadline, std::vector<std::string>& lines) {
+  if (!has_plain_targets(data)) return;
+  const TargetSurvey survey = survey_targets(data, deadline);
+  lines.push_back("data.train: " + describe(data, survey));
+  if (!written_by_pack(data)) warn_of_targets(data, survey, loss);
+}
+
+void examine_samples(const ShardIndex& data, double deadline, std::vector<std::string>& lines) {
+  if (!has_plain_samples(data) || written_by_pack(data)) return;  // pack has refused values that are not finite
+  const SampleSurvey survey = survey_samples(data, deadline);
+  lines.push_back("data.train: " + describe(data, survey));
+  if (survey.rows_not_finite > 0)  // of a constant input, examine_data() warns
+    log::warn("data.train: " + concerns(data, survey).front());
+}
 
 // Of the validation data, which may come from another source.
-void warn_of_validation(const ShardIndex& valid) {
+void warn_of_validation(const ShardIndex& valid, double deadline) {
   if (!has_plain_samples(valid) || written_by_pack(valid)) return;
-  for (const std::string& concern : concerns(valid, survey_samples(valid, survey_seconds)))
+  for (const std::string& concern : concerns(valid, survey_samples(valid, deadline)))
     log::warn("data.valid: " + concern);
 }
 
-// Labels or targets, and samples, of the training data.
-std::vector<std::string> examine_values(const ShardIndex& data, Loss loss) {
-  std::vector<std::string> out;
-  if (has_plain_targets(data)) {
-    const TargetSurvey survey = survey_targets(data);
-    out.push_back("data.train: " + describe(data, survey));
-    if (!written_by_pack(data)) warn_of_targets(data, survey, loss);
+// The reader reports files that cannot be read.
+void unless_unreadable(const auto& examine) {
+  try {
+    examine();
+  } catch (const Error&) {
   }
-  if (has_plain_samples(data) && !written_by_pack(data)) {  // pack has refused values that are not finite
-    const SampleSurvey survey = survey_samples(data, survey_seconds);
-    out.push_back("data.train: " + describe(data, survey));
-    if (survey.rows_not_finite > 0)  // of a constant input, examine_data() warns
-      log::warn("data.train: " + concerns(data, survey).front());
-  }
-  return out;
 }
 
 }  // namespace
@@ -136,22 +145,22 @@ std::vector<std::string> examine_data(const World& world, const RunConfig& confi
   for (const std::string& concern : layout_concerns(data)) log::warn("data.train: " + concern);
   if (world.rank() != 0) return {};
   const watchdog::WaitScope waits(watchdog::Wait::file);
-  try {
-    if (sets.has_valid && !sets.valid.selection) warn_of_validation(sets.valid);
-    return examine_values(data, config.model.loss);
-  } catch (const Error&) {  // the reader reports files that cannot be read
-    return {};
-  }
+  std::vector<std::string> lines;
+  const double began = steady_seconds(), third = survey_seconds / 3;
+  unless_unreadable([&] { examine_targets(data, config.model.loss, began + third, lines); });
+  unless_unreadable([&] { examine_samples(data, began + 2 * third, lines); });
+  if (sets.has_valid && !sets.valid.selection)
+    unless_unreadable([&] { warn_of_validation(sets.valid, began + 3 * third); });
+  return lines;
 }
 
 void warn_of_packed_targets(const World& world, const DataSets& sets) {
   const ShardIndex& data = sets.train;
   if (world.rank() != 0 || !has_plain_targets(data)) return;
   const watchdog::WaitScope waits(watchdog::Wait::file);
-  try {
+  unless_unreadable([&] {
     if (written_by_pack(data)) warn_of_targets(data, survey_targets(data), Loss::automatic);
-  } catch (const Error&) {  // as above
-  }
+  });
 }
 
 }  // namespace millrace

@@ -54,22 +54,25 @@ ShardIndex index_like(World& world, DataOptions options, const ShardIndex* train
 
 // One index, or with several inputs one for each data set of data.x.
 ShardIndex index_inputs(World& world, const RunConfig& config, const std::vector<std::string>& paths, bool validation,
-                        const ShardIndex* trained, const ModelRecord* model) {
+                        const ShardIndex* trained, bool several) {
   DataOptions options = data_options(config.data, paths, validation);
-  if (!names_inputs(config, model)) return index_like(world, options, trained);
+  if (!several) return index_like(world, options, trained);
+  const bool lines = config.model.name == ModelName::layers;  // the other one is pt2
   if (config.data.sample != SampleKind::rows)
-    fail(Exit::config,
-         "data.sample: several inputs are rows of data sets. set it to rows, or remove the `input` lines");
+    fail(Exit::config, "data.sample: several inputs are rows of data sets. set it to rows, or {}",
+         lines ? "remove the `input` lines" : "export a network with one input");
   std::vector<ShardIndex> inputs;
   const std::vector<std::string> names = input_names(config.data.x);
   for (const std::string& name : names) {
     if (std::ranges::count(names, name) > 1)
-      fail(Exit::config, "data.x: '{}' is named twice. name it once; several lines `input {}` can read it", name, name);
+      fail(Exit::config, "data.x: '{}' is named twice. name it once{}", name,
+           lines ? fmt::format("; several lines `input {}` can read it", name) : ", and each input of the network");
     options.x = name;
     const bool known = trained && inputs.size() < trained->inputs.size();
     inputs.push_back(index_like(world, options, known ? &trained->inputs[inputs.size()] : nullptr));
     if (inputs.back().synthetic())
-      fail(Exit::config, "model.layers: synthetic data has one input. remove the `input` lines");
+      fail(Exit::config, "{} synthetic data has one input. {}", lines ? "model.layers:" : "model.file:",
+           lines ? "remove the `input` lines" : "set data.train to HDF5 files, or export a network with one input");
     options.y.clear();
     options.ignore_label = ignore_label_from_files;
   }
@@ -185,8 +188,7 @@ void require_same_split(const DataSets& sets, const ModelRecord& model, bool tra
   fail(Exit::config,
        "data.split: the parts are not those of the training, so the network knows samples that it would be measured "
        "with. restore data.train and its files, data.split, data.split_by, data.group, data.fold and data.split_seed, "
-       "or "
-       "set another run.dir for a new run");
+       "or set another run.dir for a new run");
 }
 
 // Divides data.train, which gives the validation data too.
@@ -245,11 +247,12 @@ DataSets index_data_sets(World& world, const RunConfig& config, bool training, c
   const bool splits = c.splits() && c.valid.empty();
   const watchdog::PartScope part(watchdog::Part::index);
   if (model && !sets.has_train) sets.trained = training_index(*model);
-  if (sets.has_train) sets.train = index_inputs(world, config, c.train, false, nullptr, model);
+  const bool several = names_inputs(world, config, model);
+  if (sets.has_train) sets.train = index_inputs(world, config, c.train, false, nullptr, several);
   if (splits && !sets.has_train) sets.has_valid = true;
   if (sets.has_valid)
     sets.valid =
-        index_inputs(world, config, splits ? c.train : c.valid, true, sets.trained ? &*sets.trained : nullptr, model);
+        index_inputs(world, config, splits ? c.train : c.valid, true, sets.trained ? &*sets.trained : nullptr, several);
   if (splits) split_data(world, config, training, sets);
   if (model) require_same_split(sets, *model, training);
   if (model) use_model(*model, sets);

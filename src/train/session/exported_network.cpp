@@ -41,6 +41,13 @@ void warn_once(const pt2::ExportedProgram& program) {
                     path, constant.size(), some_of(constant)));
 }
 
+void require_file(const ModelOptions& options) {
+  std::error_code none;
+  if (!std::filesystem::exists(options.file, none))
+    fail(Exit::config, "model.file: there is no {} in {}. write it with torch.export.save, or correct the path",
+         options.file, std::filesystem::current_path(none).string());
+}
+
 }  // namespace
 
 std::shared_ptr<const pt2::ExportedProgram> read_exported_network(const ModelOptions& options, const std::string& text,
@@ -48,22 +55,29 @@ std::shared_ptr<const pt2::ExportedProgram> read_exported_network(const ModelOpt
   if (options.name != ModelName::pt2) return nullptr;
   const std::filesystem::path path = options.file;
   std::error_code none;
-  const bool exists = std::filesystem::exists(path, none);
-  if (!text.empty() && !(exists && training))
+  if (!text.empty() && !(std::filesystem::exists(path, none) && training))
     return std::make_shared<const pt2::ExportedProgram>(pt2::read_program_text(path, text));
-  if (!exists)
-    fail(Exit::config, "model.file: there is no {} in {}. write it with torch.export.save, or correct the path",
-         options.file, std::filesystem::current_path(none).string());
+  require_file(options);
   auto program = std::make_shared<const pt2::ExportedProgram>(pt2::read_exported_program(path));
   pt2::require_understood(*program);
   warn_once(*program);
   return program;
 }
 
-std::size_t exported_input_count(const ModelOptions& options) {
-  std::error_code none;
-  if (!std::filesystem::exists(options.file, none)) return 1;
-  return pt2::read_exported_program(options.file).user_inputs.size();
+std::int64_t exported_input_count(World& world, const ModelOptions& options) {
+  std::int64_t count = 0;
+  std::string problem;
+  Exit code = Exit::config;
+  try {
+    require_file(options);
+    if (world.rank() == 0) count = std::ssize(pt2::read_exported_program(options.file).user_inputs);
+  } catch (const Error& e) {
+    problem = e.what();
+    code = e.code();
+  }
+  world.agree(code, problem);
+  world.broadcast(&count, sizeof count, 0);
+  return count;
 }
 
 std::string network_text(const NetworkSpec& spec) {

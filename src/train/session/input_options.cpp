@@ -189,10 +189,11 @@ InputSpec input_spec(const DataConfig& feed, const ShardIndex& data, std::uint64
   return s;
 }
 
-bool names_inputs(const RunConfig& c, const ModelRecord* model) {
+bool names_inputs(World& world, const RunConfig& c, const ModelRecord* model) {
   if (c.model.name == ModelName::layers) return has_input_lines(c.model.layers);
-  if (c.model.name != ModelName::pt2 || input_names(c.data.x).size() < 2) return false;
-  return model ? !model->inputs.empty() : exported_input_count(c.model) > 1;
+  if (c.model.name != ModelName::pt2) return false;
+  const bool several = model ? !model->inputs.empty() : exported_input_count(world, c.model) > 1;
+  return several && input_names(c.data.x).size() > 1;
 }
 
 // The keys for one of several inputs: augmentation is for those that have positions.

@@ -7,6 +7,7 @@
 
 #include "data/files.hpp"
 #include "data/index/image_shards.hpp"
+#include "millrace/base/clock.hpp"
 
 namespace millrace {
 namespace survey_test {
@@ -121,10 +122,10 @@ TEST(ShardsSurvey, SamplesThatAreNotFiniteOrAllEqualAreNamed) {
   EXPECT_EQ(describe(d, survey), "values of 'x' as stored: -2 to 4, 2 of 3 rows with NaN or infinity");
   EXPECT_EQ(concerns(d, survey), Lines{"'x': 2 of 3 rows have values that are not finite, the first is row 1 of " +
                                        (folder / "a.h5") + ". correct them, or leave these rows out"});
-  survey = survey_samples(d, 60);
+  survey = survey_samples(d, steady_seconds() + 60);
   EXPECT_EQ(describe(d, survey), "values of 'x' as stored: -2 to 4, 2 of 3 rows with NaN or infinity");
   EXPECT_EQ(survey.first_not_finite, "row 1 of " + (folder / "a.h5")) << "in any order of reading";
-  EXPECT_EQ(survey_samples(d, 1e-12).rows, 1) << "the time is over after a row";
+  EXPECT_EQ(survey_samples(d, steady_seconds()).rows, 1) << "the time is over after a row";
   d = stored(folder, y, H5T_NATIVE_FLOAT, 1, std::vector<float>(6, 3));
   EXPECT_EQ(concerns(d, survey_samples(d)), Lines{"'x': all values are 3, so there is nothing to learn from"});
 }
@@ -163,6 +164,34 @@ TEST(ShardsSurvey, LargeDataSetsAreReadInParts) {
   EXPECT_LE(survey.rows, 1 << 22);
   EXPECT_GT(survey.rows, 1 << 21);
   EXPECT_EQ(concerns(d, survey), Lines{}) << "other labels may lie between the rows that were read";
+  const TargetSurvey shorter = survey_targets(d, steady_seconds());
+  EXPECT_GT(shorter.rows, 0);
+  EXPECT_LT(shorter.rows, survey.rows) << "the time is over after a block";
+}
+
+// 12 label maps of 2^20 labels are more than 2^22: four blocks of one map are read.
+TEST(ShardsSurvey, FewerWideRowsAreRead) {
+  const TemporaryFolder folder;
+  const hsize_t rows = 12, side = 1 << 10;
+  const std::vector<std::uint8_t> x(rows * side * side, 1), y(rows * side * side, 1);
+  test::write_file(folder / "a.h5", {{"x", H5T_NATIVE_UINT8, H5T_NATIVE_UINT8, {rows, side, side, 1}, x.data()},
+                                     {"y", H5T_NATIVE_UINT8, H5T_NATIVE_UINT8, {rows, side, side}, y.data()}});
+  const ShardIndex d = index_of({.paths = {folder / "a.h5"}});
+  EXPECT_EQ(survey_targets(d).rows, 4);
+  EXPECT_EQ(survey_targets(d, steady_seconds()).rows, 1);
+}
+
+TEST(ShardsSurvey, TheFirstTargetThatIsNotFiniteIsNamedInAnyOrderOfReading) {
+  const TemporaryFolder folder;
+  constexpr hsize_t rows = 24, width = 1 << 16;  // six blocks
+  std::vector<float> y(rows * width, 0.5f);
+  for (const hsize_t row : {5u, 13u, 22u}) y[row * width + 7] = NAN;
+  const ShardIndex d = stored(folder, y, H5T_NATIVE_FLOAT, width);
+  for (const double deadline : {no_deadline, steady_seconds() + 600}) {
+    const TargetSurvey survey = survey_targets(d, deadline);
+    EXPECT_EQ(survey.targets.not_finite, 3);
+    EXPECT_EQ(survey.first_not_finite, "row 5 of " + (folder / "a.h5"));
+  }
 }
 
 }  // namespace survey_test

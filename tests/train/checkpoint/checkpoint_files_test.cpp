@@ -136,5 +136,24 @@ TEST(Checkpoint, AFailureToWriteReturnsAMessageAndLeavesNoFile) {
   EXPECT_TRUE(fs::is_empty(folder.path));
 }
 
+// Of another program, or of millrace without a configuration; a name could steer the terminal.
+TEST(Checkpoint, TensorsOfForeignWeightsAreListedAsOneLineEach) {
+  const test::TemporaryFolder folder;
+  const std::string path = (folder.path / "a.safetensors").string();
+  const auto described = [&](const std::string& metadata) {
+    const std::string header =
+        "{" + metadata + R"("a\u001b[2J\nb": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})";
+    const std::uint64_t length = header.size();
+    std::ofstream out(path, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(&length), sizeof length);
+    out << header << "1234";
+    out.close();
+    return describe_safetensors(path, true).text;
+  };
+  const std::string listed = "  a?[2J?b  F32 (1,)\n1 tensors with 1 values\n";
+  EXPECT_EQ(described(""), path + ": weights of another program\n" + listed);
+  EXPECT_EQ(described(R"("__metadata__": {"millrace": "1"}, )"), path + ": weights without a configuration\n" + listed);
+}
+
 }  // namespace checkpoint_files_test
 }  // namespace millrace

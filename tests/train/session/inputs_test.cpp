@@ -194,6 +194,45 @@ TEST(InputsOfARun, InputsOfAnImportedNetworkAreInOrderIfTheirNamesDiffer) {
                      [&] { start("a", "b", "a"); });
 }
 
+TEST(InputsOfARun, AMissingNetworkIsNamedBeforeTheDataIsRead) {
+  for (const int ranks : {1, 3}) {
+    ImageAndNumbers run("image", "numbers");
+    run.config.data.x = "image, numbers";
+    run.config.model.file = (run.path / "twoinptus.pt2").string();
+    test::expect_error(Exit::config, "model.file: there is no " + run.config.model.file + " in ",
+                       [&] { run_thread_world(ranks, [&](World& world) { train(world, run.config); }); });
+  }
+}
+
+// Each thread is a host: the second one lacks the file.
+TEST(InputsOfARun, AHostWithoutTheNetworkEndsAllRanks) {
+  ImageAndNumbers run("image", "numbers");
+  run.config.data.x = "image, numbers";
+  test::expect_error(Exit::config, "[rank 1 @ ", [&] {
+    run_thread_world(2, [&](World& world) {
+      RunConfig mine = run.config;
+      if (world.rank() == 1) mine.model.file = "gone.pt2";
+      train(world, mine);
+    });
+  });
+}
+
+TEST(InputsOfARun, RefusalsOfImportedNetworksSpeakOfTheNetwork) {
+  const auto refuse = [](const char* words, const std::function<void(RunConfig&)>& change) {
+    ImageAndNumbers run("image", "numbers");
+    run.config.data.x = "image, numbers";
+    change(run.config);
+    test::expect_error(Exit::config, words,
+                       [&] { run_thread_world(1, [&](World& world) { train(world, run.config); }); });
+  };
+  refuse("model.file: synthetic data has one input. set data.train to HDF5 files", [](auto& c) {
+    c.data.train = {"synthetic:images:rows=50,shape=8x10x3,classes=5"};
+    c.data.valid.clear();
+  });
+  refuse("data.x: 'image' is named twice. name it once, and each input of the network",
+         [](auto& c) { c.data.x = "image, numbers, image"; });
+}
+
 TEST(InputsOfARun, KeysThatDoNotFitAreRefused) {
   const auto refuse = [](const char* words, const std::function<void(RunConfig&)>& change) {
     NineNumbers run(true);

@@ -51,10 +51,11 @@ bool has_plain_targets(const ShardIndex&);
 bool has_plain_samples(const ShardIndex&);
 // Whether `millrace pack` wrote the first file.
 bool written_by_pack(const ShardIndex&);
-// Not collective. Error(data): a file cannot be read.
-TargetSurvey survey_targets(const ShardIndex&);
-// at_most: seconds after which it ends with fewer rows, which are spread over the data set as well; 0: no limit.
-SampleSurvey survey_samples(const ShardIndex&, double at_most = 0);
+constexpr double no_deadline = std::numeric_limits<double>::infinity();
+// Not collective. deadline: of steady_seconds(), after which no other block of rows is read; those that were read are
+// spread over the data set, and at least one is. Error(data): a file cannot be read.
+TargetSurvey survey_targets(const ShardIndex&, double deadline = no_deadline);
+SampleSurvey survey_samples(const ShardIndex&, double deadline = no_deadline);
 
 // "rows per class: 0: 50, 1: 48", "targets: from 0 to 3.5, mean 1.2, standard deviation 0.7".
 std::string describe(const ShardIndex&, const TargetSurvey&);
