@@ -8,7 +8,11 @@ namespace millrace::cpu {
 
 using Side = Kn2rowGeometry::Side;
 
-bool Kn2rowConv::supports(const ConvSpec& s) { return s.groups == 1 && !s.bias && Kn2rowGeometry(s).all.size() > 1; }
+bool Kn2rowConv::supports(const ConvSpec& s) {
+  // With one input channel the gradient of the weights is a column with distances between its elements. oneDNN 3.6
+  // writes wrong values into it.
+  return s.groups == 1 && !s.bias && s.src[-1] > 1 && Kn2rowGeometry(s).all.size() > 1;
+}
 
 bool Kn2rowConv::is_faster(const ConvSpec& s, Of of) {
   const Kn2rowGeometry taps(s);

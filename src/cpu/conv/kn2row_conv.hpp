@@ -12,7 +12,7 @@ namespace millrace::cpu {
 
 class Kn2rowConv : public ConvPart {
  public:
-  // Neither groups nor bias, and more than one tap. The same for Kn2rowWeightGradient.
+  // Neither groups nor bias, more than one input channel and more than one tap. The same for Kn2rowWeightGradient.
   static bool supports(const ConvSpec&);
   // Whether this is faster than the convolution of oneDNN.
   static bool is_faster(const ConvSpec&, Of);
