@@ -27,8 +27,16 @@ bool merge_residual_norm(Graph& graph, int at, const FusionRules& rules) {
   return true;
 }
 
-// maxpool(relu(norm(x))), as in the stem of a residual network, where nothing else reads the result of the norm. The
-// merged node takes the place of the pool.
+// The norm and what it feeds become one node, which takes the place of the second.
+void replace_both(Graph& graph, int norm, int next, const BatchNormSpec& merged) {
+  Node node = graph.nodes[std::size_t(norm)];
+  node.spec = merged;
+  node.dst = graph.nodes[std::size_t(next)].dst;
+  graph.nodes[std::size_t(next)] = std::move(node);
+  graph.nodes.erase(graph.nodes.begin() + norm);
+}
+
+// maxpool(relu(norm(x))), as in the stem of a residual network, where nothing else reads the result of the norm.
 bool merge_pool(Graph& graph, int at, const FusionRules& rules) {
   const Node& pool = graph.nodes[std::size_t(at)];
   const auto* pooling = std::get_if<PoolSpec>(&pool.spec);
@@ -42,11 +50,7 @@ bool merge_pool(Graph& graph, int at, const FusionRules& rules) {
   std::int64_t taps = 1;
   for (int axis = 0; axis < merged.pool->rank; ++axis) taps *= merged.pool->kernel[std::size_t(axis)];
   if (taps > BatchNormSpec::max_taps || !rules.merges_norm(merged)) return false;
-  Node node = graph.nodes[std::size_t(before)];
-  node.spec = merged;
-  node.dst = pool.dst;
-  graph.nodes[std::size_t(at)] = std::move(node);
-  graph.nodes.erase(graph.nodes.begin() + before);
+  replace_both(graph, before, at, merged);
   return true;
 }
 
@@ -61,11 +65,7 @@ bool merge_relu6(Graph& graph, int at, const FusionRules& rules) {
   BatchNormSpec merged = *norm;
   merged.activation = Activation::relu6;
   if (!rules.merges_norm(merged)) return false;
-  Node with = graph.nodes[std::size_t(before)];
-  with.spec = merged;
-  with.dst = node.dst;
-  graph.nodes[std::size_t(at)] = std::move(with);
-  graph.nodes.erase(graph.nodes.begin() + before);
+  replace_both(graph, before, at, merged);
   return true;
 }
 

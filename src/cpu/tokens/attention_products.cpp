@@ -1,11 +1,10 @@
 #include "cpu/tokens/attention_products.hpp"
 
 #include <algorithm>
-#include <cstring>
 
-#include "cpu/common/bits.hpp"
 #include "cpu/common/ops.hpp"
 #include "cpu/onednn/onednn_op.hpp"
+#include "cpu/tokens/panel_products.hpp"
 
 namespace millrace::cpu::attention {
 namespace {
@@ -13,95 +12,43 @@ namespace {
 using matmul::Start, matmul::TileKernels;
 using onednn::Call, onednn::desc;
 
-// K^T and V^T of a head lie in panels of columns, and K and V too, so that all blocks of queries read them as they are.
-// What causal attention excludes is left out, tile by tile.
-class TileProducts : public HeadProducts {
+// For float32. What causal attention excludes is left out, tile by tile.
+class TileProducts : public PanelProducts<float> {
  public:
   TileProducts(const AttentionSpec& s, const TileKernels& tiles, std::int64_t queries)
-      : tiles_(tiles), positions_(s.positions()), size_(s.head_size()), stride_(s.src[-1]), out_(s.heads * size_) {
-    const bool train = s.mode == Mode::train;
-    const auto reserve = [&](std::int64_t depth, std::int64_t columns, bool needed) {
-      const std::size_t begin = bytes_;
-      if (needed) bytes_ += align64(std::size_t(depth * panels(columns) * tiles_.columns) * sizeof(float));
-      return begin;
-    };
-    keys_turned_at_ = reserve(size_, positions_, true);
-    values_at_ = reserve(positions_, size_, true);
-    values_turned_at_ = reserve(size_, positions_, train);
-    keys_at_ = reserve(positions_, size_, train);
-    queries_at_ = reserve(queries, size_, true);
-    diff_at_ = reserve(queries, size_, train);
-    query_panels_at_ = reserve(queries, size_, train);
-    diff_panels_at_ = reserve(queries, size_, train);
+      : PanelProducts(s), tiles_(tiles) {
+    const std::int64_t columns = whole_panels(size_);
+    reserve_panels(size_ * whole_panels(positions_), positions_ * columns, queries, queries * columns);
   }
   std::string name() const override { return std::string("tiles:") + tiles_.name; }
-  std::size_t scratch_bytes() const override { return bytes_; }
-
-  void begin_keys(const void* keys, const void* values, void* scratch) override {
-    scratch_ = static_cast<std::byte*>(scratch);
-    keys_source_ = static_cast<const float*>(keys);
-    values_source_ = static_cast<const float*>(values);
-    backward_ = false;
-    pack(keys_turned_at_, keys_source_, {1, stride_}, size_, positions_);
-    pack(values_at_, values_source_, {stride_, 1}, positions_, size_);
-  }
-  void begin_queries(std::int64_t count, const void* queries, const void* diff) override {
-    copy(queries_at_, queries, stride_, count);
-    if (!diff) return;
-    copy(diff_at_, diff, out_, count);
-    pack(query_panels_at_, part(queries_at_), {size_, 1}, count, size_);
-    pack(diff_panels_at_, part(diff_at_), {size_, 1}, count, size_);
-    if (std::exchange(backward_, true)) return;
-    pack(values_turned_at_, values_source_, {1, stride_}, size_, positions_);
-    pack(keys_at_, keys_source_, {stride_, 1}, positions_, size_);
-  }
-
-  void scores(const ScoreBlock& b, float* to) override { against_keys(b, queries_at_, keys_turned_at_, to); }
-  void weighted(const ScoreBlock& b, const void* p, float* sums) override { over_keys(b, p, values_at_, sums); }
-  void diff_probabilities(const ScoreBlock& b, float* diff) override {
-    against_keys(b, diff_at_, values_turned_at_, diff);
-  }
-  void diff_value(const ScoreBlock& b, const void* p, float* diff) override {
-    over_queries(b, p, diff_panels_at_, diff);
-  }
-  void diff_query(const ScoreBlock& b, const void* ds, float* diff) override { over_keys(b, ds, keys_at_, diff); }
-  void diff_key(const ScoreBlock& b, const void* ds, float* diff) override {
-    over_queries(b, ds, query_panels_at_, diff);
-  }
 
  private:
-  std::int64_t panels(std::int64_t columns) const { return (columns + tiles_.columns - 1) / tiles_.columns; }
-  float* part(std::size_t at) const { return reinterpret_cast<float*>(scratch_ + at); }
+  std::int64_t whole_panels(std::int64_t columns) const {
+    return (columns + tiles_.columns - 1) / tiles_.columns * tiles_.columns;
+  }
+  void pack_turned(std::size_t to, const float* from) const override {
+    pack(to, from, {1, stride_}, size_, positions_);
+  }
+  void pack_rows(std::size_t to, const float* from, std::int64_t stride, std::int64_t rows) const override {
+    pack(to, from, {stride, 1}, rows, size_);
+  }
   void pack(std::size_t to, const float* from, MatrixStrides strides, std::int64_t depth, std::int64_t columns) const {
     for (std::int64_t c = 0; c < columns; c += tiles_.columns)
       tiles_.pack(part(to) + c * depth, from + c * strides.column, strides, depth,
                   std::min(tiles_.columns, columns - c));
   }
-  // Rows side by side: at a distance that is a multiple of 4 KiB they would evict each other.
-  void copy(std::size_t to, const void* from, std::int64_t stride, std::int64_t count) const {
-    for (std::int64_t q = 0; q < count; ++q)
-      std::memcpy(part(to) + q * size_, static_cast<const float*>(from) + q * stride,
-                  std::size_t(size_) * sizeof(float));
-  }
-  // Calls f(first, count) for the tiles of rows.
-  template <class F>
-  void each_tile(std::int64_t rows, const F& f) const {
-    for (std::int64_t r = 0; r < rows; r += tiles_.rows) f(r, std::min(tiles_.rows, rows - r));
-  }
 
-  // to(query, key) = the sum over the head of rows(query, i) * turned(i, key)
-  void against_keys(const ScoreBlock& b, std::size_t rows, std::size_t turned, float* to) const {
+  void against_keys(const ScoreBlock& b, std::size_t rows, std::size_t turned, float* to) const override {
     for (std::int64_t c = 0; c < b.keys; c += tiles_.columns)
-      each_tile(b.queries, [&](std::int64_t q, std::int64_t count) {
+      each_tile(b.queries, tiles_.rows, [&](std::int64_t q, std::int64_t count) {
         if (b.visible(q + count - 1) > c)
           tiles_.multiply({part(rows) + q * size_, {size_, 1}, count, size_}, part(turned) + (b.first_key + c) * size_,
                           Start::zero, to + q * b.row_width() + c, b.row_width(), std::min(tiles_.columns, b.keys - c));
       });
   }
-  // to(query, i) += the sum over the keys of factors(query, key) * values(key, i)
-  void over_keys(const ScoreBlock& b, const void* factors, std::size_t values, float* to) const {
+  void over_keys(const ScoreBlock& b, const void* factors, std::size_t values, float* to) const override {
     for (std::int64_t c = 0; c < size_; c += tiles_.columns)
-      each_tile(b.queries, [&](std::int64_t q, std::int64_t count) {
+      each_tile(b.queries, tiles_.rows, [&](std::int64_t q, std::int64_t count) {
         const std::int64_t keys = b.visible(q + count - 1);
         if (keys > 0)
           tiles_.multiply({static_cast<const float*>(factors) + q * b.row_width(), {b.row_width(), 1}, count, keys},
@@ -109,10 +56,9 @@ class TileProducts : public HeadProducts {
                           size_, std::min(tiles_.columns, size_ - c));
       });
   }
-  // to(key, i) += the sum over the queries of factors(query, key) * values(query, i)
-  void over_queries(const ScoreBlock& b, const void* factors, std::size_t values, float* to) const {
+  void over_queries(const ScoreBlock& b, const void* factors, std::size_t values, float* to) const override {
     for (std::int64_t c = 0; c < size_; c += tiles_.columns)
-      each_tile(b.keys, [&](std::int64_t k, std::int64_t count) {
+      each_tile(b.keys, tiles_.rows, [&](std::int64_t k, std::int64_t count) {
         const std::int64_t first = b.causal ? std::max<std::int64_t>(0, b.first_key + k - b.first_query) : 0;
         if (first < b.queries)
           tiles_.multiply({static_cast<const float*>(factors) + first * b.row_width() + k,
@@ -125,12 +71,6 @@ class TileProducts : public HeadProducts {
   }
 
   const TileKernels& tiles_;
-  std::int64_t positions_, size_, stride_, out_;  // stride_, out_: from one position to the next in src and dst
-  std::size_t bytes_ = 0, keys_turned_at_, values_at_, values_turned_at_, keys_at_, queries_at_, diff_at_,
-              query_panels_at_, diff_panels_at_;
-  std::byte* scratch_ = nullptr;
-  const float *keys_source_ = nullptr, *values_source_ = nullptr;
-  bool backward_ = false;  // the panels for it hold this head
 };
 
 // The products of one block, for its numbers of queries and keys.
