@@ -102,7 +102,9 @@ class LabelTracer : public ActivityTracer {
 
 class CpuDevice : public Device {
  public:
-  explicit CpuDevice(int ranks_on_host) : share_(host_memory().available / std::size_t(std::max(1, ranks_on_host))) {}
+  explicit CpuDevice(int ranks_on_host) : share_(host_memory().available / std::size_t(std::max(1, ranks_on_host))) {
+    cpu::take_denormals_for_zero();
+  }
   std::string name() const override { return "cpu"; }
   std::string describe() const override {
     return fmt::format("{}, {} threads, {}, oneDNN {}.{} with {}", processor_model(), cpu::thread_count(),

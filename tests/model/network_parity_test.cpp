@@ -113,8 +113,7 @@ double mean_factor(const ProgramFixture& f, const json& c) {
 
 // Norm, and product with a vector of the formula, against the recorded ones. Both are judged against the norm.
 void expect_digest(const std::string& name, const float* values, std::int64_t count, const json& expected,
-                   double factor = 1) {
-  constexpr double tolerance = 1e-5;
+                   double factor = 1, double tolerance = 1e-5) {
   const Sequence digest(name + " digest");
   double square = 0, product = 0;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -127,10 +126,10 @@ void expect_digest(const std::string& name, const float* values, std::int64_t co
   EXPECT_NEAR(product, expected[1].get<double>(), tolerance * norm) << name;
 }
 
-void expect_logits(ProgramFixture& f, const json& expected, const std::string& name) {
+void expect_logits(ProgramFixture& f, const json& expected, const std::string& name, double tolerance = 1e-5) {
   f.forward();
   const Tensor& logits = f.program->value(f.program->graph().nodes.back().src[0]);
-  expect_digest(name, logits.as<float>(), logits.count(), expected);
+  expect_digest(name, logits.as<float>(), logits.count(), expected, 1, tolerance);
 }
 
 // The running statistics behind the training, and what an evaluation computes with them.
@@ -145,17 +144,19 @@ void expect_evaluation(const ProgramFixture& trained, ProgramFixture& evaluated,
   if (graph.stats.empty()) return;
   evaluated.master = trained.master;
   evaluated.running = trained.running;
-  expect_logits(evaluated, c["evaluated"], "evaluated");
+  expect_logits(evaluated, c["evaluated"], "evaluated", c["model"] == "unet" ? 5e-4 : 1e-5);  // AMX: 1.5e-4
 }
 
 void expect_gradients(const ProgramFixture& f, const json& c) {
   const Graph& graph = f.program->graph();
   EXPECT_EQ(c["gradients"].size(), graph.parameters.size());
+  const double most = c["model"] == "unet" ? 2e-5 : 1e-5;  // an Intel processor with AMX: 1.2e-5
   for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
     const std::string& name = graph.parameters[p].name;
     ASSERT_TRUE(c["gradients"].contains(name)) << name;
     const auto& slot = f.layout->parameters[p];
-    expect_digest(name, &f.gradient[std::size_t(slot.begin)], slot.count, c["gradients"][name], mean_factor(f, c));
+    expect_digest(name, &f.gradient[std::size_t(slot.begin)], slot.count, c["gradients"][name], mean_factor(f, c),
+                  most);
   }
 }
 
@@ -223,7 +224,7 @@ void expect_fifty_losses(ProgramFixture& f, const json& c, double band) {
   const json& losses = c["slow_losses"];
   ASSERT_EQ(losses.size(), 50u);
   const double first = losses[0], last = losses[49];
-  EXPECT_LT(last, 0.9 * first);  // at least ten times the band
+  EXPECT_LT(last, 0.9 * first);  // at least five times the band
   for (std::size_t step = 0; step < 50; ++step) {
     const double loss = f.run();
     EXPECT_NEAR(mean_factor(f, c) * loss, losses[step].get<double>(), band * first) << "loss " << step;
@@ -252,8 +253,9 @@ class NetworkParity : public ::testing::Test {
     for (const json& c : cases_) {
       if (!c.contains("slow_losses") || kind_of(c) != kind) continue;
       SCOPED_TRACE(title(c));
-      // Batch norms of small volumes amplify rounding, which differs between processors: 0.56 % with AVX512-BF16.
-      expect_fifty_losses(*start(c, DType::bf16), c, kind == Kind::wide ? 0.01 : 0.005);
+      // Batch norms amplify rounding, which differs between processors: wide 0.56 % with AVX512-BF16, deep 1.2 % with
+      // AMX.
+      expect_fifty_losses(*start(c, DType::bf16), c, kind == Kind::wide ? 0.01 : kind == Kind::deep ? 0.02 : 0.005);
       --count;
     }
     EXPECT_EQ(count, 0);

@@ -1,6 +1,8 @@
+#include <atomic>
 #include <thread>
 
 #include "cpu/backend.hpp"
+#include "cpu/common/parallel.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/compute/execution_context.hpp"
 #include "support/expect_error.hpp"
@@ -20,6 +22,29 @@ TEST(DeviceShape, CountsAndPrints) {
   EXPECT_EQ(s.str(), "2x597x43x3");
   EXPECT_EQ(Shape{}.count(), 1);
   EXPECT_EQ((Tensor{nullptr, DType::bf16, s}.bytes()), std::size_t(s.count()) * 2);
+}
+
+// On the thread that makes the device, and on those that compute with it.
+TEST(CpuDeviceThreads, TakeDenormalNumbersForZero) {
+#ifdef __x86_64__
+  const auto made = make_cpu_device();
+  const int threads = cpu::thread_count();
+  cpu::set_thread_count(3);
+  std::atomic<int> kept{0}, parts{0};
+  cpu::parallel_ranges(12, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (; begin < end; ++begin) {
+      const volatile float denormal = 1e-40f, small = 1e-30f;
+      if (denormal * 1e10f != 0.0f || small * 1e-10f != 0.0f) ++kept;  // as an operand and as a result
+      ++parts;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // so that other threads get parts
+    }
+  });
+  cpu::set_thread_count(threads);
+  EXPECT_EQ(kept, 0);
+  EXPECT_EQ(parts, 12);
+#else
+  GTEST_SKIP() << "only on x86-64";
+#endif
 }
 
 TEST(DeviceMemory, IsZeroAndPageAligned) {

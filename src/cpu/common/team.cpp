@@ -191,6 +191,7 @@ std::uint32_t Team::await_loop(std::uint32_t seen, Waiting& waiting) {
 void Team::work(int member) {
   member_of_thread = member;
   thread_in_loop = true;
+  take_denormals_for_zero();
   numbers_[std::size_t(member)] = ::gettid();
   numbers_[std::size_t(member)].notify_one();
   Waiting waiting;

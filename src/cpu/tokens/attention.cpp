@@ -21,12 +21,19 @@ namespace {
 
 using attention::HeadProducts, attention::ScoreBlock;
 
-constexpr std::int64_t block_queries = 64, block_keys = attention::drawn_keys;
+// Queries are multiples of the rows of a tile of the products, 6 or 12.
+constexpr std::int64_t most_queries = 72, tile_queries = 12, block_keys = attention::drawn_keys;
+
+// The blocks of a row have nearly equal numbers of queries.
+std::int64_t queries_of_block(std::int64_t count) {
+  const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+  return std::min(count, ceil_div(ceil_div(count, ceil_div(count, most_queries)), tile_queries) * tile_queries);
+}
 
 class Attention : public Op {
  public:
   explicit Attention(const AttentionSpec& spec) : spec_(spec), threads_(thread_count()) {
-    queries_ = std::min(block_queries, spec_.asking());
+    queries_ = queries_of_block(spec_.asking());
     keys_ = std::min(block_keys, spec_.positions());
     set_thread_count(1);  // oneDNN makes primitives for this number of threads
     for (int t = 0; t < threads_; ++t) products_.push_back(attention::make_head_products(spec_, queries_, keys_));
