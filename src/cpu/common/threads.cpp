@@ -7,6 +7,9 @@
 
 #include "cpu/common/openmp_entry_points.hpp"
 #include "cpu/common/team.hpp"
+#ifdef __x86_64__
+#include <xmmintrin.h>
+#endif
 
 namespace millrace::cpu {
 namespace {
@@ -39,6 +42,12 @@ void set_thread_count(int threads) { count_of_thread = std::max(1, threads); }
 int thread_number() { return Team::member(); }
 bool in_parallel_loop() { return Team::in_loop(); }
 std::vector<int> team_threads() { return team_of(thread_count()).threads(thread_count()); }
+void take_denormals_for_zero() {
+#ifdef __x86_64__
+  constexpr unsigned results = 0x8000, operands = 0x40;  // flush to zero, denormals are zeros
+  _mm_setcsr(_mm_getcsr() | results | operands);
+#endif
+}
 ThreadStats thread_stats() { return Team::stats(); }
 
 void run_parts(int parts, int threads, RunPart run, const void* body) {
