@@ -42,6 +42,8 @@ Product choose_matmul(const LinearSpec& s, const WeightLayouts& weights, const M
   const auto with = [&](const desc& layout) {
     return Product{onednn::matmul_call(operands.src, layout, operands.bias, operands.dst, activation), layout};
   };
+  if (auto split = onednn::split_matmul_call(operands.src, weights.stored, operands.dst, activation))
+    return {split, weights.stored};
   if (s.dtype == DType::f32 && onednn::prefers_float_matmul()) return with(weights.stored);
   if (s.mode == Mode::train && s.dtype == DType::f32 && s.src[0] <= few_rows) {
     auto direct = with(weights.stored);
@@ -84,8 +86,11 @@ class Linear : public Op {
       }
       const desc turned_diff = onednn::strided({out_, rows_}, dtype_, {1, out_}),
                  gradient = onednn::plain({out_, in_}, DType::f32);
-      for (const bool add : {false, true})
-        backward_weights_[add] = onednn::matmul_call(turned_diff, src, desc(), gradient, Activation::none, add);
+      for (const bool add : {false, true}) {
+        backward_weights_[add] = onednn::split_matmul_call(turned_diff, src, gradient, Activation::none, add);
+        if (!backward_weights_[add])
+          backward_weights_[add] = onednn::matmul_call(turned_diff, src, desc(), gradient, Activation::none, add);
+      }
     }
     plan(s);
   }

@@ -1,4 +1,4 @@
-// FloatMatmul against sums in double. Other processors use oneDNN, so here it is called directly.
+// FloatMatmul and SplitMatmul against sums in double. Other processors use oneDNN, so here they are called directly.
 #include "cpu/matmul/float_matmul.hpp"
 
 #include <gtest/gtest.h>
@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "cpu/common/parallel.hpp"
+#include "cpu/matmul/split_matmul.hpp"
 #include "cpu/matmul/tile_product.hpp"
 
 namespace millrace {
 namespace float_matmul_test {
 
-using cpu::FloatMatmul, cpu::MatmulShape;
+using cpu::FloatMatmul, cpu::MatmulShape, cpu::SplitMatmul;
 
 std::vector<float> random_floats(std::int64_t count, unsigned seed) {
   std::mt19937 engine(seed);
@@ -23,6 +24,7 @@ std::vector<float> random_floats(std::int64_t count, unsigned seed) {
   return out;
 }
 
+template <class Matmul>
 struct Product {
   MatmulShape shape;
   Activation activation;
@@ -32,7 +34,7 @@ struct Product {
 
   std::vector<float> run(int threads) const {
     std::vector<float> dst = old;
-    const FloatMatmul product(shape, activation, add, threads);
+    const Matmul product(shape, activation, add, threads);
     const std::size_t bytes = product.scratch_bytes() + 64;
     std::vector<std::byte> scratch(bytes);
     void* aligned = scratch.data();
@@ -68,8 +70,8 @@ struct Product {
 };
 
 // Rows, depth and columns beside and beyond the sizes of tiles and blocks.
-TEST(FloatMatmul, MatchesSumsInDouble) {
-  if (!FloatMatmul::available()) GTEST_SKIP() << "this processor has no AVX2";
+template <class Matmul>
+void check_products() {
   constexpr std::int64_t sizes[][3] = {{1, 1, 1},     {6, 16, 16},   {5, 8, 15},      {7, 9, 17},   {37, 19, 21},
                                        {96, 256, 64}, {97, 257, 33}, {200, 600, 530}, {13, 40, 600}};
   for (const auto& [rows, depth, columns] : sizes)
@@ -80,9 +82,41 @@ TEST(FloatMatmul, MatchesSumsInDouble) {
         const cpu::MatrixStrides a = turned_a ? cpu::MatrixStrides{1, rows} : cpu::MatrixStrides{depth, 1},
                                  b = turned_b ? cpu::MatrixStrides{1, depth} : cpu::MatrixStrides{columns, 1};
         const MatmulShape shape{rows, columns, depth, a, b, columns + 3};
-        Product{shape, Activation::none, turned_a, false}.check();
-        Product{shape, turned_a ? Activation::none : Activation::relu, false, true}.check();
+        Product<Matmul>{shape, Activation::none, turned_a, false}.check();
+        Product<Matmul>{shape, turned_a ? Activation::none : Activation::relu, false, true}.check();
       }
+}
+
+TEST(FloatMatmul, MatchesSumsInDouble) {
+  if (!FloatMatmul::available()) GTEST_SKIP() << "this processor has no AVX2";
+  check_products<FloatMatmul>();
+}
+
+TEST(SplitMatmul, MatchesSumsInDouble) {
+  if (!SplitMatmul::permitted()) GTEST_SKIP() << "this processor has no AMX";
+  check_products<SplitMatmul>();
+}
+
+// Six products of parts are at least as exact as float32 multiplications, for numbers of very different sizes too.
+TEST(SplitMatmul, IsAsExactAsFloat32) {
+  if (!SplitMatmul::permitted()) GTEST_SKIP() << "this processor has no AMX";
+  constexpr std::int64_t rows = 64, depth = 256, columns = 96;
+  Product<SplitMatmul> product{
+      {rows, columns, depth, {depth, 1}, {columns, 1}, columns}, Activation::none, false, false};
+  for (std::size_t i = 0; i < product.a.size(); ++i) product.a[i] = std::ldexp(product.a[i], int(i % 41) - 20);
+  const std::vector<float> dst = product.run(1);
+  double split = 0, multiplied = 0;
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t column = 0; column < columns; ++column) {
+      float sum = 0;
+      for (std::int64_t k = 0; k < depth; ++k)
+        sum += product.a[std::size_t(row * depth + k)] * product.b[std::size_t(k * columns + column)];
+      const double expected = product.expected(row, column);
+      split += std::pow(dst[std::size_t(row * columns + column)] - expected, 2);
+      multiplied += std::pow(sum - expected, 2);
+    }
+  EXPECT_LE(split, multiplied);
+  EXPECT_GT(split, 0);
 }
 
 // Every number of rows and columns of a tile.

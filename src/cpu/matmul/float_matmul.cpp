@@ -83,17 +83,18 @@ void FloatMatmul::run_part(const Part& part, const float* a, const float* b, con
             multiply_columns(panel, packed_b + c * depth, start, bias ? bias + c0 + c : nullptr,
                              dst + (r0 + r) * shape_.dst_width + c0 + c, shape_.dst_width, wide);
           }
-        if (k0 + depth == shape_.depth && activation_ != Activation::none)
-          activate(dst + r0 * shape_.dst_width + c0, rows, columns);
+        if (k0 + depth == shape_.depth)
+          activate_rows(activation_, dst + r0 * shape_.dst_width + c0, shape_.dst_width, rows, columns);
       }
     }
   }
 }
 
-void FloatMatmul::activate(float* dst, std::int64_t rows, std::int64_t columns) const {
-  const auto forward = activation_kernels(activation_).forward;
+void activate_rows(Activation activation, float* dst, std::int64_t dst_width, std::int64_t rows, std::int64_t columns) {
+  if (activation == Activation::none) return;
+  const auto forward = activation_kernels(activation).forward;
   Tile sums;
-  for (std::int64_t r = 0; r < rows; ++r, dst += shape_.dst_width) {
+  for (std::int64_t r = 0; r < rows; ++r, dst += dst_width) {
     std::copy_n(dst, columns, sums.v);
     forward(dst, sums, columns);
   }

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "millrace/ops/op.hpp"
 
@@ -21,7 +22,19 @@ struct MatmulShape {
   std::int64_t dst_width;  // elements from one row of the result to the next
 };
 
-class FloatMatmul {
+// dst = activation(a * b + bias), or dst += a * b, of float32 matrices by own code.
+class FloatProduct {
+ public:
+  virtual ~FloatProduct() = default;
+  virtual std::string name() const = 0;
+  virtual std::size_t scratch_bytes() const = 0;
+  // bias: (columns), or null. scratch: scratch_bytes(), aligned to 64 bytes.
+  virtual void run(const float* a, const float* b, const float* bias, float* dst, void* scratch) const = 0;
+};
+// Of rows x columns numbers in place.
+void activate_rows(Activation, float* dst, std::int64_t dst_width, std::int64_t rows, std::int64_t columns);
+
+class FloatMatmul : public FloatProduct {
  public:
   // Whether this processor has the instructions.
   static bool available();
@@ -30,16 +43,15 @@ class FloatMatmul {
   // bits for each number of threads.
   FloatMatmul(const MatmulShape&, Activation, bool add, int threads);
 
-  std::size_t scratch_bytes() const;
-  // bias: (columns), or null. scratch: scratch_bytes(), aligned to 64 bytes.
-  void run(const float* a, const float* b, const float* bias, float* dst, void* scratch) const;
+  std::string name() const override { return "float_matmul:avx2"; }
+  std::size_t scratch_bytes() const override;
+  void run(const float* a, const float* b, const float* bias, float* dst, void* scratch) const override;
 
  private:
   struct Part {
     std::int64_t row_begin, row_end, column_begin, column_end;
   };
   void run_part(const Part&, const float* a, const float* b, const float* bias, float* dst, float* scratch) const;
-  void activate(float* dst, std::int64_t rows, std::int64_t columns) const;
 
   MatmulShape shape_;
   Activation activation_;

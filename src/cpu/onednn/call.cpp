@@ -1,6 +1,7 @@
 #include <array>
 
 #include "cpu/common/parallel.hpp"
+#include "cpu/matmul/split_matmul.hpp"
 #include "cpu/onednn/onednn.hpp"
 
 namespace millrace::cpu::onednn {
@@ -72,12 +73,29 @@ Call matmul_call(const desc& src, const desc& weight, const desc& bias, const de
   if (is_float(src) && is_float(weight) && is_float(dst) && prefers_float_matmul()) {
     const auto [rows, depth] = extents_of(src);
     const std::int64_t columns = extents_of(dst)[1];
-    return Call(FloatMatmul({rows, columns, depth, strides_of(src), strides_of(weight), strides_of(dst).row},
-                            activation, add, thread_count()));
+    return Call(std::make_shared<const FloatMatmul>(
+        MatmulShape{rows, columns, depth, strides_of(src), strides_of(weight), strides_of(dst).row}, activation, add,
+        thread_count()));
   }
   const auto pd = matmul(src, weight, bias, dst, activation, add);
   return Call(pd, dnnl::matmul(pd),
               {{DNNL_ARG_SRC, src}, {DNNL_ARG_WEIGHTS, weight}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, dst}});
+}
+
+Call split_matmul_call(const desc& src, const desc& weight, const desc& dst, Activation activation, bool add) {
+  static const bool has_amx = [] {
+    using enum dnnl::cpu_isa;
+    const auto isa = dnnl::get_effective_cpu_isa();  // DNNL_MAX_CPU_ISA may exclude AMX
+#if DNNL_VERSION_MAJOR >= 3
+    if (isa == avx512_core_amx_fp16) return SplitMatmul::permitted();
+#endif
+    return isa == avx512_core_amx && SplitMatmul::permitted();
+  }();
+  if (!has_amx || !is_float(src) || !is_float(weight) || !is_float(dst)) return {};
+  const auto [rows, depth] = extents_of(src);
+  const MatmulShape shape{rows, extents_of(dst)[1], depth, strides_of(src), strides_of(weight), strides_of(dst).row};
+  if (!SplitMatmul::suits(shape)) return {};
+  return Call(std::make_shared<const SplitMatmul>(shape, activation, add, thread_count()));
 }
 
 Call::Call(dnnl::primitive primitive, const std::vector<std::pair<int, desc>>& args, const desc& scratch,
@@ -93,16 +111,16 @@ Call::Call(dnnl::primitive primitive, const std::vector<std::pair<int, desc>>& a
   if (scratch_bytes_) add(DNNL_ARG_SCRATCHPAD, scratch);
 }
 
-Call::Call(const FloatMatmul& product)
-    : product_(std::make_shared<const FloatMatmul>(product)),
+Call::Call(std::shared_ptr<const FloatProduct> product)
+    : product_(std::move(product)),
       args_{{DNNL_ARG_SRC, nullptr},
             {DNNL_ARG_WEIGHTS, nullptr},
             {DNNL_ARG_BIAS, nullptr},
             {DNNL_ARG_DST, nullptr},
             {DNNL_ARG_SCRATCHPAD, nullptr}},
       data_(args_.size()),
-      scratch_bytes_(product.scratch_bytes()),
-      name_("float_matmul:avx2") {}
+      scratch_bytes_(product_->scratch_bytes()),
+      name_(product_->name()) {}
 
 void Call::bind(int arg, void* data) {
   for (std::size_t i = 0; i < args_.size(); ++i) {

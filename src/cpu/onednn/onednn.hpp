@@ -48,7 +48,7 @@ dnnl::matmul::primitive_desc matmul(const desc& src, const desc& weight, const d
                                     Activation = Activation::none, bool add = false);
 dnnl::reorder::primitive_desc reorder(const desc& from, const desc& to, bool add = false);
 
-// A primitive, or a FloatMatmul, with its arguments. bind() sets the memory of an argument before run(). Neither
+// A primitive, or an own product, with its arguments. bind() sets the memory of an argument before run(). Neither
 // function allocates.
 class Call {
  public:
@@ -59,7 +59,7 @@ class Call {
       : Call(std::move(primitive), args, pd.scratchpad_desc(), pd.impl_info_str()) {}
 
   // Arguments: SRC, WEIGHTS, BIAS, DST.
-  explicit Call(const FloatMatmul&);
+  explicit Call(std::shared_ptr<const FloatProduct>);
 
   explicit operator bool() const { return bool(primitive_) || product_; }
   std::size_t scratch_bytes() const { return scratch_bytes_; }
@@ -74,8 +74,8 @@ class Call {
  private:
   Call(dnnl::primitive, const std::vector<std::pair<int, desc>>&, const desc& scratch, std::string name);
   dnnl::primitive primitive_;
-  std::shared_ptr<const FloatMatmul> product_;  // used instead, if there is one
-  std::vector<dnnl::memory> memory_;            // owns the handles in args_
+  std::shared_ptr<const FloatProduct> product_;  // used instead, if there is one
+  std::vector<dnnl::memory> memory_;             // owns the handles in args_
   std::vector<dnnl_exec_arg_t> args_;
   std::vector<void*> data_;
   std::size_t scratch_bytes_ = 0;
@@ -93,6 +93,11 @@ bool has_pairs();
 // dst = activation(src * weight + bias), or dst += src * weight if add, with weights in the layout that is given.
 Call matmul_call(const desc& src, const desc& weight, const desc& bias, const desc& dst, Activation = Activation::none,
                  bool add = false);
+
+// The same for float32 matrices by products of bf16 on AMX, if the processor has it and the shape suits; otherwise
+// empty. The weights may have any strides.
+Call split_matmul_call(const desc& src, const desc& weight, const desc& dst, Activation = Activation::none,
+                       bool add = false);
 
 // Returns make(). Converts an exception of oneDNN to Error(config), whose message names `what`.
 template <class Make>

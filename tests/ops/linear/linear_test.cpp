@@ -40,6 +40,7 @@ std::vector<Case> make_cases() {
       {"one_output", linear({4, 16}, 1)},
       {"two_outputs_of_2048", linear({131, 2048}, 2)},
       {"seven_outputs_no_bias", linear({22, 301}, 7, Activation::none, false)},
+      {"plain_200_rows", linear({200, 257}, 201)},  // by SplitMatmul, if the processor has AMX
       {"one_input", linear({4, 1}, 12, Activation::tanh)},
   };
   for (const auto& [kind, name, reads_src] : activations) all.push_back({name, linear({9, 45}, 27, kind)});
