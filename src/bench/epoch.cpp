@@ -49,7 +49,8 @@ EpochBench bench_epoch(Device& device, const EpochBenchOptions& o) {
   DataOptions data;
   data.paths = {file.glob()};
   const ShardIndex index = index_shards(*world, data);
-  const std::unique_ptr<Source> source = make_source(*world, index, choose_reader(reader_facts(index)).reader);
+  const ReaderFacts facts = reader_facts(index);
+  const std::unique_ptr<Source> source = make_source(*world, index, choose_reader(facts).reader);
   out.reader = source->describe();
   out.first = epoch_seconds(device, *source, index, o, 0);
   LoaderBenchOptions bare;
@@ -64,6 +65,12 @@ EpochBench bench_epoch(Device& device, const EpochBenchOptions& o) {
     baseline.push_back(baseline_pread_seconds(device, index.shards.front().path, bare, std::uint64_t(round),
                                               o.samples / o.batch * o.batch, o.workers, false));
   }
+  if (facts.no_direct_io.empty()) {
+    const std::unique_ptr<Source> past_cache = make_source(*world, index, Reader::uring);
+    std::vector<double> past;
+    for (int round = 0; round < o.repeats; ++round) past.push_back(epoch_seconds(device, *past_cache, index, o, round));
+    out.past_cache = median(past);
+  }
   out.cached = median(cached);
   out.baseline = median(baseline);
   return out;
@@ -72,13 +79,15 @@ EpochBench bench_epoch(Device& device, const EpochBenchOptions& o) {
 std::string EpochBench::str() const {
   const double samples = double(options.samples / options.batch * options.batch);
   const auto row = [&](const char* what, double seconds) {
-    return fmt::format("  {:<58} {:7.2f} s {:9.0f} samples/s {:6.2f} GB/s\n", what, seconds, samples / seconds,
+    return fmt::format("  {:<66} {:7.2f} s {:9.0f} samples/s {:6.2f} GB/s\n", what, seconds, samples / seconds,
                        samples * double(options.sample_bytes) / seconds * 1e-9);
   };
   return fmt::format("an epoch of {} random samples of {} from one HDF5 file, batches of {}, {} loader threads\n  {}\n",
                      options.samples, format_bytes(std::uint64_t(options.sample_bytes)), options.batch, options.workers,
                      reader) +
-         row("first epoch, from the disk", first) + row("later epochs, from the page cache; median", cached) +
+         row("first epoch, from the disk", first) +
+         (past_cache > 0 ? row("every epoch by data.reader = uring, past the page cache; median", past_cache) : "") +
+         row("later epochs, from the page cache; median", cached) +
          row("a bare pread loop from the page cache; median", baseline);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "millrace/base/align.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/median.hpp"
 #include "millrace/base/units.hpp"
@@ -11,7 +12,6 @@ namespace millrace {
 namespace {
 
 using Numbers = std::vector<std::int64_t>;
-std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // An axis of ascending numbers, with `now` among them.
 SearchAxis ordered_values(
@@ -96,15 +96,15 @@ SearchAxis of_nccl(const BottleneckMetrics& e, const char* key, const Values& va
 }
 
 // The largest part, of equal parts of a rank's share of a step, that has at most `most` rows.
-std::int64_t largest_part(std::int64_t share, std::int64_t most) { return divide_up(share, divide_up(share, most)); }
+std::int64_t largest_part(std::int64_t share, std::int64_t most) { return ceil_div(share, ceil_div(share, most)); }
 // Equal parts of a rank's share of a step, the largest that fits first.
 SearchAxis micro_batches(const BottleneckMetrics& e, const TuneLimits& limits) {
-  const std::int64_t share = divide_up(e.config.training.global_batch, e.config.machine.ranks);
+  const std::int64_t share = ceil_div(e.config.training.global_batch, e.config.machine.ranks);
   Numbers numbers;
   if (limits.max_rows > 0) {
     numbers.push_back(largest_part(share, limits.max_rows));
     for (std::int64_t parts = 1; parts <= share; parts *= 2)
-      if (divide_up(share, parts) <= limits.max_rows) numbers.push_back(divide_up(share, parts));
+      if (ceil_div(share, parts) <= limits.max_rows) numbers.push_back(ceil_div(share, parts));
   }
   const std::int64_t top = numbers.empty() ? 0 : numbers.front();
   SearchAxis axis = ordered_values(Bound::compute, "train.micro_batch", numbers, e.config.training.micro_batch);
@@ -123,7 +123,7 @@ SearchAxis global_batches(const BottleneckMetrics& e, const TuneLimits& limits) 
                                    e.config.training.global_batch);
   for (const std::string& value : axis.values)
     axis.coupled_settings.push_back(
-        {{"train.micro_batch", std::to_string(largest_part(divide_up(std::stoll(value), e.config.machine.ranks),
+        {{"train.micro_batch", std::to_string(largest_part(ceil_div(std::stoll(value), e.config.machine.ranks),
                                                            std::max<std::int64_t>(1, limits.max_rows)))}});
   return axis;
 }

@@ -7,6 +7,7 @@
 
 #include "cpu/common/parallel.hpp"
 #include "cpu/conv/conv_parts.hpp"
+#include "cpu/conv/depthwise_geometry.hpp"
 #include "cpu/conv/kn2row_conv.hpp"
 #include "cpu/conv_variants/gemm_conv.hpp"
 #include "cpu/onednn/onednn.hpp"
@@ -22,6 +23,7 @@ constexpr std::pair<ConvMethod, const char*> method_names[] = {{ConvMethod::rule
                                                                {ConvMethod::blocked, "blocked"},
                                                                {ConvMethod::tiles, "tiles"},
                                                                {ConvMethod::kn2row, "kn2row"},
+                                                               {ConvMethod::depthwise, "depthwise"},
                                                                {ConvMethod::gemm_alone, "gemm"},
                                                                {ConvMethod::gemm_together, "gemm together"},
                                                                {ConvMethod::winograd_2, "F(2x2)"},
@@ -49,6 +51,12 @@ bool has_several_taps(const ConvSpec& s) { return s.window.kernel != std::array<
 bool gemm_can_win(const ConvSpec& s) { return is_strided(s) || !has_several_taps(s); }
 bool blocks_can_win(const ConvSpec& s) { return is_strided(s) && has_several_taps(s) && !s.bias && s.src[-1] >= 16; }
 
+// What the rules choose is never faster by oneDNN.
+std::vector<ConvMethod> depthwise_candidates(const ConvSpec& s, ConvMethod rule) {
+  if (!DepthwiseGeometry::supports(s) || rule == ConvMethod::depthwise) return {rule};
+  return {rule, ConvMethod::depthwise};
+}
+
 }  // namespace
 
 const char* name_of(ConvMethod method) {
@@ -64,7 +72,7 @@ const char* name_of(ConvPass pass) {
 std::vector<ConvMethod> candidates_for(const ConvSpec& s, ConvPass pass, bool winograd) {
   const ConvMethod rule = method_by_rule(s, pass, winograd);
   const bool native = s.dtype == DType::f32 || (s.dtype == DType::bf16 && onednn::has_bf16());
-  if (!native || s.groups > 1) return {rule};
+  if (!native || s.groups > 1) return depthwise_candidates(s, rule);
   std::vector<ConvMethod> out{rule, ConvMethod::direct};
   const Shape dst = s.dst();
   if (Kn2rowConv::supports(s) && dst.count() <= most_kn2row_pixels * dst[0] * dst[-1])

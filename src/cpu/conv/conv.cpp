@@ -3,8 +3,8 @@
 // because oneDNN computes with plain weights only in slow reference code. The weight gradient is computed in a layout
 // of oneDNN in the workspace; then one reorder writes or adds it to the canonical gradient. Other ways to compute are
 // faster for 3x3 kernels (cpu/winograd), for small images (kn2row_conv.hpp, kn2row_weight_gradient.hpp), without
-// AVX-512 (tile_conv.hpp, tile_weight_gradient.hpp), and where oneDNN has no code of its own for depthwise convolutions
-// (depthwise_conv.hpp). conv_parts.hpp chooses.
+// AVX-512 (tile_conv.hpp, tile_weight_gradient.hpp), and for depthwise convolutions (depthwise_conv.hpp).
+// conv_parts.hpp chooses.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -13,7 +13,6 @@
 #include "cpu/common/ops.hpp"
 #include "cpu/conv/conv_parts.hpp"
 #include "cpu/conv/depthwise_conv.hpp"
-#include "cpu/conv/depthwise_weight_gradient.hpp"
 #include "cpu/onednn/conv_descs.hpp"
 #include "cpu/onednn/onednn_op.hpp"
 
@@ -23,12 +22,6 @@ namespace {
 using onednn::Call, onednn::canonical_weight, onednn::conv_shape, onednn::desc;
 
 using Of = ConvPart::Of;
-
-// oneDNN computes depthwise convolutions of volumes, and the weight gradients of wide kernels, by code for any groups,
-// which takes 5 to 12 times as long on a core with AVX2 (docs/benchmarks/2026-11-step-cpu.md).
-bool is_faster_depthwise(const ConvSpec& s, const Call& by_onednn) {
-  return DepthwiseGeometry::supports(s) && by_onednn.name().find("_dw") == std::string::npos;
-}
 
 // A ConvSpec with the methods for its parts.
 struct ConvTask : ConvSpec {
@@ -48,13 +41,15 @@ class Conv : public Op {
                      {DNNL_ARG_BIAS, shape.bias},
                      {DNNL_ARG_DST, shape.dst}});
     other_forward_ = make_conv_part(s, Of::forward, s.methods, needs_);
-    if (!other_forward_ && is_faster_depthwise(s, forward_))
+    // oneDNN's code for any groups takes many times as long as its code for depthwise convolutions.
+    const bool has_depthwise = forward_.name().find("_dw") != std::string::npos;
+    if (!other_forward_ && !has_depthwise && DepthwiseGeometry::supports(s))
       other_forward_ = std::make_unique<DepthwiseConv>(s, Of::forward, needs_);
     if (!other_forward_) forward_weight_ = PackedWeight(canonical, forward.weights_desc(), needs_);
 
     if (s.mode == Mode::train) {
       if (s.need_diff_src) other_data_ = make_conv_part(s, Of::data, s.methods, needs_);
-      if (s.need_diff_src && !other_data_) prepare_backward_data(s, shape, forward, canonical);
+      if (s.need_diff_src && !other_data_) prepare_backward_data(shape, forward, canonical);
       other_weights_ = make_weight_gradient_part(s, s.methods);
       if (!other_weights_) prepare_backward_weights(s, shape, forward, canonical_diff);
     }
@@ -105,17 +100,12 @@ class Conv : public Op {
   }
 
  private:
-  void prepare_backward_data(const ConvSpec& s, const onednn::ConvShape& shape, const onednn::ConvForward& forward,
+  void prepare_backward_data(const onednn::ConvShape& shape, const onednn::ConvForward& forward,
                              const desc& canonical) {
     const auto data = onednn::conv_backward_data(shape, forward);
-    Call call(
-        data, dnnl::convolution_backward_data(data),
-        {{DNNL_ARG_DIFF_DST, shape.dst}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DIFF_SRC, shape.src}});
-    if (is_faster_depthwise(s, call)) {
-      other_data_ = std::make_unique<DepthwiseConv>(s, Of::data, needs_);
-      return;
-    }
-    backward_data_ = std::move(call);
+    backward_data_ =
+        Call(data, dnnl::convolution_backward_data(data),
+             {{DNNL_ARG_DIFF_DST, shape.dst}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DIFF_SRC, shape.src}});
     shares_copy_ = !other_forward_ && data.weights_desc() == forward.weights_desc();
     if (!shares_copy_) backward_weight_ = PackedWeight(canonical, data.weights_desc(), needs_);
   }
@@ -133,10 +123,6 @@ class Conv : public Op {
     const bool dilated = std::ranges::any_of(s.window.dilation, [](auto d) { return d > 1; });
     if (call.name().starts_with("jit_bf16") && (dilated || s.groups > 1))
       throw dnnl::error(dnnl_unimplemented, "dilated or grouped bf16 convolution");
-    if (is_faster_depthwise(s, call)) {
-      other_weights_ = std::make_unique<DepthwiseWeightGradient>(s);
-      return;
-    }
     backward_weights_ = std::move(call);
     const desc& from = weights.diff_weights_desc();
     diff_is_canonical_ = from == canonical_diff;

@@ -1,5 +1,7 @@
 #include "cpu/conv/conv_parts.hpp"
 
+#include "cpu/conv/depthwise_conv.hpp"
+#include "cpu/conv/depthwise_weight_gradient.hpp"
 #include "cpu/conv/kn2row_conv.hpp"
 #include "cpu/conv/kn2row_weight_gradient.hpp"
 #include "cpu/conv/tile_conv.hpp"
@@ -21,6 +23,7 @@ WinogradConv::Split split_of(ConvMethod method) {
 }
 
 ConvMethod weights_by_rule(const ConvSpec& s, bool winograd) {
+  if (DepthwiseGeometry::is_faster(s, ConvPass::weights)) return ConvMethod::depthwise;
   if (winograd && winograd::is_faster_weight_gradient(s)) return ConvMethod::winograd_4;
   if (TileWeightGradient::is_faster(s)) return ConvMethod::tiles;
   return Kn2rowWeightGradient::is_faster(s) ? ConvMethod::kn2row : ConvMethod::direct;
@@ -31,6 +34,7 @@ ConvMethod weights_by_rule(const ConvSpec& s, bool winograd) {
 ConvMethod method_by_rule(const ConvSpec& s, ConvPass pass, bool winograd) {
   if (pass == ConvPass::weights) return weights_by_rule(s, winograd);
   const Of of = pass == ConvPass::forward ? Of::forward : Of::data;
+  if (DepthwiseGeometry::is_faster(s, pass)) return ConvMethod::depthwise;
   if (winograd && winograd::is_faster(s, of)) return ConvMethod::winograd_4;
   if (TileConv::is_faster(s, of)) return ConvMethod::tiles;
   return Kn2rowConv::is_faster(s, of) ? ConvMethod::kn2row : ConvMethod::direct;
@@ -46,6 +50,9 @@ std::unique_ptr<ConvPart> make_conv_part(const ConvSpec& s, Of of, const ConvMet
       return std::make_unique<TileConv>(s, of, needs);
     case ConvMethod::kn2row:
       if (Kn2rowConv::supports(s)) return std::make_unique<Kn2rowConv>(s, of, needs);
+      break;
+    case ConvMethod::depthwise:
+      if (DepthwiseGeometry::supports(s)) return std::make_unique<DepthwiseConv>(s, of, needs);
       break;
     case ConvMethod::gemm_alone:
     case ConvMethod::gemm_together:
@@ -76,6 +83,9 @@ std::unique_ptr<ConvPart> make_weight_gradient_part(const ConvSpec& s, const Con
       return std::make_unique<TileWeightGradient>(s);
     case ConvMethod::kn2row:
       if (Kn2rowConv::supports(s)) return std::make_unique<Kn2rowWeightGradient>(s);
+      break;
+    case ConvMethod::depthwise:
+      if (DepthwiseGeometry::supports(s)) return std::make_unique<DepthwiseWeightGradient>(s);
       break;
     case ConvMethod::gemm_alone:
     case ConvMethod::gemm_together:

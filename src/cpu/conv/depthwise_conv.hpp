@@ -1,8 +1,8 @@
-// A convolution of float32 with a kernel for each channel (groups = channels), in one to three dimensions, and the
-// gradient of its source. The sums of six pixels and 16 channels stay in registers over all taps.
+// A convolution of float32 or bf16 with a kernel for each channel (groups = channels), in one to three dimensions, and
+// the gradient of its source.
 //
-// Bound: 2 * taps operations for each 8 bytes of source and output. Kernels of 3 x 3 are bound by memory, those of 7 x
-// 7 by arithmetic.
+// Arithmetic is float32. Bound: 2 * taps operations for each 8 bytes (bf16: 4) of source and output. Kernels of 3 x 3
+// are bound by memory, those of 7 x 7 by arithmetic.
 #pragma once
 #include "cpu/conv/depthwise_geometry.hpp"
 
@@ -14,17 +14,17 @@ class DepthwiseConv : public ConvPart {
   DepthwiseConv(const ConvSpec&, Of, MemoryRequirements& needs);
 
   std::size_t workspace() const override;
-  std::string implementation() const override { return "depthwise:avx2"; }
+  std::string implementation() const override { return "depthwise rows"; }
   void repack(const OpArgs&) override;
   void run(const OpArgs&) override;
 
  private:
-  void run_block(const DepthwiseGeometry::Block&, const OpArgs&, float* copy) const;
+  void run_task(const DepthwiseGeometry::Task&, const OpArgs&, void* memory) const;
 
   const DepthwiseGeometry geometry_;
   const Of of_;
-  const std::int64_t taps_;
-  const std::size_t weights_at_;
+  const std::size_t weights_at_, rows_bytes_,
+      thread_bytes_;  // of a thread: its rows, then 16 channels of a row of bf16
 };
 
 }  // namespace millrace::cpu

@@ -1,94 +1,220 @@
 #include "cpu/conv/depthwise_kernels.hpp"
 
+#include <algorithm>
+
+#include "cpu/matmul/tile_product.hpp"
+#include "cpu/onednn/onednn.hpp"
 #include "millrace/base/error.hpp"
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
 
 namespace millrace::cpu::depthwise {
-
-#ifdef __x86_64__
-#define MR_AVX2 __attribute__((target("avx2,fma")))
-
 namespace {
 
-// Two sums for each pixel and two vectors of weights: 14 of 16 registers. src is read from memory by the product.
-template <int pixels>
-MR_AVX2 void convolve_pixels(const Strip& s) {
-  __m256 sum[pixels][2];
-#pragma GCC unroll 6
-  for (int p = 0; p < pixels; ++p) {
-    sum[p][0] = s.start ? _mm256_loadu_ps(s.start) : _mm256_setzero_ps();
-    sum[p][1] = s.start ? _mm256_loadu_ps(s.start + 8) : _mm256_setzero_ps();
-  }
-  const float* weights = s.weights;
-  const std::int64_t step = s.step;
-  for (std::int64_t t = 0; t < s.tap_count; ++t, weights += 16) {
-    const __m256 left = _mm256_loadu_ps(weights), right = _mm256_loadu_ps(weights + 8);
-    const float* from = s.src + s.taps[t];
-#pragma GCC unroll 6
-    for (int p = 0; p < pixels; ++p) {
-      sum[p][0] = _mm256_fmadd_ps(left, _mm256_loadu_ps(from + p * step), sum[p][0]);
-      sum[p][1] = _mm256_fmadd_ps(right, _mm256_loadu_ps(from + p * step + 8), sum[p][1]);
-    }
-  }
-#pragma GCC unroll 6
-  for (int p = 0; p < pixels; ++p) {
-    _mm256_storeu_ps(s.to + p * s.to_step, sum[p][0]);
-    _mm256_storeu_ps(s.to + p * s.to_step + 8, sum[p][1]);
-  }
+#define MR_INLINE __attribute__((always_inline)) inline
+
+// What a register holds: 16 channels with AVX-512, which has 32 registers, and 8 with AVX2, which has 16.
+struct Wide {
+  static constexpr int count = 16;
+  typedef float Channels __attribute__((vector_size(64), aligned(alignof(float)), may_alias));
+};
+struct Narrow {
+  static constexpr int count = 8;
+  typedef float Channels __attribute__((vector_size(32), aligned(alignof(float)), may_alias));
+};
+
+template <class Of>
+MR_INLINE const typename Of::Channels& channels_at(const float* from) {
+  return *reinterpret_cast<const typename Of::Channels*>(from);
+}
+template <class Of>
+MR_INLINE typename Of::Channels& channels_at(float* to) {
+  return *reinterpret_cast<typename Of::Channels*>(to);
 }
 
-// Two sums for each tap and two vectors of diff: 16 registers.
-template <int taps>
-MR_AVX2 void add_taps(const Pixels& of, const std::int64_t* offsets, float* sums) {
-  __m256 sum[taps][2];
-#pragma GCC unroll 7
-  for (int t = 0; t < taps; ++t) sum[t][0] = sum[t][1] = _mm256_setzero_ps();
-  const float* diff = of.diff;
-  for (std::int64_t r = 0; r < of.rows; ++r) {
-    const float* from = of.src + r * of.row_step;
-    for (std::int64_t p = 0; p < of.pixels; ++p, from += of.step, diff += of.diff_step) {
-      const __m256 left = _mm256_loadu_ps(diff), right = _mm256_loadu_ps(diff + 8);
-#pragma GCC unroll 7
-      for (int t = 0; t < taps; ++t) {
-        sum[t][0] = _mm256_fmadd_ps(left, _mm256_loadu_ps(from + offsets[t]), sum[t][0]);
-        sum[t][1] = _mm256_fmadd_ps(right, _mm256_loadu_ps(from + offsets[t] + 8), sum[t][1]);
+// A stride of 0 stands for any.
+template <int stride>
+MR_INLINE std::int64_t pixel_step(const Row& row) {
+  return (stride ? stride : row.stride) * lanes;
+}
+
+// The sums of all pixels and the weights of a run stay in registers. Each source pixel is read once a run. Images often
+// have multiples of 7 pixels, and fewer than 8 sums wait for each other.
+template <class Of, int taps, int stride, int pixels>
+MR_INLINE void convolve_pixels(const Row& row, std::int64_t offset, const float* weights, const float* start, float* to,
+                               std::int64_t to_step) {
+  typename Of::Channels sum[pixels];
+#pragma GCC unroll 14
+  for (int p = 0; p < pixels; ++p) sum[p] = start ? channels_at<Of>(start) : typename Of::Channels{};
+  for (std::int64_t r = 0; r < row.run_count; ++r) {
+    const float *from = row.runs[r].src + offset, *kernel = weights + row.runs[r].number * lanes;
+    if constexpr (stride == 0) {
+      const typename Of::Channels k = channels_at<Of>(kernel);
+#pragma GCC unroll 14
+      for (int p = 0; p < pixels; ++p) sum[p] += k * channels_at<Of>(from + p * pixel_step<0>(row));
+    } else {
+      typename Of::Channels k[taps];
+#pragma GCC unroll 8
+      for (int t = 0; t < taps; ++t) k[t] = channels_at<Of>(kernel + t * lanes);
+#pragma GCC unroll 32
+      for (int j = 0; j < (pixels - 1) * stride + taps; ++j) {
+        const typename Of::Channels v = channels_at<Of>(from + j * lanes);
+#pragma GCC unroll 8
+        for (int t = 0; t < taps; ++t)
+          if (j >= t && (j - t) % stride == 0 && (j - t) / stride < pixels) sum[(j - t) / stride] += v * k[t];
       }
     }
   }
-#pragma GCC unroll 7
-  for (int t = 0; t < taps; ++t) {
-    _mm256_storeu_ps(sums + 16 * t, _mm256_add_ps(_mm256_loadu_ps(sums + 16 * t), sum[t][0]));
-    _mm256_storeu_ps(sums + 16 * t + 8, _mm256_add_ps(_mm256_loadu_ps(sums + 16 * t + 8), sum[t][1]));
+#pragma GCC unroll 14
+  for (int p = 0; p < pixels; ++p) {
+    if (row.channels >= Of::count)
+      channels_at<Of>(to + p * to_step) = sum[p];
+    else
+      for (std::int64_t c = 0; c < row.channels; ++c) to[p * to_step + c] = sum[p][c];
   }
 }
 
-}  // namespace
-
-void convolve(const Strip& strip, std::int64_t pixels) {
-  using Convolve = decltype(&convolve_pixels<1>);
-  constexpr Convolve functions[] = {&convolve_pixels<1>, &convolve_pixels<2>, &convolve_pixels<3>,
-                                    &convolve_pixels<4>, &convolve_pixels<5>, &convolve_pixels<6>};
-  functions[pixels - 1](strip);
+// The gradients of all pixels and the sums of a run stay in registers.
+template <class Of, int taps, int stride, int pixels>
+MR_INLINE void add_pixels(const Row& row, std::int64_t offset, const float* diff, std::int64_t diff_step, float* sums) {
+  typename Of::Channels d[pixels];
+#pragma GCC unroll 14
+  for (int p = 0; p < pixels; ++p) {
+    d[p] = typename Of::Channels{};
+    if (row.channels >= Of::count)
+      d[p] = channels_at<Of>(diff + p * diff_step);
+    else
+      for (std::int64_t c = 0; c < row.channels; ++c) d[p][c] = diff[p * diff_step + c];
+  }
+  for (std::int64_t r = 0; r < row.run_count; ++r) {
+    const float* from = row.runs[r].src + offset;
+    float* at = sums + row.runs[r].number * lanes;
+    typename Of::Channels sum[taps];
+#pragma GCC unroll 8
+    for (int t = 0; t < taps; ++t) sum[t] = channels_at<Of>(at + t * lanes);
+    if constexpr (stride == 0) {
+#pragma GCC unroll 14
+      for (int p = 0; p < pixels; ++p) sum[0] += d[p] * channels_at<Of>(from + p * pixel_step<0>(row));
+    } else {
+#pragma GCC unroll 32
+      for (int j = 0; j < (pixels - 1) * stride + taps; ++j) {
+        const typename Of::Channels v = channels_at<Of>(from + j * lanes);
+#pragma GCC unroll 8
+        for (int t = 0; t < taps; ++t)
+          if (j >= t && (j - t) % stride == 0 && (j - t) / stride < pixels) sum[t] += v * d[(j - t) / stride];
+      }
+    }
+#pragma GCC unroll 8
+    for (int t = 0; t < taps; ++t) channels_at<Of>(at + t * lanes) = sum[t];
+  }
 }
 
-void add_products(const Pixels& of, const std::int64_t* taps, std::int64_t tap_count, float* sums) {
-  using Add = decltype(&add_taps<1>);
-  constexpr Add functions[] = {&add_taps<1>, &add_taps<2>, &add_taps<3>, &add_taps<4>,
-                               &add_taps<5>, &add_taps<6>, &add_taps<7>};
-  functions[tap_count - 1](of, taps, sums);
+template <class Of, int taps, int stride>
+MR_INLINE void convolve_row(const Row& row, const float* weights, const float* start, float* to, std::int64_t to_step) {
+  std::int64_t offset = row.offset, left = row.pixels;
+  const auto go_on = [&](std::int64_t pixels) {
+    left -= pixels;
+    offset += pixels * pixel_step<stride>(row);
+    to += pixels * to_step;
+  };
+  if constexpr (Of::count == 16)
+    for (; left >= 14; go_on(14)) convolve_pixels<Of, taps, stride, 14>(row, offset, weights, start, to, to_step);
+  for (; left >= 7; go_on(7)) convolve_pixels<Of, taps, stride, 7>(row, offset, weights, start, to, to_step);
+  for (; left >= 4; go_on(4)) convolve_pixels<Of, taps, stride, 4>(row, offset, weights, start, to, to_step);
+  for (; left >= 2; go_on(2)) convolve_pixels<Of, taps, stride, 2>(row, offset, weights, start, to, to_step);
+  if (left > 0) convolve_pixels<Of, taps, stride, 1>(row, offset, weights, start, to, to_step);
 }
+
+template <class Of, int taps, int stride>
+MR_INLINE void add_row(const Row& row, const float* diff, std::int64_t diff_step, float* sums) {
+  std::int64_t offset = row.offset, left = row.pixels;
+  const auto go_on = [&](std::int64_t pixels) {
+    left -= pixels;
+    offset += pixels * pixel_step<stride>(row);
+    diff += pixels * diff_step;
+  };
+  if constexpr (Of::count == 16)
+    for (; left >= 14; go_on(14)) add_pixels<Of, taps, stride, 14>(row, offset, diff, diff_step, sums);
+  for (; left >= 7; go_on(7)) add_pixels<Of, taps, stride, 7>(row, offset, diff, diff_step, sums);
+  for (; left >= 4; go_on(4)) add_pixels<Of, taps, stride, 4>(row, offset, diff, diff_step, sums);
+  for (; left >= 2; go_on(2)) add_pixels<Of, taps, stride, 2>(row, offset, diff, diff_step, sums);
+  if (left > 0) add_pixels<Of, taps, stride, 1>(row, offset, diff, diff_step, sums);
+}
+
+#ifdef __x86_64__
+#define MR_WIDE __attribute__((target("avx512f,avx2,fma")))
+#define MR_NARROW __attribute__((target("avx2,fma")))
 #else
-namespace {
-[[noreturn]] void fail_without_avx2() {
-  fail(Exit::internal,
-       "internal error: a convolution for AVX2 on a processor without it. ask DepthwiseGeometry::supports() first");
+#define MR_WIDE
+#define MR_NARROW
+#endif
+
+template <int taps, int stride>
+struct ForWide {
+  MR_WIDE static void convolve(const Row& row, const float* weights, const float* start, float* to,
+                               std::int64_t to_step) {
+    convolve_row<Wide, taps, stride>(row, weights, start, to, to_step);
+  }
+  MR_WIDE static void add_products(const Row& row, const float* diff, std::int64_t diff_step, float* sums) {
+    add_row<Wide, taps, stride>(row, diff, diff_step, sums);
+  }
+};
+
+// Row, for the second half of its channels.
+MR_INLINE Row second_half(Row row) {
+  row.offset += Narrow::count;
+  row.channels -= Narrow::count;
+  return row;
 }
+
+template <int taps, int stride>
+struct ForNarrow {
+  MR_NARROW static void convolve(const Row& row, const float* weights, const float* start, float* to,
+                                 std::int64_t to_step) {
+    constexpr int half = Narrow::count;
+    convolve_row<Narrow, taps, stride>(row, weights, start, to, to_step);
+    if (row.channels > half)
+      convolve_row<Narrow, taps, stride>(second_half(row), weights + half, start ? start + half : nullptr, to + half,
+                                         to_step);
+  }
+  MR_NARROW static void add_products(const Row& row, const float* diff, std::int64_t diff_step, float* sums) {
+    constexpr int half = Narrow::count;
+    add_row<Narrow, taps, stride>(row, diff, diff_step, sums);
+    if (row.channels > half) add_row<Narrow, taps, stride>(second_half(row), diff + half, diff_step, sums + half);
+  }
+};
+
+template <template <int, int> class Of, int taps, int stride>
+constexpr Kernels kernels{&Of<taps, stride>::convolve, &Of<taps, stride>::add_products};
+
+template <template <int, int> class Of>
+Kernels choose(std::int64_t length, std::int64_t stride) {
+  const bool strided = stride == 2;
+  switch (length) {
+    case 1:
+      return kernels<Of, 1, 0>;
+    case 2:
+      return strided ? kernels<Of, 2, 2> : kernels<Of, 2, 1>;
+    case 3:
+      return strided ? kernels<Of, 3, 2> : kernels<Of, 3, 1>;
+    case 5:
+      return strided ? kernels<Of, 5, 2> : kernels<Of, 5, 1>;
+    case 7:
+      return strided ? kernels<Of, 7, 2> : kernels<Of, 7, 1>;
+  }
+  fail(Exit::internal, "internal error: no depthwise convolution by runs of {} taps. ask run_length()", length);
+}
+
 }  // namespace
 
-void convolve(const Strip&, std::int64_t) { fail_without_avx2(); }
-void add_products(const Pixels&, const std::int64_t*, std::int64_t, float*) { fail_without_avx2(); }
-#endif
+std::int64_t run_length(std::int64_t count, std::int64_t stride) {
+  if (stride <= 2)
+    for (const std::int64_t length : {7, 5, 3, 2})
+      if (count % length == 0) return length;
+  return 1;
+}
+
+Kernels kernels_for(std::int64_t length, std::int64_t stride) {
+  if (onednn::tile_kernels() == &matmul::wide_tiles) return choose<ForWide>(length, stride);
+  return choose<ForNarrow>(length, stride);
+}
 
 }  // namespace millrace::cpu::depthwise

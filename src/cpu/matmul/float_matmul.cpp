@@ -6,6 +6,7 @@
 #include "cpu/common/parallel.hpp"
 #include "cpu/common/tile.hpp"
 #include "cpu/matmul/tile_product.hpp"
+#include "millrace/base/align.hpp"
 
 namespace millrace::cpu {
 namespace {
@@ -15,8 +16,6 @@ using namespace matmul;
 // A block of a of row_block x depth_block elements stays in the second-level cache (96 KiB), a panel of b in the first
 // (16 KiB), and column_block x depth_block elements of b in the third.
 constexpr std::int64_t most_depth = 256, row_block = 16 * tile_rows, column_block = 32 * tile_columns;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 

@@ -39,12 +39,18 @@ const TileConfiguration configuration;
 MR_AMX void configure_tiles() { _tile_loadconfig(&configuration); }
 MR_AMX void release_tiles() { _tile_release(); }
 
+typedef std::uint16_t Halves __attribute__((vector_size(32)));
+typedef std::uint32_t Wholes __attribute__((vector_size(64)));
+
+// 16 numbers of 16 bits as the lower halves of numbers of 32.
+MR_AMX inline Wholes widen(__m256i x) { return __builtin_convertvector((Halves)x, Wholes); }
+
 // x = part[0] + part[1] + part[2], nearly.
 MR_AMX inline void split(__m512 x, __m256i* part) {
 #pragma GCC unroll 3
   for (int p = 0; p < 3; ++p) {
     part[p] = (__m256i)_mm512_cvtneps_pbh(x);
-    x = _mm512_sub_ps(x, _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(part[p]), 16)));
+    x = _mm512_sub_ps(x, (__m512)(widen(part[p]) << 16));
   }
 }
 
@@ -69,9 +75,7 @@ MR_AMX void split_columns(bf16* to, const float* from, std::int64_t stride) {
       split(_mm512_loadu_ps(numbers + stride), second);
 #pragma GCC unroll 3
       for (int p = 0; p < 3; ++p)
-        _mm512_storeu_si512(
-            to + 2 * p * tile_numbers,
-            _mm512_or_si512(_mm512_cvtepu16_epi32(first[p]), _mm512_slli_epi32(_mm512_cvtepu16_epi32(second[p]), 16)));
+        _mm512_storeu_si512(to + 2 * p * tile_numbers, (__m512i)(widen(first[p]) | widen(second[p]) << 16));
     }
 }
 

@@ -15,6 +15,7 @@
 #include "cpu/onednn/onednn_op.hpp"
 #include "cpu/tokens/attention_blocks.hpp"
 #include "cpu/tokens/attention_products.hpp"
+#include "millrace/base/align.hpp"
 
 namespace millrace::cpu {
 namespace {
@@ -26,7 +27,6 @@ constexpr std::int64_t most_queries = 72, tile_queries = 12, block_keys = attent
 
 // The blocks of a row have nearly equal numbers of queries.
 std::int64_t queries_of_block(std::int64_t count) {
-  const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
   return std::min(count, ceil_div(ceil_div(count, ceil_div(count, most_queries)), tile_queries) * tile_queries);
 }
 

@@ -20,12 +20,14 @@ struct Layer {
   Shape src;
   std::int64_t out;
   Window window;
+  std::int64_t groups = 1;
 
   ConvSpec spec(DType dtype) const {
     ConvSpec s;
     s.src = src;
     s.out_channels = out;
     s.window = window;
+    s.groups = groups;
     s.dtype = dtype;
     return s;
   }
@@ -47,10 +49,26 @@ const std::vector<Layer>& layers() {
       {"volume", {2, 7, 9, 8, 4}, 16, {.rank = 3, .kernel = {3, 3, 3}, .stride = {2, 1, 2}, .pad = {1, 1, 1}}},
       // So many channels that threads share tiles unless each is told to work alone; an incomplete panel of columns.
       {"wide", {2, 9, 10, 336}, 336, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}},
+      // Depthwise, from here on: incomplete panels, several blocks of channels and of columns, strides with unequal
+      // classes of outputs, outputs that no tap reaches, runs of one tap, padding alone.
+      {"images", {2, 11, 10, 40}, 40, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}, 40},
+      {"stride_2", {2, 15, 13, 33}, 33, {.kernel = {7, 7, 1}, .stride = {2, 2, 1}, .pad = {3, 3, 0}}, 33},
+      {"stride_3", {1, 16, 17, 16}, 16, {.kernel = {5, 4, 1}, .stride = {3, 3, 1}, .pad = {2, 1, 0}}, 16},
+      {"gaps", {2, 9, 13, 16}, 16, {.kernel = {1, 2, 1}, .stride = {2, 3, 1}}, 16},
+      {"wide_rows", {1, 9, 1500, 20}, 20, {.kernel = {3, 5, 1}, .stride = {2, 2, 1}, .pad = {1, 2, 0}}, 20},
+      {"many_channels", {2, 7, 60, 336}, 336, {.kernel = {6, 2, 1}, .pad = {3, 1, 0}}, 336},
+      {"far_apart", {1, 13, 14, 17}, 17, {.kernel = {3, 3, 1}, .pad = {4, 6, 0}, .dilation = {4, 6, 1}}, 17},
+      {"dilated_2",
+       {2, 9, 14, 8},
+       8,
+       {.kernel = {3, 3, 1}, .stride = {1, 2, 1}, .pad = {2, 2, 0}, .dilation = {2, 2, 1}},
+       8},
+      {"signal", {2, 70, 24}, 24, {.rank = 1, .kernel = {9, 1, 1}, .stride = {2, 1, 1}, .pad = {4, 0, 0}}, 24},
+      {"blocks", {2, 5, 6, 9, 18}, 18, {.rank = 3, .kernel = {3, 2, 3}, .stride = {2, 1, 2}, .pad = {1, 1, 1}}, 18},
   };
   return all;
 }
-std::size_t wide() { return layers().size() - 1; }
+constexpr std::size_t wide = 10;
 
 using Param = std::tuple<std::size_t, ConvMethod, DType, int>;
 class ConvVariants : public ::testing::TestWithParam<Param> {
@@ -67,6 +85,8 @@ const char* name_of_method(ConvMethod method) {
       return "gemm_together";
     case ConvMethod::kn2row:
       return "kn2row";
+    case ConvMethod::depthwise:
+      return "depthwise";
     case ConvMethod::winograd_4:
       return "winograd";
     case ConvMethod::winograd_4_alone:
@@ -110,16 +130,22 @@ std::string name_of_case(const ::testing::TestParamInfo<Param>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layers, ConvVariants,
-                         ::testing::Combine(::testing::Range<std::size_t>(0, wide()),
+                         ::testing::Combine(::testing::Range<std::size_t>(0, wide),
                                             ::testing::Values(ConvMethod::gemm_alone, ConvMethod::gemm_together,
                                                               ConvMethod::blocked, ConvMethod::kn2row,
                                                               ConvMethod::winograd_4_alone),
                                             ::testing::Values(DType::f32, DType::bf16), ::testing::Values(1, 3)),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(Winograd, ConvVariants,
-                         ::testing::Combine(::testing::Values(wide()),
+                         ::testing::Combine(::testing::Values(wide),
                                             ::testing::Values(ConvMethod::winograd_4, ConvMethod::winograd_4_alone),
                                             ::testing::Values(DType::f32), ::testing::Values(1, 3)),
+                         name_of_case);
+
+INSTANTIATE_TEST_SUITE_P(Depthwise, ConvVariants,
+                         ::testing::Combine(::testing::Range(wide + 1, layers().size()),
+                                            ::testing::Values(ConvMethod::depthwise),
+                                            ::testing::Values(DType::f32, DType::bf16), ::testing::Values(1, 3)),
                          name_of_case);
 
 TEST(ConvVariantsUsed, AreNamedByTheOperation) {
@@ -132,6 +158,10 @@ TEST(ConvVariantsUsed, AreNamedByTheOperation) {
   EXPECT_NE(text("strided", ConvMethod::gemm_alone).find("im2col"), std::string::npos);
   EXPECT_NE(text("strided", ConvMethod::gemm_together).find("backward weights im2col"), std::string::npos);
   EXPECT_EQ(text("pointwise", ConvMethod::gemm_alone).find("im2col"), std::string::npos) << "nothing is gathered";
+  if (cpu::onednn::tile_kernels()) {
+    EXPECT_EQ(text("images", ConvMethod::depthwise),
+              "depthwise rows, backward data depthwise rows, backward weights depthwise rows; a note");
+  }
   EXPECT_NE(text("pointwise", ConvMethod::gemm_alone).find("; a note"), std::string::npos);
   if (cpu::onednn::tile_kernels() != &cpu::matmul::wide_tiles) return;  // other names without AVX-512
   EXPECT_NE(text("strided", ConvMethod::blocked).find("backward weights jit:avx512_core in blocks"), std::string::npos)
@@ -145,7 +175,7 @@ TEST(ConvVariantsUsed, WinogradSharesWideTilesUnlessThreadsWorkAlone) {
   for (const int threads : {1, 3}) {
     cpu::set_thread_count(threads);
     const auto text = [&](ConvMethod method) {
-      return cpu::make_conv(layers()[wide()].spec(DType::f32), {method, method, ConvMethod::direct, true, ""})
+      return cpu::make_conv(layers()[wide].spec(DType::f32), {method, method, ConvMethod::direct, true, ""})
           ->implementation();
     };
     const std::string name = fmt::format("winograd F(4x4):{}", kernels->name),

@@ -6,6 +6,7 @@
 
 #include "cpu/choice/time_methods.hpp"
 #include "cpu/choice/waited.hpp"
+#include "cpu/onednn/onednn.hpp"
 #include "millrace/base/files.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -40,12 +41,13 @@ TEST(MethodChoice, TheTimesAreKeptAsText) {
 }
 
 TEST(MethodChoice, TheRuleIsTheFirstCandidateAndNoMethodComesTwice) {
-  ConvSpec first = conv(), half = conv(), grouped = conv();
+  ConvSpec first = conv(), half = conv(), grouped = conv(), depthwise = conv();
   first.src = {4, 32, 32, 3};
   first.need_diff_src = false;
   half.dtype = DType::bf16;
-  grouped.groups = 64;
-  for (ConvSpec s : {conv(), first, half, grouped})
+  grouped.groups = 32;
+  depthwise.groups = 64;
+  for (ConvSpec s : {conv(), first, half, grouped, depthwise})
     for (const ConvPass pass : {ConvPass::forward, ConvPass::data, ConvPass::weights}) {
       auto methods = cpu::candidates_for(s, pass, true);
       EXPECT_NE(methods.at(0), ConvMethod::rule);
@@ -53,6 +55,8 @@ TEST(MethodChoice, TheRuleIsTheFirstCandidateAndNoMethodComesTwice) {
       EXPECT_EQ(std::adjacent_find(methods.begin(), methods.end()), methods.end());
     }
   EXPECT_EQ(cpu::candidates_for(grouped, ConvPass::forward, true).size(), 1u);
+  EXPECT_EQ(cpu::candidates_for(depthwise, ConvPass::forward, true).size(),
+            1u + (cpu::onednn::tile_kernels() != nullptr));
 }
 
 // In the first measurement, the rule (0) seems ten times as slow as 1 and 2. When it is timed beside 1, both are slower
