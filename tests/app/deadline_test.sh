@@ -87,7 +87,7 @@ case_hosts() {
   seconds=4  # up to eleven processes start at once
   sed -i "s/^timeout = .*/timeout = ${seconds}s/" net.cfg
   export MILLRACE_TEST_RANKS_PER_HOST=1
-  begin_stop 3 0 evaluation "rank 0 on $host \\(.*gave no sign of life"  # the last news may be older than the stop
+  begin_stop 3 0 evaluation "rank 0 on $host \\((training|evaluation|checkpoint).*gave no sign of life"  # the last news may be older than the stop
   begin_stop 2 1 MPI_Init "rank 1, not on this host, did not come to MPI_Init within .*all of this host, rank 0 on $host is there \\(start, MPI_Init, $there\\)"
   begin_stop 2 0 MPI_Finalize "rank 0 on $host did not come to MPI_Finalize within .*all of this host, rank 1 on $host is there \\(end, MPI_Finalize, after step 42\\)"
   end_stops

@@ -140,12 +140,12 @@ void expect_evaluation(const ProgramFixture& trained, ProgramFixture& evaluated,
     const auto& slot = trained.layout->stats[s];
     const std::string& name = graph.stats[s].name;
     expect_digest(name, &trained.running[std::size_t(slot.begin)], slot.count, c["running"][name], 1,
-                  c["model"] == "unet" ? 5e-5 : 1e-5);  // Intel with AMX: 1.2e-5
+                  c["model"] == "unet" && has_amx() ? 3e-5 : 1e-5);  // 1.2e-5
   }
   if (graph.stats.empty()) return;
   evaluated.master = trained.master;
   evaluated.running = trained.running;
-  expect_logits(evaluated, c["evaluated"], "evaluated", c["model"] == "unet" ? 5e-4 : 1e-5);  // AMX: 1.5e-4
+  expect_logits(evaluated, c["evaluated"], "evaluated", c["model"] == "unet" && has_amx() ? 3e-4 : 1e-5);  // 1.5e-4
 }
 
 void expect_gradients(const ProgramFixture& f, const json& c) {
@@ -251,9 +251,9 @@ class NetworkParity : public ::testing::Test {
     for (const json& c : cases_) {
       if (!c.contains("slow_losses") || kind_of(c) != kind) continue;
       SCOPED_TRACE(title(c));
-      // Batch norms amplify rounding, which differs between processors: wide 0.56 % with AVX512-BF16, deep 1.2 % with
-      // AMX.
-      expect_fifty_losses(*start(c, DType::bf16), c, kind == Kind::wide ? 0.01 : kind == Kind::deep ? 0.02 : 0.005);
+      // Batch norms amplify rounding, which differs between processors: wide 0.56 % (AVX512-BF16), deep 1.2 % (AMX).
+      const double deep = kind == Kind::deep && has_amx() ? 0.02 : 0.005;
+      expect_fifty_losses(*start(c, DType::bf16), c, kind == Kind::wide ? 0.01 : deep);
       --count;
     }
     EXPECT_EQ(count, 0);

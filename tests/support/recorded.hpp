@@ -1,12 +1,16 @@
 // What PyTorch computed, as tests/parity/record.py recorded it: in tests/parity/recorded, or in the folder that the
 // environment variable MILLRACE_PARITY names (`make parity`).
 #pragma once
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "millrace/base/files.hpp"
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 namespace millrace::test {
 
@@ -14,6 +18,16 @@ inline nlohmann::json recorded(const std::string& name) {
   const char* folder = std::getenv("MILLRACE_PARITY");
   std::ifstream file((folder ? folder : std::string(MILLRACE_SOURCE_DIR) + "/tests/parity/recorded") + ("/" + name));
   return nlohmann::json::parse(file);
+}
+
+// Whether the processor has AMX, whose sums of bf16 products are rounded in another order.
+inline bool has_amx() {
+#ifdef __x86_64__
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && d >> 24 & 1;
+#else
+  return false;
+#endif
 }
 
 // Numbers of SplitMix64 (Steele et al. 2014) by their index, a sequence for each name.

@@ -51,10 +51,11 @@ bool has_several_taps(const ConvSpec& s) { return s.window.kernel != std::array<
 bool gemm_can_win(const ConvSpec& s) { return is_strided(s) || !has_several_taps(s); }
 bool blocks_can_win(const ConvSpec& s) { return is_strided(s) && has_several_taps(s) && !s.bias && s.src[-1] >= 16; }
 
-// What the rules choose is never faster by oneDNN.
-std::vector<ConvMethod> depthwise_candidates(const ConvSpec& s, ConvMethod rule) {
-  if (!DepthwiseGeometry::supports(s) || rule == ConvMethod::depthwise) return {rule};
-  return {rule, ConvMethod::depthwise};
+// Where the rules choose millrace's kernels for the gradients, oneDNN takes up to ten times as long.
+std::vector<ConvMethod> depthwise_candidates(const ConvSpec& s, ConvPass pass, ConvMethod rule) {
+  if (!DepthwiseGeometry::supports(s)) return {rule};
+  if (rule != ConvMethod::depthwise) return {rule, ConvMethod::depthwise};
+  return pass == ConvPass::forward ? std::vector{rule, ConvMethod::direct} : std::vector{rule};
 }
 
 }  // namespace
@@ -72,7 +73,7 @@ const char* name_of(ConvPass pass) {
 std::vector<ConvMethod> candidates_for(const ConvSpec& s, ConvPass pass, bool winograd) {
   const ConvMethod rule = method_by_rule(s, pass, winograd);
   const bool native = s.dtype == DType::f32 || (s.dtype == DType::bf16 && onednn::has_bf16());
-  if (!native || s.groups > 1) return depthwise_candidates(s, rule);
+  if (!native || s.groups > 1) return depthwise_candidates(s, pass, rule);
   std::vector<ConvMethod> out{rule, ConvMethod::direct};
   const Shape dst = s.dst();
   if (Kn2rowConv::supports(s) && dst.count() <= most_kn2row_pixels * dst[0] * dst[-1])

@@ -30,6 +30,7 @@ thread_local std::unique_ptr<Team> team_of_thread;
 Team& team_of(int members) {
   if (!team_of_thread || team_of_thread->size() < members) {
     team_of_thread.reset();
+    take_denormals_for_zero();
     team_of_thread = std::make_unique<Team>(members);
   }
   return *team_of_thread;

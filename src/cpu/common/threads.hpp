@@ -29,8 +29,8 @@ bool in_parallel_loop();  // whether the calling thread runs a part of several
 std::vector<int> team_threads();
 
 // From now on, the calling thread takes float numbers below 2^-126 (denormal numbers) for 0, as operands and as
-// results, as do the threads of all teams. Processors compute with them up to a hundred times as slowly, and a network
-// whose softmax is sure of itself makes many. Only on x86-64.
+// results. Threads with a team do so, and all members of teams. Processors compute with such numbers up to a hundred
+// times as slowly, and a softmax whose probabilities are close to 0 and 1 makes many. Only on x86-64.
 void take_denormals_for_zero();
 
 // What the teams of all threads have done. For tests and measurements.

@@ -13,6 +13,7 @@
 #include "cpu/common/ops.hpp"
 #include "cpu/conv/conv_parts.hpp"
 #include "cpu/conv/depthwise_conv.hpp"
+#include "cpu/conv/depthwise_weight_gradient.hpp"
 #include "cpu/onednn/conv_descs.hpp"
 #include "cpu/onednn/onednn_op.hpp"
 
@@ -22,6 +23,12 @@ namespace {
 using onednn::Call, onednn::canonical_weight, onednn::conv_shape, onednn::desc;
 
 using Of = ConvPart::Of;
+
+// oneDNN's code for any groups takes many times as long as its code for depthwise convolutions, which it does not have
+// for all shapes.
+bool takes_groups(const ConvSpec& s, const Call& by_onednn) {
+  return DepthwiseGeometry::supports(s) && by_onednn.name().find("_dw") == std::string::npos;
+}
 
 // A ConvSpec with the methods for its parts.
 struct ConvTask : ConvSpec {
@@ -41,15 +48,13 @@ class Conv : public Op {
                      {DNNL_ARG_BIAS, shape.bias},
                      {DNNL_ARG_DST, shape.dst}});
     other_forward_ = make_conv_part(s, Of::forward, s.methods, needs_);
-    // oneDNN's code for any groups takes many times as long as its code for depthwise convolutions.
-    const bool has_depthwise = forward_.name().find("_dw") != std::string::npos;
-    if (!other_forward_ && !has_depthwise && DepthwiseGeometry::supports(s))
+    if (!other_forward_ && takes_groups(s, forward_))
       other_forward_ = std::make_unique<DepthwiseConv>(s, Of::forward, needs_);
     if (!other_forward_) forward_weight_ = PackedWeight(canonical, forward.weights_desc(), needs_);
 
     if (s.mode == Mode::train) {
       if (s.need_diff_src) other_data_ = make_conv_part(s, Of::data, s.methods, needs_);
-      if (s.need_diff_src && !other_data_) prepare_backward_data(shape, forward, canonical);
+      if (s.need_diff_src && !other_data_) prepare_backward_data(s, shape, forward, canonical);
       other_weights_ = make_weight_gradient_part(s, s.methods);
       if (!other_weights_) prepare_backward_weights(s, shape, forward, canonical_diff);
     }
@@ -100,12 +105,17 @@ class Conv : public Op {
   }
 
  private:
-  void prepare_backward_data(const onednn::ConvShape& shape, const onednn::ConvForward& forward,
+  void prepare_backward_data(const ConvSpec& s, const onednn::ConvShape& shape, const onednn::ConvForward& forward,
                              const desc& canonical) {
     const auto data = onednn::conv_backward_data(shape, forward);
     backward_data_ =
         Call(data, dnnl::convolution_backward_data(data),
              {{DNNL_ARG_DIFF_DST, shape.dst}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DIFF_SRC, shape.src}});
+    if (takes_groups(s, backward_data_)) {
+      other_data_ = std::make_unique<DepthwiseConv>(s, Of::data, needs_);
+      backward_data_ = {};
+      return;
+    }
     shares_copy_ = !other_forward_ && data.weights_desc() == forward.weights_desc();
     if (!shares_copy_) backward_weight_ = PackedWeight(canonical, data.weights_desc(), needs_);
   }
@@ -118,6 +128,10 @@ class Conv : public Op {
                {DNNL_ARG_DIFF_DST, shape.dst},
                {DNNL_ARG_DIFF_WEIGHTS, weights.diff_weights_desc()},
                {DNNL_ARG_DIFF_BIAS, shape.bias}});
+    if (takes_groups(s, call)) {
+      other_weights_ = std::make_unique<DepthwiseWeightGradient>(s);
+      return;
+    }
     // These weight gradients are wrong where the kernel is dilated (oneDNN 2.6), and NaN for depthwise volumes if the
     // scratchpad holds NaNs (oneDNN 3.6). The caller then computes in float32.
     const bool dilated = std::ranges::any_of(s.window.dilation, [](auto d) { return d > 1; });

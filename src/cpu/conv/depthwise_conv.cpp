@@ -10,12 +10,20 @@ namespace millrace::cpu {
 
 using depthwise::lanes;
 
+namespace {
+
+constexpr std::size_t bytes_of_sum = sizeof(float) + sizeof(bf16);  // and of what it is rounded to
+
+}  // namespace
+
 DepthwiseConv::DepthwiseConv(const ConvSpec& s, Of of, MemoryRequirements& needs)
     : geometry_(s, of),
       of_(of),
       weights_at_(needs.packed_weights),
       rows_bytes_(DepthwiseRows::bytes(geometry_)),
-      thread_bytes_(rows_bytes_ + align64(std::size_t(geometry_.to()[3] * lanes) * (sizeof(float) + sizeof(bf16)))) {
+      thread_bytes_(rows_bytes_ + (s.dtype == DType::f32
+                                       ? 0
+                                       : align64(std::size_t(geometry_.block_width() * lanes) * bytes_of_sum))) {
   needs.packed_weights += align64(std::size_t(geometry_.panels() * geometry_.taps() * lanes) * sizeof(float));
 }
 

@@ -101,8 +101,11 @@ void DepthwiseGeometry::divide() {
   panels_of_block_ = std::clamp<std::int64_t>(most_copied / bytes(lanes), 1, panels());
   channel_blocks_ = ceil_div(panels(), panels_of_block_);
   panels_of_block_ = ceil_div(panels(), channel_blocks_);
-  while (block_width_ > least_width && bytes(panels_of_block_ * lanes) > most_copied)
-    block_width_ = ceil_div(ceil_div(block_width_, 2), axes_[2].classes) * axes_[2].classes;
+  while (block_width_ > least_width && bytes(panels_of_block_ * lanes) > most_copied) {
+    const std::int64_t half = ceil_div(ceil_div(block_width_, 2), axes_[2].classes) * axes_[2].classes;
+    if (half >= block_width_) break;  // a wide stride
+    block_width_ = half;
+  }
 
   block_rows_ = to_[2];
   const std::int64_t wanted = ceil_div(tasks_of_thread * thread_count(), tasks());

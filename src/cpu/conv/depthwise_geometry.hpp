@@ -18,10 +18,10 @@ class DepthwiseGeometry {
  public:
   static constexpr std::int64_t band = 4;  // rows of outputs whose source is in the second-level cache at once
 
-  // Whether each channel has a kernel of its own and the processor has AVX2; bf16: and computes in it.
+  // Whether each channel has a kernel of its own and the processor has AVX2. In bf16 it must also compute in bf16.
   static bool supports(const ConvSpec&);
-  // Whether it is also faster than oneDNN, by the fixed rules. oneDNN has code of its own for kernels of up to 3 x 3,
-  // which reads images in place, and forward for wider ones with AVX2.
+  // Whether it is also faster than oneDNN, by the fixed rules. oneDNN reads images in place, which is faster for
+  // kernels of up to 3 x 3, and forward with AVX2 for all.
   static bool is_faster(const ConvSpec&, ConvPass);
 
   // data: reads diff_dst and computes diff_src, with a turned kernel.
@@ -52,6 +52,8 @@ class DepthwiseGeometry {
   std::int64_t kernel_rows() const { return kernel_[1]; }
   std::int64_t taps() const { return kernel_[0] * kernel_[1] * kernel_[2]; }
   std::int64_t panels() const { return ceil_div(to_[4], depthwise::lanes); }
+
+  std::int64_t block_width() const { return block_width_; }  // of the widest task
 
   // Of the copied rows: pixels, rows of one depth, and depths.
   std::int64_t width() const { return axes_[2].extent(block_width_); }

@@ -19,7 +19,7 @@ std::size_t bytes_of(std::int64_t floats) { return align64(std::size_t(floats) *
 DepthwiseWeightGradient::DepthwiseWeightGradient(const ConvSpec& s) : geometry_(s, Of::forward) {
   threads_ = std::min<std::int64_t>(thread_count(), geometry_.tasks());
   diff_at_ = DepthwiseRows::bytes(geometry_);
-  sums_at_ = diff_at_ + bytes_of(geometry_.to()[3] * lanes);
+  sums_at_ = diff_at_ + (s.dtype == DType::f32 ? 0 : bytes_of(geometry_.block_width() * lanes));
   bias_at_ = sums_at_ + bytes_of(geometry_.panels() * geometry_.taps() * lanes);
   thread_bytes_ = bias_at_ + bytes_of(geometry_.panels() * lanes);
 }

@@ -100,12 +100,19 @@ MR_AMX void multiply_block(const bf16* a, const bf16* b, float* dst, std::int64_
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     };
-    rows(2), columns(0), multiply();
-    rows(1), multiply();
-    columns(1), multiply();
-    rows(0), multiply();
-    columns(2), multiply();
-    columns(0), multiply();
+    rows(2);
+    columns(0);
+    multiply();
+    rows(1);
+    multiply();
+    columns(1);
+    multiply();
+    rows(0);
+    multiply();
+    columns(2);
+    multiply();
+    columns(0);
+    multiply();
   }
   const std::int64_t bytes = dst_width * std::int64_t(sizeof(float));
   _tile_stored(0, dst, bytes);
@@ -183,7 +190,8 @@ void SplitMatmul::run(const float* a, const float* b, const float* bias, float* 
   const bool by_rows = shape_.rows >= shape_.columns;
   const std::int64_t count = by_rows ? shape_.rows : shape_.columns;
   parallel_ranges(whole_blocks(count) / block, 4, [&](std::int64_t begin, std::int64_t end) {
-    begin *= block, end = std::min(end * block, count);
+    begin *= block;
+    end = std::min(end * block, count);
     bf16* const own = static_cast<bf16*>(scratch) + part_scratch_ / sizeof(bf16) * std::size_t(thread_number());
     run_part(by_rows ? Part{begin, end, 0, shape_.columns} : Part{0, shape_.rows, begin, end}, a, b, bias, dst, own);
   });

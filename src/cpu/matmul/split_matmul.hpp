@@ -1,7 +1,8 @@
 // Products of float32 matrices on AMX, which multiplies bf16 with float32 sums. A float32 number is the sum of three
 // bf16 numbers, and six of the nine products of the parts of two numbers give their product with an error below that of
 // a float32 multiplication (Henry, Tang and Heinecke 2019, "Leveraging the bfloat16 Artificial Intelligence Datatype
-// For Higher-Precision Computations"). Numbers below 2^-110 lose digits, and infinite ones become NaN.
+// For Higher-Precision Computations"). Numbers below 2^-110 lose digits. Infinite ones become
+// NaN, as do those from 3.396e38 on, which bf16 rounds to infinity.
 #pragma once
 #include "cpu/matmul/float_matmul.hpp"
 

@@ -25,7 +25,7 @@ using attention::HeadProducts, attention::ScoreBlock;
 // Queries are multiples of the rows of a tile of the products, 6 or 12.
 constexpr std::int64_t most_queries = 72, tile_queries = 12, block_keys = attention::drawn_keys;
 
-// The blocks of a row have nearly equal numbers of queries.
+// A multiple of tile_queries. The last block of a row may have fewer.
 std::int64_t queries_of_block(std::int64_t count) {
   return std::min(count, ceil_div(ceil_div(count, ceil_div(count, most_queries)), tile_queries) * tile_queries);
 }

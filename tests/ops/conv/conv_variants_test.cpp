@@ -4,6 +4,7 @@
 
 #include "cpu/common/ops.hpp"
 #include "cpu/common/parallel.hpp"
+#include "cpu/conv/depthwise_geometry.hpp"
 #include "cpu/onednn/onednn.hpp"
 #include "ops/weighted_op_checks.hpp"
 #include "reference/conv.hpp"
@@ -55,7 +56,7 @@ const std::vector<Layer>& layers() {
       {"stride_2", {2, 15, 13, 33}, 33, {.kernel = {7, 7, 1}, .stride = {2, 2, 1}, .pad = {3, 3, 0}}, 33},
       {"stride_3", {1, 16, 17, 16}, 16, {.kernel = {5, 4, 1}, .stride = {3, 3, 1}, .pad = {2, 1, 0}}, 16},
       {"gaps", {2, 9, 13, 16}, 16, {.kernel = {1, 2, 1}, .stride = {2, 3, 1}}, 16},
-      {"wide_rows", {1, 9, 1500, 20}, 20, {.kernel = {3, 5, 1}, .stride = {2, 2, 1}, .pad = {1, 2, 0}}, 20},
+      {"wide_rows", {1, 9, 1700, 20}, 20, {.kernel = {3, 5, 1}, .stride = {2, 2, 1}, .pad = {1, 2, 0}}, 20},
       {"many_channels", {2, 7, 60, 336}, 336, {.kernel = {6, 2, 1}, .pad = {3, 1, 0}}, 336},
       {"far_apart", {1, 13, 14, 17}, 17, {.kernel = {3, 3, 1}, .pad = {4, 6, 0}, .dilation = {4, 6, 1}}, 17},
       {"dilated_2",
@@ -64,6 +65,12 @@ const std::vector<Layer>& layers() {
        {.kernel = {3, 3, 1}, .stride = {1, 2, 1}, .pad = {2, 2, 0}, .dilation = {2, 2, 1}},
        8},
       {"signal", {2, 70, 24}, 24, {.rank = 1, .kernel = {9, 1, 1}, .stride = {2, 1, 1}, .pad = {4, 0, 0}}, 24},
+      {"long_signal", {1, 20000, 8}, 8, {.rank = 1, .kernel = {5, 1, 1}, .stride = {3, 1, 1}, .pad = {2, 0, 0}}, 8},
+      {"wide_stride",
+       {1, 60000, 16},
+       16,
+       {.rank = 1, .kernel = {3, 1, 1}, .stride = {65, 1, 1}, .dilation = {26000, 1, 1}},
+       16},
       {"blocks", {2, 5, 6, 9, 18}, 18, {.rank = 3, .kernel = {3, 2, 3}, .stride = {2, 1, 2}, .pad = {1, 1, 1}}, 18},
   };
   return all;
@@ -120,7 +127,8 @@ TEST_P(ConvVariants, ForwardAndGradientsMatch) {
     const double most = dtype == DType::f32 ? 4e-6 : 6e-3;  // of the largest magnitude; results are rounded to bf16
     expect_close(get(h.args.dst), reference::conv_forward(s, x, w, {}), most, "dst by " + how);
     expect_close(get(h.args.diff_src[0]), g.src, most, "diff_src by " + how);
-    expect_close(get(h.args.diff_weight[0]), g.weight, dtype == DType::f32 ? 8e-6 : 6e-3, "diff_weight by " + how);
+    expect_close(get(h.args.diff_weight[0]), g.weight,
+                 dtype == DType::f32 || method == ConvMethod::depthwise ? 8e-6 : 6e-3, "diff_weight by " + how);
   }
 }
 
@@ -148,6 +156,20 @@ INSTANTIATE_TEST_SUITE_P(Depthwise, ConvVariants,
                                             ::testing::Values(DType::f32, DType::bf16), ::testing::Values(1, 3)),
                          name_of_case);
 
+// oneDNN has no depthwise code for these, and computes them by groups.
+TEST(ConvVariantsUsed, DepthwiseConvolutionsAreNeverComputedByGroups) {
+  const Layer all[] = {{"signal", {2, 40, 16}, 16, {.rank = 1, .kernel = {3, 1, 1}, .pad = {1, 0, 0}}, 16},
+                       {"tiny", {2, 2, 2, 16}, 16, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}, 16},
+                       {"padded", {2, 9, 9, 16}, 16, {.kernel = {3, 3, 1}, .pad = {2, 2, 0}}, 16}};
+  for (const Layer& l : all)
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      if (!cpu::DepthwiseGeometry::supports(l.spec(dtype))) continue;
+      const std::string how = cpu::make_conv(l.spec(dtype), {})->implementation();
+      for (const char* groups : {"jit:", "jit_bf16:", "gemm", "emulated"})
+        EXPECT_EQ(how.find(groups), std::string::npos) << l.name << ", " << name_of(dtype) << ": " << how;
+    }
+}
+
 TEST(ConvVariantsUsed, AreNamedByTheOperation) {
   const auto text = [](const char* layer, ConvMethod method) {
     for (const Layer& l : layers())
@@ -158,7 +180,7 @@ TEST(ConvVariantsUsed, AreNamedByTheOperation) {
   EXPECT_NE(text("strided", ConvMethod::gemm_alone).find("im2col"), std::string::npos);
   EXPECT_NE(text("strided", ConvMethod::gemm_together).find("backward weights im2col"), std::string::npos);
   EXPECT_EQ(text("pointwise", ConvMethod::gemm_alone).find("im2col"), std::string::npos) << "nothing is gathered";
-  if (cpu::onednn::tile_kernels()) {
+  if (cpu::DepthwiseGeometry::supports(layers()[wide + 1].spec(DType::f32))) {
     EXPECT_EQ(text("images", ConvMethod::depthwise),
               "depthwise rows, backward data depthwise rows, backward weights depthwise rows; a note");
   }

@@ -6,7 +6,7 @@
 
 #include "cpu/choice/time_methods.hpp"
 #include "cpu/choice/waited.hpp"
-#include "cpu/onednn/onednn.hpp"
+#include "cpu/conv/depthwise_geometry.hpp"
 #include "millrace/base/files.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -56,7 +56,7 @@ TEST(MethodChoice, TheRuleIsTheFirstCandidateAndNoMethodComesTwice) {
     }
   EXPECT_EQ(cpu::candidates_for(grouped, ConvPass::forward, true).size(), 1u);
   EXPECT_EQ(cpu::candidates_for(depthwise, ConvPass::forward, true).size(),
-            1u + (cpu::onednn::tile_kernels() != nullptr));
+            1u + cpu::DepthwiseGeometry::supports(depthwise));
 }
 
 // In the first measurement, the rule (0) seems ten times as slow as 1 and 2. When it is timed beside 1, both are slower
