@@ -116,10 +116,22 @@ MR_INLINE void convolve_row(const Row& row, const float* weights, const float* s
     to += pixels * to_step;
   };
   if constexpr (Of::count == 16)
-    for (; left >= 14; go_on(14)) convolve_pixels<Of, taps, stride, 14>(row, offset, weights, start, to, to_step);
-  for (; left >= 7; go_on(7)) convolve_pixels<Of, taps, stride, 7>(row, offset, weights, start, to, to_step);
-  for (; left >= 4; go_on(4)) convolve_pixels<Of, taps, stride, 4>(row, offset, weights, start, to, to_step);
-  for (; left >= 2; go_on(2)) convolve_pixels<Of, taps, stride, 2>(row, offset, weights, start, to, to_step);
+    while (left >= 14) {
+      convolve_pixels<Of, taps, stride, 14>(row, offset, weights, start, to, to_step);
+      go_on(14);
+    }
+  while (left >= 7) {
+    convolve_pixels<Of, taps, stride, 7>(row, offset, weights, start, to, to_step);
+    go_on(7);
+  }
+  while (left >= 4) {
+    convolve_pixels<Of, taps, stride, 4>(row, offset, weights, start, to, to_step);
+    go_on(4);
+  }
+  while (left >= 2) {
+    convolve_pixels<Of, taps, stride, 2>(row, offset, weights, start, to, to_step);
+    go_on(2);
+  }
   if (left > 0) convolve_pixels<Of, taps, stride, 1>(row, offset, weights, start, to, to_step);
 }
 
@@ -132,10 +144,22 @@ MR_INLINE void add_row(const Row& row, const float* diff, std::int64_t diff_step
     diff += pixels * diff_step;
   };
   if constexpr (Of::count == 16)
-    for (; left >= 14; go_on(14)) add_pixels<Of, taps, stride, 14>(row, offset, diff, diff_step, sums);
-  for (; left >= 7; go_on(7)) add_pixels<Of, taps, stride, 7>(row, offset, diff, diff_step, sums);
-  for (; left >= 4; go_on(4)) add_pixels<Of, taps, stride, 4>(row, offset, diff, diff_step, sums);
-  for (; left >= 2; go_on(2)) add_pixels<Of, taps, stride, 2>(row, offset, diff, diff_step, sums);
+    while (left >= 14) {
+      add_pixels<Of, taps, stride, 14>(row, offset, diff, diff_step, sums);
+      go_on(14);
+    }
+  while (left >= 7) {
+    add_pixels<Of, taps, stride, 7>(row, offset, diff, diff_step, sums);
+    go_on(7);
+  }
+  while (left >= 4) {
+    add_pixels<Of, taps, stride, 4>(row, offset, diff, diff_step, sums);
+    go_on(4);
+  }
+  while (left >= 2) {
+    add_pixels<Of, taps, stride, 2>(row, offset, diff, diff_step, sums);
+    go_on(2);
+  }
   if (left > 0) add_pixels<Of, taps, stride, 1>(row, offset, diff, diff_step, sums);
 }
 
