@@ -50,8 +50,8 @@ struct EpochBench {
   double first = 0;     // seconds of the first epoch, from the disk as far as the kernel drops the file from its cache
   double cached = 0;    // of later epochs; median
   double baseline = 0;  // a pread loop with as many threads, after that; median
-  double past_cache =
-      0;  // of epochs by the reader uring; median. 0: the file system has no O_DIRECT, or `reader` is uring
+  // Of epochs by the reader uring; median. 0: the file system has no O_DIRECT, or `reader` is uring.
+  double past_cache = 0;
   std::string str() const;
 };
 // Error(data): too little disk space.

@@ -26,7 +26,7 @@ using Of = ConvPart::Of;
 
 // oneDNN's code for any groups takes many times as long as its code for depthwise convolutions, which it does not have
 // for all shapes.
-bool takes_groups(const ConvSpec& s, const Call& by_onednn) {
+bool lacks_depthwise_code(const ConvSpec& s, const Call& by_onednn) {
   return DepthwiseGeometry::supports(s) && by_onednn.name().find("_dw") == std::string::npos;
 }
 
@@ -48,7 +48,7 @@ class Conv : public Op {
                      {DNNL_ARG_BIAS, shape.bias},
                      {DNNL_ARG_DST, shape.dst}});
     other_forward_ = make_conv_part(s, Of::forward, s.methods, needs_);
-    if (!other_forward_ && takes_groups(s, forward_))
+    if (!other_forward_ && lacks_depthwise_code(s, forward_))
       other_forward_ = std::make_unique<DepthwiseConv>(s, Of::forward, needs_);
     if (!other_forward_) forward_weight_ = PackedWeight(canonical, forward.weights_desc(), needs_);
 
@@ -111,7 +111,7 @@ class Conv : public Op {
     backward_data_ =
         Call(data, dnnl::convolution_backward_data(data),
              {{DNNL_ARG_DIFF_DST, shape.dst}, {DNNL_ARG_WEIGHTS, data.weights_desc()}, {DNNL_ARG_DIFF_SRC, shape.src}});
-    if (takes_groups(s, backward_data_)) {
+    if (lacks_depthwise_code(s, backward_data_)) {
       other_data_ = std::make_unique<DepthwiseConv>(s, Of::data, needs_);
       backward_data_ = {};
       return;
@@ -128,7 +128,7 @@ class Conv : public Op {
                {DNNL_ARG_DIFF_DST, shape.dst},
                {DNNL_ARG_DIFF_WEIGHTS, weights.diff_weights_desc()},
                {DNNL_ARG_DIFF_BIAS, shape.bias}});
-    if (takes_groups(s, call)) {
+    if (lacks_depthwise_code(s, call)) {
       other_weights_ = std::make_unique<DepthwiseWeightGradient>(s);
       return;
     }

@@ -23,8 +23,9 @@ class DepthwiseConv : public ConvPart {
 
   const DepthwiseGeometry geometry_;
   const Of of_;
-  const std::size_t weights_at_, rows_bytes_,
-      thread_bytes_;  // of a thread: its rows, then 16 channels of a row of bf16
+  const std::size_t weights_at_;
+  // Of a thread: the copied rows; the same and, for bf16, 16 channels of a row of outputs.
+  const std::size_t rows_bytes_, thread_bytes_;
 };
 
 }  // namespace millrace::cpu

@@ -36,11 +36,13 @@ MR_INLINE std::int64_t pixel_step(const Row& row) {
   return (stride ? stride : row.stride) * lanes;
 }
 
-// The sums of all pixels and the weights of a run stay in registers. Each source pixel is read once a run. Images often
-// have multiples of 7 pixels, and fewer than 8 sums wait for each other.
+// Computes `pixels` outputs from output `first` on. Their sums and the weights of a run stay in registers. Each source
+// pixel is read once a run.
 template <class Of, int taps, int stride, int pixels>
-MR_INLINE void convolve_pixels(const Row& row, std::int64_t offset, const float* weights, const float* start, float* to,
+MR_INLINE void convolve_pixels(const Row& row, std::int64_t first, const float* weights, const float* start, float* to,
                                std::int64_t to_step) {
+  const std::int64_t offset = row.offset + first * pixel_step<stride>(row);
+  to += first * to_step;
   typename Of::Channels sum[pixels];
 #pragma GCC unroll 14
   for (int p = 0; p < pixels; ++p) sum[p] = start ? channels_at<Of>(start) : typename Of::Channels{};
@@ -72,9 +74,11 @@ MR_INLINE void convolve_pixels(const Row& row, std::int64_t offset, const float*
   }
 }
 
-// The gradients of all pixels and the sums of a run stay in registers.
+// The gradients of the pixels and the sums of a run stay in registers.
 template <class Of, int taps, int stride, int pixels>
-MR_INLINE void add_pixels(const Row& row, std::int64_t offset, const float* diff, std::int64_t diff_step, float* sums) {
+MR_INLINE void add_pixels(const Row& row, std::int64_t first, const float* diff, std::int64_t diff_step, float* sums) {
+  const std::int64_t offset = row.offset + first * pixel_step<stride>(row);
+  diff += first * diff_step;
   typename Of::Channels d[pixels];
 #pragma GCC unroll 14
   for (int p = 0; p < pixels; ++p) {
@@ -107,60 +111,27 @@ MR_INLINE void add_pixels(const Row& row, std::int64_t offset, const float* diff
   }
 }
 
+// With fewer than 8 sums, additions wait for each other. Images often have multiples of 7 pixels.
 template <class Of, int taps, int stride>
 MR_INLINE void convolve_row(const Row& row, const float* weights, const float* start, float* to, std::int64_t to_step) {
-  std::int64_t offset = row.offset, left = row.pixels;
-  const auto go_on = [&](std::int64_t pixels) {
-    left -= pixels;
-    offset += pixels * pixel_step<stride>(row);
-    to += pixels * to_step;
-  };
+  std::int64_t p = 0;
   if constexpr (Of::count == 16)
-    while (left >= 14) {
-      convolve_pixels<Of, taps, stride, 14>(row, offset, weights, start, to, to_step);
-      go_on(14);
-    }
-  while (left >= 7) {
-    convolve_pixels<Of, taps, stride, 7>(row, offset, weights, start, to, to_step);
-    go_on(7);
-  }
-  while (left >= 4) {
-    convolve_pixels<Of, taps, stride, 4>(row, offset, weights, start, to, to_step);
-    go_on(4);
-  }
-  while (left >= 2) {
-    convolve_pixels<Of, taps, stride, 2>(row, offset, weights, start, to, to_step);
-    go_on(2);
-  }
-  if (left > 0) convolve_pixels<Of, taps, stride, 1>(row, offset, weights, start, to, to_step);
+    for (; p + 14 <= row.pixels; p += 14) convolve_pixels<Of, taps, stride, 14>(row, p, weights, start, to, to_step);
+  for (; p + 7 <= row.pixels; p += 7) convolve_pixels<Of, taps, stride, 7>(row, p, weights, start, to, to_step);
+  for (; p + 4 <= row.pixels; p += 4) convolve_pixels<Of, taps, stride, 4>(row, p, weights, start, to, to_step);
+  for (; p + 2 <= row.pixels; p += 2) convolve_pixels<Of, taps, stride, 2>(row, p, weights, start, to, to_step);
+  if (p < row.pixels) convolve_pixels<Of, taps, stride, 1>(row, p, weights, start, to, to_step);
 }
 
 template <class Of, int taps, int stride>
 MR_INLINE void add_row(const Row& row, const float* diff, std::int64_t diff_step, float* sums) {
-  std::int64_t offset = row.offset, left = row.pixels;
-  const auto go_on = [&](std::int64_t pixels) {
-    left -= pixels;
-    offset += pixels * pixel_step<stride>(row);
-    diff += pixels * diff_step;
-  };
+  std::int64_t p = 0;
   if constexpr (Of::count == 16)
-    while (left >= 14) {
-      add_pixels<Of, taps, stride, 14>(row, offset, diff, diff_step, sums);
-      go_on(14);
-    }
-  while (left >= 7) {
-    add_pixels<Of, taps, stride, 7>(row, offset, diff, diff_step, sums);
-    go_on(7);
-  }
-  while (left >= 4) {
-    add_pixels<Of, taps, stride, 4>(row, offset, diff, diff_step, sums);
-    go_on(4);
-  }
-  while (left >= 2) {
-    add_pixels<Of, taps, stride, 2>(row, offset, diff, diff_step, sums);
-    go_on(2);
-  }
-  if (left > 0) add_pixels<Of, taps, stride, 1>(row, offset, diff, diff_step, sums);
+    for (; p + 14 <= row.pixels; p += 14) add_pixels<Of, taps, stride, 14>(row, p, diff, diff_step, sums);
+  for (; p + 7 <= row.pixels; p += 7) add_pixels<Of, taps, stride, 7>(row, p, diff, diff_step, sums);
+  for (; p + 4 <= row.pixels; p += 4) add_pixels<Of, taps, stride, 4>(row, p, diff, diff_step, sums);
+  for (; p + 2 <= row.pixels; p += 2) add_pixels<Of, taps, stride, 2>(row, p, diff, diff_step, sums);
+  if (p < row.pixels) add_pixels<Of, taps, stride, 1>(row, p, diff, diff_step, sums);
 }
 
 #ifdef __x86_64__

@@ -32,6 +32,7 @@ MR_TARGET_CLONES void copy_bf16(float* to, std::int64_t panel, const bf16* from,
                                 std::int64_t channels) {
   copy_of(to, panel, from, step, pixels, channels);
 }
+
 std::size_t runs_at(const DepthwiseGeometry& g) {
   return align64(std::size_t(g.depths() * g.rows() * g.row_elements()) * sizeof(float));
 }

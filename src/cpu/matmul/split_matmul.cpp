@@ -8,6 +8,7 @@
 #include "cpu/common/activation_kernels.hpp"
 #include "cpu/common/tile.hpp"
 #include "cpu/matmul/tile_product.hpp"
+#include "millrace/base/align.hpp"
 #include "millrace/base/error.hpp"
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -22,7 +23,7 @@ constexpr std::int64_t block = 32, tile_numbers = 512, step_numbers = 6 * tile_n
 // The parts of depth_block x widest numbers of b take at most 768 KiB of the second-level cache.
 constexpr std::int64_t deepest = 512, widest = 256;
 
-std::int64_t whole_blocks(std::int64_t count) { return (count + block - 1) / block * block; }
+std::int64_t whole_blocks(std::int64_t count) { return ceil_div(count, block) * block; }
 
 #ifdef __x86_64__
 #define MR_AMX __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16,amx-tile,amx-bf16")))
@@ -177,8 +178,7 @@ bool SplitMatmul::permitted() {
 
 SplitMatmul::SplitMatmul(const MatmulShape& shape, Activation activation, bool add, int threads)
     : shape_(shape), activation_(activation), add_(add), threads_(threads) {
-  const std::int64_t blocks = (shape.depth + deepest - 1) / deepest;
-  depth_block_ = whole_blocks((shape.depth + blocks - 1) / blocks);
+  depth_block_ = whole_blocks(ceil_div(shape.depth, ceil_div(shape.depth, deepest)));
   const std::int64_t numbers = (std::min(widest, whole_blocks(shape.columns)) + block) * depth_block_;
   part_scratch_ = align64(3 * std::size_t(numbers) * sizeof(bf16));
 }

@@ -48,7 +48,7 @@ dnnl::matmul::primitive_desc matmul(const desc& src, const desc& weight, const d
                                     Activation = Activation::none, bool add = false);
 dnnl::reorder::primitive_desc reorder(const desc& from, const desc& to, bool add = false);
 
-// A primitive, or an own product, with its arguments. bind() sets the memory of an argument before run(). Neither
+// A primitive of oneDNN, or a FloatProduct, with its arguments. bind() sets the memory of an argument before run(). Neither
 // function allocates.
 class Call {
  public:
