@@ -48,8 +48,8 @@ dnnl::matmul::primitive_desc matmul(const desc& src, const desc& weight, const d
                                     Activation = Activation::none, bool add = false);
 dnnl::reorder::primitive_desc reorder(const desc& from, const desc& to, bool add = false);
 
-// A primitive of oneDNN, or a FloatProduct, with its arguments. bind() sets the memory of an argument before run(). Neither
-// function allocates.
+// A primitive of oneDNN, or a FloatProduct, with its arguments. bind() sets the memory of an argument before run().
+// Neither function allocates.
 class Call {
  public:
   Call() = default;
