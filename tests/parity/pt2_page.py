@@ -88,7 +88,8 @@ Random weights, one batch of {compared[0]['rows']} rows, a CPU, float32. Each nu
   {pt2_runs.MOMENTUM}; there is no weight decay; the record has the learning rates. On two ranks each rank normalises its half of
   the batch by itself, and PyTorch did the same.
 - **Tolerance** of a loss: {number(pt2_runs.TOLERANCE)}. Where a difference is larger, the brackets have that of PyTorch in float32, and
-  up to {ALLOWED} times that is allowed: batch norms over a few values, with ReLU, amplify errors of rounding.
+  up to {ALLOWED} times that is allowed: batch norms over a few values amplify errors of rounding. PyTorch computes
+  with the rows of the batch in four orders, which round in four ways; the largest difference counts.
 - **Dropout** and stochastic depth have the probability 0 here. `make test` compares the mean and the deviation of
   a loss with both.
 

@@ -8,7 +8,6 @@ import torch.nn.functional as F
 import pt2_runs
 
 
-
 def batch_of(case):
     """Samples (channels first, scaled as millrace does it), and labels."""
     values = torch.tensor(pt2_runs.samples_of(case))
@@ -28,10 +27,12 @@ def loss_of(logits, y):
 class Reference:
     """A network with the weights that it had at first, in float32 or float64."""
 
-    def __init__(self, network, case, dtype=torch.float64):
+    def __init__(self, network, case, dtype=torch.float64, rotated=0):
+        """rotated: by how many rows each half of the batch is, which changes nothing but rounding."""
         self.network = copy.deepcopy(network).to(dtype)
         self.state = copy.deepcopy(self.network.state_dict())
         x, y = batch_of(case)
+        x, y = (torch.cat([half.roll(rotated, 0) for half in rows.chunk(2)]) for rows in (x, y))
         self.case, self.x, self.y = case, x.to(dtype) if x.is_floating_point() else x, y
 
     def start(self):
