@@ -114,9 +114,8 @@ class CpuBackend : public Backend {
     cpu::convert(dst, dst_type, src, src_type, count);
   }
   void set_kernel_timing(bool on) override { convolutions_.set_timing(on); }
-  // In float32, ReLU6 within a norm takes as long as by itself.
   bool merges_norm(const BatchNormSpec& s) const override {
-    return s.activation == Activation::relu6 && s.dtype != DType::f32 && !s.residual_norm && !s.pool;
+    return s.activation == Activation::relu6 && !s.residual_norm && !s.pool;
   }
   bool has_partial_attention() const override { return true; }
   std::string why_not_fused(const Spec& spec) override { return std::visit(WhyNotFused{}, spec); }

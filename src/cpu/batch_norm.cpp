@@ -14,9 +14,9 @@ namespace {
 class BatchNorm : public Op {
  public:
   explicit BatchNorm(const BatchNormSpec& spec) : spec_(spec), grid_(spec.src.count() / spec.src[-1], spec.src[-1]) {
-    const bool relu6 = spec_.activation == Activation::relu6 && spec_.dtype != DType::f32;
-    if (clips() && spec_.activation != Activation::relu && !relu6)
-      fail(Exit::config, "batch norm: activation {} cannot be fused. use none or relu", name_of(spec_.activation));
+    if (clips() && spec_.activation != Activation::relu && spec_.activation != Activation::relu6)
+      fail(Exit::config, "batch norm: activation {} cannot be fused. use none, relu or relu6",
+           name_of(spec_.activation));
     if (spec_.src.count() == 0) fail(Exit::config, "batch norm: input {} is empty", spec_.src.str());
     dispatch_dtype(spec_.dtype, [](auto) {});
     if (spec_.produces_affine && (!spec_.consumes_diff_sums || spec_.activation != Activation::relu || spec_.residual))

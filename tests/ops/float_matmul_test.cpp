@@ -1,4 +1,4 @@
-// FloatMatmul and SplitMatmul against sums in double. Other processors use oneDNN, so here they are called directly.
+// Own products against sums in double. Other processors use oneDNN, so here they are called directly.
 #include "cpu/matmul/float_matmul.hpp"
 
 #include <gtest/gtest.h>
@@ -8,13 +8,15 @@
 #include <vector>
 
 #include "cpu/common/parallel.hpp"
+#include "cpu/matmul/amx_tiles.hpp"
+#include "cpu/matmul/half_matmul.hpp"
 #include "cpu/matmul/split_matmul.hpp"
 #include "cpu/matmul/tile_product.hpp"
 
 namespace millrace {
 namespace float_matmul_test {
 
-using cpu::FloatMatmul, cpu::MatmulShape, cpu::SplitMatmul;
+using cpu::FloatMatmul, cpu::HalfMatmul, cpu::MatmulShape, cpu::SplitMatmul;
 
 std::vector<float> random_floats(std::int64_t count, unsigned seed) {
   std::mt19937 engine(seed);
@@ -69,6 +71,25 @@ struct Product {
   }
 };
 
+// HalfMatmul with operands in float32 that have the values of bf16.
+class RoundedMatmul {
+ public:
+  RoundedMatmul(const MatmulShape& shape, Activation, bool add, int threads)
+      : shape_(shape), of_(shape, add, threads) {}
+  std::size_t scratch_bytes() const { return of_.scratch_bytes(); }
+  void run(const float* a, const float* b, const float*, float* dst, void* scratch) const {
+    of_.run(halves(a, shape_.a.column).data(), halves(b, shape_.b.row).data(), nullptr, dst, scratch);
+  }
+
+ private:
+  std::vector<bf16> halves(const float* from, std::int64_t stride) const {
+    return {from, from + shape_.depth * stride};
+  }
+
+  MatmulShape shape_;
+  HalfMatmul of_;
+};
+
 // Rows, depth and columns beside and beyond the sizes of tiles and blocks.
 template <class Matmul>
 void check_products() {
@@ -93,13 +114,32 @@ TEST(FloatMatmul, MatchesSumsInDouble) {
 }
 
 TEST(SplitMatmul, MatchesSumsInDouble) {
-  if (!SplitMatmul::permitted()) GTEST_SKIP() << "this processor has no AMX";
+  if (!cpu::amx::permitted()) GTEST_SKIP() << "this processor has no AMX";
   check_products<SplitMatmul>();
+}
+
+// Sizes beside and beyond those of tiles and panels. Values of bf16 have few digits, so the sums are as exact as above.
+TEST(HalfMatmul, MatchesSumsInDouble) {
+  if (!cpu::amx::permitted()) GTEST_SKIP() << "this processor has no AMX";
+  constexpr std::int64_t sizes[][3] = {{1, 1, 1},     {32, 32, 32},  {5, 8, 15},       {33, 31, 65},
+                                       {96, 512, 64}, {70, 513, 90}, {200, 1030, 530}, {530, 45, 600}};
+  for (const auto& [rows, depth, columns] : sizes)
+    for (const bool add : {false, true}) {
+      SCOPED_TRACE(testing::Message() << rows << " x " << depth << " x " << columns);
+      const MatmulShape shape{rows, columns, depth, {1, rows + 2}, {columns + 1, 1}, columns + 3};
+      EXPECT_TRUE(HalfMatmul::suits(shape));
+      Product<RoundedMatmul> product{shape, Activation::none, add, false};
+      product.a = random_floats((rows + 2) * depth, 1);
+      product.b = random_floats((columns + 1) * depth, 2);
+      for (auto* values : {&product.a, &product.b})
+        for (float& v : *values) v = float(bf16(v));
+      product.check();
+    }
 }
 
 // Six products of parts are at least as exact as float32 multiplications, for numbers of very different sizes too.
 TEST(SplitMatmul, IsAsExactAsFloat32) {
-  if (!SplitMatmul::permitted()) GTEST_SKIP() << "this processor has no AMX";
+  if (!cpu::amx::permitted()) GTEST_SKIP() << "this processor has no AMX";
   constexpr std::int64_t rows = 64, depth = 256, columns = 96;
   Product<SplitMatmul> product{
       {rows, columns, depth, {depth, 1}, {columns, 1}, columns}, Activation::none, false, false};

@@ -25,6 +25,7 @@ WinogradConv::Split split_of(ConvMethod method) {
 ConvMethod weights_by_rule(const ConvSpec& s, bool winograd) {
   if (DepthwiseGeometry::is_faster(s, ConvPass::weights)) return ConvMethod::depthwise;
   if (winograd && winograd::is_faster_weight_gradient(s)) return ConvMethod::winograd_4;
+  if (const auto gemm = gemm_by_rule(s, ConvPass::weights)) return *gemm;
   if (TileWeightGradient::is_faster(s)) return ConvMethod::tiles;
   return Kn2rowWeightGradient::is_faster(s) ? ConvMethod::kn2row : ConvMethod::direct;
 }
@@ -36,6 +37,7 @@ ConvMethod method_by_rule(const ConvSpec& s, ConvPass pass, bool winograd) {
   const Of of = pass == ConvPass::forward ? Of::forward : Of::data;
   if (DepthwiseGeometry::is_faster(s, pass)) return ConvMethod::depthwise;
   if (winograd && winograd::is_faster(s, of)) return ConvMethod::winograd_4;
+  if (const auto gemm = gemm_by_rule(s, pass)) return *gemm;
   if (TileConv::is_faster(s, of)) return ConvMethod::tiles;
   return Kn2rowConv::is_faster(s, of) ? ConvMethod::kn2row : ConvMethod::direct;
 }

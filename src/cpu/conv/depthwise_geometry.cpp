@@ -47,6 +47,8 @@ bool DepthwiseGeometry::is_faster(const ConvSpec& s, ConvPass pass) {
   const auto above = [](const auto& extents, std::int64_t most) { return *std::ranges::max_element(extents) > most; };
   if (!supports(s)) return false;
   if (pass == ConvPass::forward && s.window.rank < 3 && onednn::prefers_float_matmul()) return false;
+  const bool large = s.src.count() >= 256 * s.src[0] * s.src[-1];
+  if (pass == ConvPass::weights && s.dtype == DType::bf16 && large && onednn::has_amx()) return true;
   return s.window.rank == 3 || above(s.window.kernel, 3) || above(s.window.dilation, 1);
 }
 

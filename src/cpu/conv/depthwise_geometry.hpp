@@ -21,7 +21,8 @@ class DepthwiseGeometry {
   // Whether each channel has a kernel of its own and the processor has AVX2. In bf16 it must also compute in bf16.
   static bool supports(const ConvSpec&);
   // Whether it is also faster than oneDNN, by the fixed rules. oneDNN reads images in place, which is faster for
-  // kernels of up to 3 x 3, and forward with AVX2 for all.
+  // kernels of up to 3 x 3, and forward with AVX2 for all. On processors with AMX its bf16 gradients of weights are
+  // slower for images of at least 256 pixels (docs/benchmarks/2026-11-choice.md).
   static bool is_faster(const ConvSpec&, ConvPass);
 
   // data: reads diff_dst and computes diff_src, with a turned kernel.

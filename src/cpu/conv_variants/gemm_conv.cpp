@@ -37,7 +37,28 @@ void gather_together(const Im2col& matrix, const void* src, std::int64_t begin, 
   });
 }
 
+// Gradients of weights: oneDNN's take two to ten times as long. With few channels all methods wait for memory.
+bool is_faster_weight_gradient(const ConvSpec& s, bool one_tap) {
+  const bool strided = std::ranges::any_of(s.window.stride, [](std::int64_t stride) { return stride > 1; });
+  return s.src[-1] >= 32 && (one_tap || strided);
+}
+
 }  // namespace
+
+// Measured on a processor with AMX: docs/benchmarks/2026-11-choice.md.
+std::optional<ConvMethod> gemm_by_rule(const ConvSpec& s, ConvPass pass) {
+  constexpr std::int64_t second_level_cache = 2 << 20, most_values_alone = 32 << 10;
+  if (s.dtype != DType::bf16 || !onednn::has_amx()) return {};
+  if (!GemmConv::supports(s, pass == ConvPass::data ? ConvPart::Of::data : ConvPart::Of::forward)) return {};
+  const std::int64_t taps = ConvAxes(s).taps(), values = taps * s.src[-1] * s.out_channels;
+  const std::int64_t pixels = s.dst().count() / std::max<std::int64_t>(1, s.dst()[0] * s.out_channels);
+  const bool faster = pass == ConvPass::weights ? is_faster_weight_gradient(s, taps == 1)
+                      : pass == ConvPass::data  ? s.out_channels >= 32
+                                                : taps == 1 && pixels <= 16 && 2 * values >= second_level_cache;
+  if (!faster) return {};
+  const bool alone = thread_count() == 1 || (pass == ConvPass::weights && values <= most_values_alone);
+  return alone ? ConvMethod::gemm_alone : ConvMethod::gemm_together;
+}
 
 bool GemmConv::supports(const ConvSpec& s, Of of) {
   return s.groups == 1 && !s.bias && (of == Of::forward || Im2col(s).is_source());

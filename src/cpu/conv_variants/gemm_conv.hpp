@@ -2,13 +2,18 @@
 // multiplied, so that the gathered rows stay in a cache. Either each thread computes blocks of its own, or all threads
 // gather and multiply each block together, which are then larger.
 #pragma once
+#include <optional>
 #include <vector>
 
+#include "cpu/common/conv_methods.hpp"
 #include "cpu/common/conv_part.hpp"
 #include "cpu/conv_variants/im2col.hpp"
 #include "cpu/onednn/onednn_op.hpp"
 
 namespace millrace::cpu {
+
+// gemm_alone or gemm_together, where it is faster than the other methods by measurements; nothing elsewhere.
+std::optional<ConvMethod> gemm_by_rule(const ConvSpec&, ConvPass);
 
 class GemmConv : public ConvPart {
  public:

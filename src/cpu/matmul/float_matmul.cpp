@@ -37,7 +37,9 @@ FloatMatmul::FloatMatmul(const MatmulShape& shape, Activation activation, bool a
 
 std::size_t FloatMatmul::scratch_bytes() const { return part_scratch_ * std::size_t(threads_); }
 
-void FloatMatmul::run(const float* a, const float* b, const float* bias, float* dst, void* scratch) const {
+void FloatMatmul::run(const void* a_numbers, const void* b_numbers, const float* bias, float* dst,
+                      void* scratch) const {
+  const auto *a = static_cast<const float*>(a_numbers), *b = static_cast<const float*>(b_numbers);
   if (threads_ == 1)
     return run_part({0, shape_.rows, 0, shape_.columns}, a, b, bias, dst, static_cast<float*>(scratch));
   const auto part_of_thread = [&](const Part& part) {

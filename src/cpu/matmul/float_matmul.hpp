@@ -22,14 +22,14 @@ struct MatmulShape {
   std::int64_t dst_width;  // elements from one row of the result to the next
 };
 
-// dst = activation(a * b + bias), or dst += a * b, of float32 matrices by own code.
+// dst = activation(a * b + bias), or dst += a * b, by own code. dst is float32; a and b are float32 or both bf16.
 class FloatProduct {
  public:
   virtual ~FloatProduct() = default;
   virtual std::string name() const = 0;
   virtual std::size_t scratch_bytes() const = 0;
   // bias: (columns), or null. scratch: scratch_bytes(), aligned to 64 bytes.
-  virtual void run(const float* a, const float* b, const float* bias, float* dst, void* scratch) const = 0;
+  virtual void run(const void* a, const void* b, const float* bias, float* dst, void* scratch) const = 0;
 };
 // Of rows x columns numbers in place.
 void activate_rows(Activation, float* dst, std::int64_t dst_width, std::int64_t rows, std::int64_t columns);
@@ -45,7 +45,7 @@ class FloatMatmul : public FloatProduct {
 
   std::string name() const override { return "float_matmul:avx2"; }
   std::size_t scratch_bytes() const override;
-  void run(const float* a, const float* b, const float* bias, float* dst, void* scratch) const override;
+  void run(const void* a, const void* b, const float* bias, float* dst, void* scratch) const override;
 
  private:
   struct Part {

@@ -1,57 +1,30 @@
 #include "cpu/matmul/split_matmul.hpp"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "cpu/common/activation_kernels.hpp"
 #include "cpu/common/tile.hpp"
+#include "cpu/matmul/amx_tiles.hpp"
 #include "cpu/matmul/tile_product.hpp"
-#include "millrace/base/align.hpp"
-#include "millrace/base/error.hpp"
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
 
 namespace millrace::cpu {
 namespace {
 
-// A block of 32 x 32 results is 2 x 2 tiles of 16 x 16. A step of its depth has 32 numbers of each row and column, and
-// three parts of each: 12 tiles of 1 KiB. They lie in the order part, tile, row (or pair of rows), column.
-constexpr std::int64_t block = 32, tile_numbers = 512, step_numbers = 6 * tile_numbers;
+using amx::block, amx::tile_numbers, amx::whole_blocks;
+
+// A step has three parts of each number: 12 tiles of 1 KiB. They lie in the order part, tile, row (or pair of rows),
+// column.
+constexpr std::int64_t step_numbers = 6 * tile_numbers;
 // The parts of depth_block x widest numbers of b take at most 768 KiB of the second-level cache.
 constexpr std::int64_t deepest = 512, widest = 256;
 
-std::int64_t whole_blocks(std::int64_t count) { return ceil_div(count, block) * block; }
-
 #ifdef __x86_64__
-#define MR_AMX __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16,amx-tile,amx-bf16")))
-
-struct alignas(64) TileConfiguration {
-  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-static_assert(sizeof(TileConfiguration) == 64);
-
-// Not in a register or on the stack: GCC takes only its first 8 bytes for an operand of the instruction.
-const TileConfiguration configuration;
-MR_AMX void configure_tiles() { _tile_loadconfig(&configuration); }
-MR_AMX void release_tiles() { _tile_release(); }
-
-typedef std::uint16_t Halves __attribute__((vector_size(32)));
-typedef std::uint32_t Wholes __attribute__((vector_size(64)));
-
-// 16 numbers of 16 bits as the lower halves of numbers of 32.
-MR_AMX inline Wholes widen(__m256i x) { return __builtin_convertvector((Halves)x, Wholes); }
-
 // x = part[0] + part[1] + part[2], nearly.
 MR_AMX inline void split(__m512 x, __m256i* part) {
 #pragma GCC unroll 3
   for (int p = 0; p < 3; ++p) {
     part[p] = (__m256i)_mm512_cvtneps_pbh(x);
-    x = _mm512_sub_ps(x, (__m512)(widen(part[p]) << 16));
+    x = _mm512_sub_ps(x, (__m512)(amx::widen(part[p]) << 16));
   }
 }
 
@@ -66,7 +39,7 @@ MR_AMX void split_rows(bf16* to, const float* from, std::int64_t stride) {
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 2 * p * tile_numbers + 16 * half), part[p]);
     }
 }
-// 32 numbers along the depth, of 32 columns. Two neighbours along the depth lie side by side.
+// 32 numbers along the depth, of 32 columns.
 MR_AMX void split_columns(bf16* to, const float* from, std::int64_t stride) {
   for (std::int64_t tile = 0; tile < 2; ++tile)
     for (std::int64_t pair = 0; pair < 16; ++pair, to += 32) {
@@ -76,7 +49,7 @@ MR_AMX void split_columns(bf16* to, const float* from, std::int64_t stride) {
       split(_mm512_loadu_ps(numbers + stride), second);
 #pragma GCC unroll 3
       for (int p = 0; p < 3; ++p)
-        _mm512_storeu_si512(to + 2 * p * tile_numbers, (__m512i)(widen(first[p]) | widen(second[p]) << 16));
+        _mm512_storeu_si512(to + 2 * p * tile_numbers, (__m512i)amx::pairs(first[p], second[p]));
     }
 }
 
@@ -122,11 +95,6 @@ MR_AMX void multiply_block(const bf16* a, const bf16* b, float* dst, std::int64_
   _tile_stored(3, dst + 16 * dst_width + 16, bytes);
 }
 #else
-[[noreturn]] void no_amx() {
-  fail(Exit::internal, "internal error: a product for AMX on a processor without it. ask permitted() first");
-}
-void configure_tiles() { no_amx(); }
-void release_tiles() {}
 void split_rows(bf16*, const float*, std::int64_t) {}
 void split_columns(bf16*, const float*, std::int64_t) {}
 void multiply_block(const bf16*, const bf16*, float*, std::int64_t, std::int64_t) {}
@@ -166,16 +134,6 @@ bool SplitMatmul::suits(const MatmulShape& s) {
   return s.depth >= 128 && s.rows * s.columns >= 96 * (s.rows + s.columns);
 }
 
-bool SplitMatmul::permitted() {
-#ifdef __x86_64__
-  constexpr int request = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  static const bool yes = ::syscall(SYS_arch_prctl, request, tile_data) == 0;
-  return yes;
-#else
-  return false;
-#endif
-}
-
 SplitMatmul::SplitMatmul(const MatmulShape& shape, Activation activation, bool add, int threads)
     : shape_(shape), activation_(activation), add_(add), threads_(threads) {
   depth_block_ = whole_blocks(ceil_div(shape.depth, ceil_div(shape.depth, deepest)));
@@ -185,7 +143,9 @@ SplitMatmul::SplitMatmul(const MatmulShape& shape, Activation activation, bool a
 
 std::size_t SplitMatmul::scratch_bytes() const { return part_scratch_ * std::size_t(threads_); }
 
-void SplitMatmul::run(const float* a, const float* b, const float* bias, float* dst, void* scratch) const {
+void SplitMatmul::run(const void* a_numbers, const void* b_numbers, const float* bias, float* dst,
+                      void* scratch) const {
+  const auto *a = static_cast<const float*>(a_numbers), *b = static_cast<const float*>(b_numbers);
   if (threads_ == 1) return run_part({0, shape_.rows, 0, shape_.columns}, a, b, bias, dst, static_cast<bf16*>(scratch));
   const bool by_rows = shape_.rows >= shape_.columns;
   const std::int64_t count = by_rows ? shape_.rows : shape_.columns;
@@ -199,13 +159,13 @@ void SplitMatmul::run(const float* a, const float* b, const float* bias, float* 
 
 void SplitMatmul::run_part(const Part& part, const float* a, const float* b, const float* bias, float* dst,
                            bf16* scratch) const {
-  configure_tiles();
+  amx::configure_tiles();
   for (std::int64_t c = part.column_begin; c < part.column_end; c += widest)
     for (std::int64_t k = 0; k < shape_.depth; k += depth_block_) {
       const Part block{part.row_begin, part.row_end, c, std::min(c + widest, part.column_end)};
       multiply(block, k, a, b, bias ? bias + c : nullptr, dst + c, scratch);
     }
-  release_tiles();
+  amx::release_tiles();
 }
 
 // The products of a block of the depth.

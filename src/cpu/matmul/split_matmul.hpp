@@ -12,15 +12,13 @@ class SplitMatmul : public FloatProduct {
  public:
   // Whether the parts pay: a number is split once for many multiplications. For processors with AMX.
   static bool suits(const MatmulShape&);
-  // Whether Linux lets this process use AMX.
-  static bool permitted();
 
   // As FloatMatmul.
   SplitMatmul(const MatmulShape&, Activation, bool add, int threads);
 
   std::string name() const override { return "split_matmul:avx512_core_amx"; }
   std::size_t scratch_bytes() const override;
-  void run(const float* a, const float* b, const float* bias, float* dst, void* scratch) const override;
+  void run(const void* a, const void* b, const float* bias, float* dst, void* scratch) const override;
 
  private:
   struct Part {

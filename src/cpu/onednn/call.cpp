@@ -1,6 +1,8 @@
 #include <array>
 
 #include "cpu/common/parallel.hpp"
+#include "cpu/matmul/amx_tiles.hpp"
+#include "cpu/matmul/half_matmul.hpp"
 #include "cpu/matmul/split_matmul.hpp"
 #include "cpu/onednn/onednn.hpp"
 
@@ -22,12 +24,40 @@ MatrixStrides strides_of(const desc& d) {
   return {d.get_strides()[0], d.get_strides()[1]};
 #endif
 }
-bool is_float(const desc& d) {
+bool is(dnnl::memory::data_type type, const desc& d) {
 #if DNNL_VERSION_MAJOR < 3
-  return d.data_type() == dnnl::memory::data_type::f32;
+  return d.data_type() == type;
 #else
-  return d.get_data_type() == dnnl::memory::data_type::f32;
+  return d.get_data_type() == type;
 #endif
+}
+bool is_float(const desc& d) { return is(dnnl::memory::data_type::f32, d); }
+
+// Whether strides say where the elements are.
+bool is_plain(const desc& d) {
+#if DNNL_VERSION_MAJOR < 3
+  return d.data.format_kind == dnnl_blocked && d.data.format_desc.blocking.inner_nblks == 0;
+#else
+  return d.get_format_kind() == dnnl::memory::format_kind::blocked && d.get_inner_nblks() == 0;
+#endif
+}
+
+bool may_use_amx() {
+  static const bool yes = has_amx() && amx::permitted();
+  return yes;
+}
+MatmulShape shape_of(const desc& src, const desc& weight, const desc& dst) {
+  const auto [rows, depth] = extents_of(src);
+  return {rows, extents_of(dst)[1], depth, strides_of(src), strides_of(weight), strides_of(dst).row};
+}
+
+// Of bf16 matrices, if HalfMatmul is faster; otherwise no call.
+Call half_matmul_call(const desc& src, const desc& weight, const desc& dst, bool add) {
+  constexpr auto half = dnnl::memory::data_type::bf16;
+  if (!is(half, src) || !is(half, weight) || !is_float(dst) || !is_plain(weight) || !may_use_amx()) return {};
+  const MatmulShape shape = shape_of(src, weight, dst);
+  if (!HalfMatmul::suits(shape)) return {};
+  return Call(std::make_shared<const HalfMatmul>(shape, add, thread_count()));
 }
 
 }  // namespace
@@ -71,29 +101,18 @@ bool has_pairs() {
 Call matmul_call(const desc& src, const desc& weight, const desc& bias, const desc& dst, Activation activation,
                  bool add) {
   if (is_float(src) && is_float(weight) && is_float(dst) && prefers_float_matmul()) {
-    const auto [rows, depth] = extents_of(src);
-    const std::int64_t columns = extents_of(dst)[1];
-    return Call(std::make_shared<const FloatMatmul>(
-        MatmulShape{rows, columns, depth, strides_of(src), strides_of(weight), strides_of(dst).row}, activation, add,
-        thread_count()));
+    return Call(std::make_shared<const FloatMatmul>(shape_of(src, weight, dst), activation, add, thread_count()));
   }
+  if (activation == Activation::none && empty(bias))
+    if (Call half = half_matmul_call(src, weight, dst, add)) return half;
   const auto pd = matmul(src, weight, bias, dst, activation, add);
   return Call(pd, dnnl::matmul(pd),
               {{DNNL_ARG_SRC, src}, {DNNL_ARG_WEIGHTS, weight}, {DNNL_ARG_BIAS, bias}, {DNNL_ARG_DST, dst}});
 }
 
 Call split_matmul_call(const desc& src, const desc& weight, const desc& dst, Activation activation, bool add) {
-  static const bool has_amx = [] {
-    using enum dnnl::cpu_isa;
-    const auto isa = dnnl::get_effective_cpu_isa();  // DNNL_MAX_CPU_ISA may exclude AMX
-#if DNNL_VERSION_MAJOR >= 3
-    if (isa == avx512_core_amx_fp16) return SplitMatmul::permitted();
-#endif
-    return isa == avx512_core_amx && SplitMatmul::permitted();
-  }();
-  if (!has_amx || !is_float(src) || !is_float(weight) || !is_float(dst)) return {};
-  const auto [rows, depth] = extents_of(src);
-  const MatmulShape shape{rows, extents_of(dst)[1], depth, strides_of(src), strides_of(weight), strides_of(dst).row};
+  if (!may_use_amx() || !is_float(src) || !is_float(weight) || !is_float(dst)) return {};
+  const MatmulShape shape = shape_of(src, weight, dst);
   if (!SplitMatmul::suits(shape)) return {};
   return Call(std::make_shared<const SplitMatmul>(shape, activation, add, thread_count()));
 }
@@ -132,8 +151,8 @@ void Call::bind(int arg, void* data) {
 
 void Call::run() {
   if (product_)
-    return product_->run(static_cast<const float*>(data_[0]), static_cast<const float*>(data_[1]),
-                         static_cast<const float*>(data_[2]), static_cast<float*>(data_[3]), data_[4]);
+    return product_->run(data_[0], data_[1], static_cast<const float*>(data_[2]), static_cast<float*>(data_[3]),
+                         data_[4]);
   const auto status = dnnl_primitive_execute(primitive_.get(), stream().get(), int(args_.size()), args_.data());
   if (status != dnnl_success) fail(Exit::internal, "oneDNN primitive {} failed (status {})", name_, int(status));
 }

@@ -91,6 +91,15 @@ bool has_bf16() {
   return yes;
 }
 
+bool has_amx() {
+  using enum dnnl::cpu_isa;
+  const auto isa = dnnl::get_effective_cpu_isa();
+#if DNNL_VERSION_MAJOR >= 3
+  if (isa == avx512_core_amx_fp16) return true;
+#endif
+  return isa == avx512_core_amx;
+}
+
 std::string isa_name() {
   using enum dnnl::cpu_isa;
   constexpr TableRow<dnnl::cpu_isa, const char*> names[] = {{sse41, "SSE4.1"},

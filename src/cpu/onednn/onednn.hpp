@@ -20,6 +20,7 @@ using desc = dnnl::memory::desc;
 dnnl::engine& engine();  // one per process
 dnnl::stream& stream();  // one per thread; primitives have finished when their call returns
 bool has_bf16();         // whether this processor and this release compute in bf16 (needs AVX-512 or AMX)
+bool has_amx();          // whether they compute in bf16 on AMX; DNNL_MAX_CPU_ISA may exclude it
 std::string isa_name();  // the instruction set that oneDNN uses: "AVX2", "AMX (bf16)"
 dnnl::memory::data_type type_of(DType);  // Error(config) for types that are not f32, bf16 or f16
 // Memory descriptors. plain: row-major without gaps. strided: with the given strides. any: the primitive chooses the
