@@ -122,12 +122,11 @@ TEST(SplitMatmul, MatchesSumsInDouble) {
 TEST(HalfMatmul, MatchesSumsInDouble) {
   if (!cpu::amx::permitted()) GTEST_SKIP() << "this processor has no AMX";
   constexpr std::int64_t sizes[][3] = {{1, 1, 1},     {32, 32, 32},  {5, 8, 15},       {33, 31, 65},
-                                       {96, 512, 64}, {70, 513, 90}, {200, 1030, 530}, {530, 45, 600}};
+                                       {96, 512, 64}, {70, 513, 90}, {200, 1030, 530}, {530, 545, 40}};
   for (const auto& [rows, depth, columns] : sizes)
     for (const bool add : {false, true}) {
       SCOPED_TRACE(testing::Message() << rows << " x " << depth << " x " << columns);
       const MatmulShape shape{rows, columns, depth, {1, rows + 2}, {columns + 1, 1}, columns + 3};
-      EXPECT_TRUE(HalfMatmul::suits(shape));
       Product<RoundedMatmul> product{shape, Activation::none, add, false};
       product.a = random_floats((rows + 2) * depth, 1);
       product.b = random_floats((columns + 1) * depth, 2);

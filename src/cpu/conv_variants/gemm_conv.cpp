@@ -37,7 +37,8 @@ void gather_together(const Im2col& matrix, const void* src, std::int64_t begin, 
   });
 }
 
-// Gradients of weights: oneDNN's take two to ten times as long. With few channels all methods wait for memory.
+// Gradients of weights: oneDNN's of 1x1 kernels take two to ten times as long. With few channels all methods wait for
+// memory.
 bool is_faster_weight_gradient(const ConvSpec& s, bool one_tap) {
   const bool strided = std::ranges::any_of(s.window.stride, [](std::int64_t stride) { return stride > 1; });
   return s.src[-1] >= 32 && (one_tap || strided);

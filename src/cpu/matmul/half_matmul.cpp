@@ -140,7 +140,9 @@ void pack_panel(decltype(pack_columns) pack, bf16* to, const bf16* from, std::in
 
 }  // namespace
 
-bool HalfMatmul::suits(const MatmulShape& s) { return s.a.row == 1 && s.b.column == 1; }
+bool HalfMatmul::suits(const MatmulShape& s) {
+  return s.depth >= 128 && s.rows >= 64 && s.columns >= 64 && s.a.row == 1 && s.b.column == 1;
+}
 
 HalfMatmul::HalfMatmul(const MatmulShape& shape, bool add, int threads) : shape_(shape), add_(add), threads_(threads) {
   depth_block_ = whole_blocks(ceil_div(shape.depth, ceil_div(shape.depth, panel_depth)));
@@ -156,7 +158,8 @@ void HalfMatmul::run(const void* a_numbers, const void* b_numbers, const float*,
   if (threads_ == 1) return run_part({0, shape_.rows, 0, shape_.columns}, a, b, dst, static_cast<bf16*>(scratch));
   const bool by_rows = shape_.rows >= shape_.columns;
   const std::int64_t count = by_rows ? shape_.rows : shape_.columns;
-  parallel_ranges(whole_blocks(count) / block, 1, [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t blocks = whole_blocks(count) / block;
+  parallel_ranges(blocks, ceil_div(blocks, std::int64_t(threads_)), [&](std::int64_t begin, std::int64_t end) {
     begin *= block;
     end = std::min(end * block, count);
     bf16* const own = static_cast<bf16*>(scratch) + part_scratch_ / sizeof(bf16) * std::size_t(thread_number());
