@@ -12,6 +12,7 @@
 #include "cpu/matmul/half_matmul.hpp"
 #include "cpu/matmul/split_matmul.hpp"
 #include "cpu/matmul/tile_product.hpp"
+#include "cpu/onednn/onednn.hpp"
 
 namespace millrace {
 namespace float_matmul_test {
@@ -121,8 +122,8 @@ TEST(SplitMatmul, MatchesSumsInDouble) {
 // Sizes beside and beyond those of tiles and panels. Values of bf16 have few digits, so the sums are as exact as above.
 TEST(HalfMatmul, MatchesSumsInDouble) {
   if (!cpu::amx::permitted()) GTEST_SKIP() << "this processor has no AMX";
-  constexpr std::int64_t sizes[][3] = {{1, 1, 1},     {32, 32, 32},  {5, 8, 15},       {33, 31, 65},
-                                       {96, 512, 64}, {70, 513, 90}, {200, 1030, 530}, {530, 545, 40}};
+  constexpr std::int64_t sizes[][3] = {{1, 1, 1},     {32, 32, 32},    {5, 8, 15},      {33, 31, 65},   {96, 512, 64},
+                                       {70, 513, 90}, {1060, 530, 40}, {40, 530, 1060}, {520, 515, 520}};
   for (const auto& [rows, depth, columns] : sizes)
     for (const bool add : {false, true}) {
       SCOPED_TRACE(testing::Message() << rows << " x " << depth << " x " << columns);
@@ -134,6 +135,26 @@ TEST(HalfMatmul, MatchesSumsInDouble) {
         for (float& v : *values) v = float(bf16(v));
       product.check();
     }
+}
+
+// Which products of bf16 matrices it computes.
+TEST(HalfMatmul, ComputesGradientsOfWeights) {
+  using namespace cpu::onednn;
+  constexpr std::int64_t rows = 64, depth = 128, columns = 96;
+  const desc src = strided({rows, depth}, DType::bf16, {1, rows}), dst = plain({rows, columns}, DType::f32);
+  const desc weight = plain({depth, columns}, DType::bf16), bias = plain({1, columns}, DType::f32);
+  const auto uses = [](const cpu::onednn::Call& call) { return call.name().starts_with("half_matmul"); };
+  const bool amx = has_amx() && cpu::amx::permitted();
+  EXPECT_EQ(uses(matmul_call(src, weight, {}, dst)), amx);
+  EXPECT_EQ(uses(matmul_call(src, weight, {}, dst, Activation::none, true)), amx);
+  EXPECT_FALSE(uses(matmul_call(src, weight, bias, dst)));
+  EXPECT_FALSE(uses(matmul_call(src, weight, {}, dst, Activation::relu)));
+  EXPECT_FALSE(uses(matmul_call(src, weight, {}, plain({rows, columns}, DType::bf16))));
+  EXPECT_FALSE(uses(matmul_call(plain({rows, depth}, DType::bf16), weight, {}, dst)));
+  EXPECT_FALSE(
+      uses(matmul_call(strided({63, depth}, DType::bf16, {1, 63}), weight, {}, plain({63, columns}, DType::f32))));
+  EXPECT_FALSE(
+      uses(matmul_call(strided({rows, 127}, DType::bf16, {1, rows}), plain({127, columns}, DType::bf16), {}, dst)));
 }
 
 // Six products of parts are at least as exact as float32 multiplications, for numbers of very different sizes too.

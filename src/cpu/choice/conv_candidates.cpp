@@ -51,11 +51,13 @@ bool has_several_taps(const ConvSpec& s) { return s.window.kernel != std::array<
 bool gemm_can_win(const ConvSpec& s) { return is_strided(s) || !has_several_taps(s); }
 bool blocks_can_win(const ConvSpec& s) { return is_strided(s) && has_several_taps(s) && !s.bias && s.src[-1] >= 16; }
 
-// Where the rules choose millrace's kernels for the gradients, oneDNN takes up to ten times as long.
+// Where the rules choose millrace's kernels for the gradients of large kernels and volumes, oneDNN takes up to ten
+// times as long.
 std::vector<ConvMethod> depthwise_candidates(const ConvSpec& s, ConvPass pass, ConvMethod rule) {
   if (!DepthwiseGeometry::supports(s)) return {rule};
   if (rule != ConvMethod::depthwise) return {rule, ConvMethod::depthwise};
-  return pass == ConvPass::forward ? std::vector{rule, ConvMethod::direct} : std::vector{rule};
+  const bool small_kernel = s.window.rank < 3 && *std::ranges::max_element(s.window.kernel) <= 3;
+  return pass == ConvPass::forward || small_kernel ? std::vector{rule, ConvMethod::direct} : std::vector{rule};
 }
 
 }  // namespace

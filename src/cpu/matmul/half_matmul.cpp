@@ -127,8 +127,8 @@ void pack_block(decltype(pack_columns) pack, bf16* to, const bf16* from, std::in
   pack(to, numbers, block);
 }
 
-// `columns` columns from `from` on, by blocks of columns; the steps of a block follow each other. Reads rows as a
-// whole.
+// `columns` columns from `from` on, by blocks of columns; the steps of a block follow each other. Packs 32 rows of all
+// blocks before the next 32, so memory is read in order.
 void pack_panel(decltype(pack_columns) pack, bf16* to, const bf16* from, std::int64_t stride, std::int64_t depth,
                 std::int64_t columns) {
   const std::int64_t steps = whole_blocks(depth) / block;

@@ -1,5 +1,6 @@
-// Products of bf16 matrices on AMX along the rows of both, with float32 results: the gradients of weights, whose depth
-// are the pixels or rows of a batch. oneDNN needs up to 1.6 times as long.
+// Products of bf16 matrices on AMX with float32 results, for gradients of weights: the depth of the product (pixels or
+// rows of a batch) is the slow axis of both matrices. oneDNN needs up to 1.6 times as long
+// (docs/benchmarks/2026-11-choice.md).
 #pragma once
 #include "cpu/matmul/float_matmul.hpp"
 

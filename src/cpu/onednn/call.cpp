@@ -51,7 +51,7 @@ MatmulShape shape_of(const desc& src, const desc& weight, const desc& dst) {
   return {rows, extents_of(dst)[1], depth, strides_of(src), strides_of(weight), strides_of(dst).row};
 }
 
-// Of bf16 matrices, if HalfMatmul is faster; otherwise no call.
+// The product of bf16 matrices by HalfMatmul, if it suits them; otherwise an empty call.
 Call half_matmul_call(const desc& src, const desc& weight, const desc& dst, bool add) {
   constexpr auto half = dnnl::memory::data_type::bf16;
   if (!is(half, src) || !is(half, weight) || !is_float(dst) || !is_plain(weight) || !may_use_amx()) return {};

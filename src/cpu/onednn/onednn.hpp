@@ -1,5 +1,5 @@
-// A thin interface to oneDNN for the operations of the CPU. Only onednn.cpp has code for the differences between oneDNN
-// 2 (Debian 12) and oneDNN 3 (Debian 13).
+// A thin interface to oneDNN for the operations of the CPU. Only onednn.cpp and call.cpp have code for the differences
+// between oneDNN 2 (Debian 12) and oneDNN 3 (Debian 13).
 #pragma once
 #include <dnnl.hpp>
 #include <memory>
@@ -91,7 +91,8 @@ const matmul::TileKernels* tile_kernels();
 // Whether small products of bf16 matrices run with multiply_pairs(): where oneDNN would use AVX-512 with bf16, but has
 // no AMX.
 bool has_pairs();
-// dst = activation(src * weight + bias), or dst += src * weight if add, with weights in the layout that is given.
+// dst = activation(src * weight + bias), or dst += src * weight if add, with weights in the layout that is given. By
+// FloatMatmul or HalfMatmul where they are faster, otherwise by oneDNN.
 Call matmul_call(const desc& src, const desc& weight, const desc& bias, const desc& dst, Activation = Activation::none,
                  bool add = false);
 

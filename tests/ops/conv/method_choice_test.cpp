@@ -6,7 +6,10 @@
 
 #include "cpu/choice/time_methods.hpp"
 #include "cpu/choice/waited.hpp"
+#include "cpu/common/parallel.hpp"
 #include "cpu/conv/depthwise_geometry.hpp"
+#include "cpu/conv_variants/gemm_conv.hpp"
+#include "cpu/onednn/onednn.hpp"
 #include "millrace/base/files.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -57,6 +60,44 @@ TEST(MethodChoice, TheRuleIsTheFirstCandidateAndNoMethodComesTwice) {
   EXPECT_EQ(cpu::candidates_for(grouped, ConvPass::forward, true).size(), 1u);
   EXPECT_EQ(cpu::candidates_for(depthwise, ConvPass::forward, true).size(),
             1u + cpu::DepthwiseGeometry::supports(depthwise));
+}
+
+ConvSpec pointwise(std::int64_t pixels, std::int64_t in, std::int64_t out) {
+  ConvSpec s;
+  s.src = {4, pixels, 1, in};
+  s.out_channels = out;
+  s.dtype = DType::bf16;
+  return s;
+}
+
+TEST(MethodChoice, ProductsComputeOneByOneKernelsOnAmx) {
+  const int threads = cpu::thread_count();
+  const auto rule = [](const ConvSpec& s, ConvPass pass) {
+    const auto method = cpu::gemm_by_rule(s, pass);
+    return method ? cpu::name_of(*method) : std::string("another");
+  };
+  const std::string alone = cpu::onednn::has_amx() ? "gemm" : "another",
+                    together = cpu::onednn::has_amx() ? "gemm together" : "another";
+  cpu::set_thread_count(2);
+  EXPECT_EQ(rule(pointwise(64, 32, 32), ConvPass::weights), alone);
+  EXPECT_EQ(rule(pointwise(64, 512, 128), ConvPass::weights), together);
+  EXPECT_EQ(rule(pointwise(64, 31, 32), ConvPass::weights), "another");
+  EXPECT_EQ(rule(pointwise(64, 16, 32), ConvPass::data), together);
+  EXPECT_EQ(rule(pointwise(64, 32, 31), ConvPass::data), "another");
+  EXPECT_EQ(rule(pointwise(16, 1024, 1024), ConvPass::forward), together);
+  EXPECT_EQ(rule(pointwise(17, 1024, 1024), ConvPass::forward), "another");
+  EXPECT_EQ(rule(pointwise(16, 1024, 1023), ConvPass::forward), "another");
+  cpu::set_thread_count(1);
+  EXPECT_EQ(rule(pointwise(64, 512, 128), ConvPass::weights), alone);
+  cpu::set_thread_count(threads);
+  ConvSpec single = pointwise(64, 64, 64), biased = single, grouped = single, dense = conv();
+  single.dtype = DType::f32;
+  biased.bias = true;
+  grouped.groups = 2;
+  dense.dtype = DType::bf16;
+  for (const ConvSpec& s : {single, biased, grouped, dense})
+    for (const ConvPass pass : {ConvPass::forward, ConvPass::data, ConvPass::weights})
+      EXPECT_EQ(rule(s, pass), "another");
 }
 
 // In the first measurement, the rule (0) seems ten times as slow as 1 and 2. When it is timed beside 1, both are slower
