@@ -12,6 +12,7 @@
 #include "cpu/conv_variants/gemm_conv.hpp"
 #include "cpu/onednn/onednn.hpp"
 #include "cpu/winograd/tiles.hpp"
+#include "cpu/winograd/winograd_slice_conv.hpp"
 
 namespace millrace::cpu {
 namespace {
@@ -40,7 +41,9 @@ void add_winograd(const ConvSpec& s, ConvPass pass, std::vector<ConvMethod>& out
   };
   // As for images of 5x5 pixels. Otherwise F(4x4) has always been faster.
   if (multiplications(2) <= 1.3 * multiplications(4)) out.push_back(ConvMethod::winograd_2);
-  if (pass != ConvPass::weights) out.push_back(ConvMethod::winograd_4_alone);
+  // Timing leaves out that F(4x4) alone writes transformed weights to memory once a step.
+  if (pass != ConvPass::weights && !WinogradSliceConv::is_faster(s, part_of(pass), 4))
+    out.push_back(ConvMethod::winograd_4_alone);
 }
 
 bool is_strided(const ConvSpec& s) { return s.window.stride != std::array<std::int64_t, 3>{1, 1, 1}; }

@@ -10,6 +10,7 @@
 #include "cpu/conv_variants/gemm_conv.hpp"
 #include "cpu/winograd/rules.hpp"
 #include "cpu/winograd/winograd_conv.hpp"
+#include "cpu/winograd/winograd_slice_conv.hpp"
 #include "cpu/winograd/winograd_weight_gradient.hpp"
 
 namespace millrace::cpu {
@@ -64,8 +65,10 @@ std::unique_ptr<ConvPart> make_conv_part(const ConvSpec& s, Of of, const ConvMet
     case ConvMethod::winograd_2:
     case ConvMethod::winograd_4:
     case ConvMethod::winograd_4_alone:
-      if (winograd::supports(s))
-        return std::make_unique<WinogradConv>(s, of, winograd_edge(method), needs, split_of(method));
+      if (!winograd::supports(s)) break;
+      if (method != ConvMethod::winograd_4_alone && WinogradSliceConv::is_faster(s, of, winograd_edge(method)))
+        return std::make_unique<WinogradSliceConv>(s, of, winograd_edge(method));
+      return std::make_unique<WinogradConv>(s, of, winograd_edge(method), needs, split_of(method));
       break;
     case ConvMethod::blocked:
       return BlockedConv::make(s, pass, needs);

@@ -6,6 +6,7 @@
 
 #include "cpu/common/parallel.hpp"
 #include "cpu/onednn/onednn_op.hpp"
+#include "cpu/winograd/weights.hpp"
 
 namespace millrace::cpu {
 
@@ -32,10 +33,10 @@ WinogradConv::WinogradConv(const ConvSpec& s, Of of, std::int64_t m, MemoryRequi
       tiles_(s, of, m),
       in_(tiles_.from[3]),
       out_(tiles_.to[3]),
+      weights_step_(position_step(in_ * kernels_.columns)),
       weights_at_(needs.packed_weights) {
   plan_blocks(split);
-  needs.packed_weights +=
-      align64(std::size_t(transforms_.positions() * in_ * panels() * kernels_.columns) * sizeof(float));
+  needs.packed_weights += align64(std::size_t(transforms_.positions() * weights_step_ * panels()) * sizeof(float));
 }
 
 void WinogradConv::plan_blocks(Split split) {
@@ -70,6 +71,17 @@ std::string WinogradConv::implementation() const {
   return fmt::format("winograd {}:{}{}", transforms_.name, kernels_.name, together_ ? " together" : "");
 }
 
+void WinogradConv::repack(const OpArgs& args) {
+  const winograd::Weights weights{of_, args.weight[0].as<float>(), in_, out_};
+  const winograd::WeightSlice all{0, 0, kernels_.columns, weights_step_,
+                                  static_cast<float*>(at(args.packed_weights, weights_at_))};
+  const std::int64_t in_blocks = in_ / lane_floats, parts = out_ / lane_floats * in_blocks;
+  parallel_ranges(parts, 4, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t part = begin; part < end; ++part)
+      transform_weights(transforms_, weights, all, part / in_blocks * lane_floats, part % in_blocks * lane_floats);
+  });
+}
+
 void WinogradConv::transform_source(const Block& block, const Tensors& t, std::int64_t begin, std::int64_t end) const {
   const float* pixels[36];
   for (std::int64_t i = begin; i < end; ++i) {
@@ -80,7 +92,7 @@ void WinogradConv::transform_source(const Block& block, const Tensors& t, std::i
 
 void WinogradConv::multiply(const Block& block, const Tensors& t, std::int64_t position, std::int64_t panel,
                             std::int64_t column) const {
-  const float* weights = t.weights + (panel * transforms_.positions() + position) * in_ * kernels_.columns;
+  const float* weights = t.weights + (panel * transforms_.positions() + position) * weights_step_;
   const float* source = block.source + position * source_step_;
   float* product = block.product + position * product_step_ + column;
   const std::int64_t count = std::min(kernels_.columns, out_ - panel * kernels_.columns);

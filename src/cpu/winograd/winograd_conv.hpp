@@ -41,14 +41,13 @@ class WinogradConv : public ConvPart {
   void transform_products(const Block&, const Tensors&, std::int64_t begin, std::int64_t end, std::int64_t channel,
                           std::int64_t channels) const;
   std::int64_t panels() const { return (out_ + kernels_.columns - 1) / kernels_.columns; }
-  void repack_forward(const float* from, float* to, std::int64_t part) const;
-  void repack_data(const float* from, float* to, std::int64_t part) const;
 
   const Of of_;
   const winograd::Transforms& transforms_;
   const matmul::TileKernels& kernels_;
   const winograd::Tiles tiles_;
   const std::int64_t in_, out_;
+  const std::int64_t weights_step_;            // elements from one position of a panel to the next
   bool together_;                              // all threads work on one block
   std::int64_t group_;                         // panels whose products are transformed back together
   std::int64_t block_tiles_;                   // at most

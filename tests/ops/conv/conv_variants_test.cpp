@@ -51,7 +51,10 @@ const std::vector<Layer>& layers() {
       {"line", {4, 100, 8}, 24, {.rank = 1, .kernel = {5, 1, 1}, .stride = {2, 1, 1}, .pad = {2, 0, 0}}},
       {"volume", {2, 7, 9, 8, 4}, 16, {.rank = 3, .kernel = {3, 3, 3}, .stride = {2, 1, 2}, .pad = {1, 1, 1}}},
       // So many channels that threads share tiles unless each is told to work alone; an incomplete panel of columns.
-      {"wide", {2, 9, 10, 336}, 336, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}},
+      {"wide", {2, 9, 10, 240}, 240, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}},
+      // So many channels, and so few tiles, that weights are transformed by slices; an incomplete slice and panel.
+      {"slices", {2, 9, 10, 240}, 304, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}},
+      {"one_tile", {1, 4, 3, 272}, 240, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}},
       // Depthwise, from here on: incomplete panels, several blocks of channels and of columns, strides with unequal
       // classes of outputs, outputs that no tap reaches, runs of one tap, padding alone.
       {"images", {2, 11, 10, 40}, 40, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}, 40},
@@ -77,7 +80,7 @@ const std::vector<Layer>& layers() {
   };
   return all;
 }
-constexpr std::size_t wide = 10;
+constexpr std::size_t wide = 10, first_slices = 11, first_depthwise = 13;
 
 using Param = std::tuple<std::size_t, ConvMethod, DType, int>;
 class ConvVariants : public ::testing::TestWithParam<Param> {
@@ -165,8 +168,14 @@ INSTANTIATE_TEST_SUITE_P(Winograd, ConvVariants,
                                             ::testing::Values(DType::f32), ::testing::Values(1, 3)),
                          name_of_case);
 
+INSTANTIATE_TEST_SUITE_P(WinogradSlices, ConvVariants,
+                         ::testing::Combine(::testing::Range(first_slices, first_depthwise),
+                                            ::testing::Values(ConvMethod::winograd_4), ::testing::Values(DType::f32),
+                                            ::testing::Values(1, 3, 40)),
+                         name_of_case);
+
 INSTANTIATE_TEST_SUITE_P(Depthwise, ConvVariants,
-                         ::testing::Combine(::testing::Range(wide + 1, layers().size()),
+                         ::testing::Combine(::testing::Range(first_depthwise, layers().size()),
                                             ::testing::Values(ConvMethod::depthwise),
                                             ::testing::Values(DType::f32, DType::bf16), ::testing::Values(1, 3)),
                          name_of_case);
@@ -195,7 +204,7 @@ TEST(ConvVariantsUsed, AreNamedByTheOperation) {
   EXPECT_NE(text("strided", ConvMethod::gemm_alone).find("im2col"), std::string::npos);
   EXPECT_NE(text("strided", ConvMethod::gemm_together).find("backward weights im2col"), std::string::npos);
   EXPECT_EQ(text("pointwise", ConvMethod::gemm_alone).find("im2col"), std::string::npos) << "nothing is gathered";
-  if (cpu::DepthwiseGeometry::supports(layers()[wide + 1].spec(DType::f32))) {
+  if (cpu::DepthwiseGeometry::supports(layers()[first_depthwise].spec(DType::f32))) {
     EXPECT_EQ(text("images", ConvMethod::depthwise),
               "depthwise rows, backward data depthwise rows, backward weights depthwise rows; a note");
   }
@@ -205,14 +214,14 @@ TEST(ConvVariantsUsed, AreNamedByTheOperation) {
       << text("strided", ConvMethod::blocked);
 }
 
-TEST(ConvVariantsUsed, WinogradSharesWideTilesUnlessThreadsWorkAlone) {
+TEST(ConvVariantsUsed, WinogradSharesTilesOfWideLayersUnlessThreadsWorkAlone) {
   const cpu::matmul::TileKernels* kernels = cpu::onednn::tile_kernels();
   if (!kernels) GTEST_SKIP() << "no Winograd's filtering without AVX2";
   const int before = cpu::thread_count();
   for (const int threads : {1, 3}) {
     cpu::set_thread_count(threads);
-    const auto text = [&](ConvMethod method) {
-      return cpu::make_conv(layers()[wide].spec(DType::f32), {method, method, ConvMethod::direct, true, ""})
+    const auto text = [&](ConvMethod method, std::size_t layer = wide) {
+      return cpu::make_conv(layers()[layer].spec(DType::f32), {method, method, ConvMethod::direct, true, ""})
           ->implementation();
     };
     const std::string name = fmt::format("winograd F(4x4):{}", kernels->name),
@@ -222,6 +231,9 @@ TEST(ConvVariantsUsed, WinogradSharesWideTilesUnlessThreadsWorkAlone) {
     EXPECT_EQ(alone.find("together"), std::string::npos) << alone;
     EXPECT_NE(shared.find(name + " together"), std::string::npos) << shared;
     EXPECT_NE(shared.find("backward data " + name + " together"), std::string::npos) << shared;
+    const std::string slices = text(ConvMethod::winograd_4, first_slices);
+    EXPECT_NE(slices.find(name + " by slices"), std::string::npos) << slices;
+    EXPECT_NE(slices.find("backward data " + name + " by slices"), std::string::npos) << slices;
   }
   cpu::set_thread_count(before);
 }
