@@ -151,7 +151,10 @@ class Input : public Op {
   }
 
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return "threads"; }
+  std::string implementation() const override { return is_copy() ? "none" : "threads"; }
+  bool is_copy() const override {
+    return copies_ && strides_.contiguous && spec_.dst() == spec_.src && spec_.crop_pad == 0 && !spec_.flip;
+  }
 
   void forward(const OpArgs& args) override {
     const std::int64_t lines = extent_[0] * extent_[1], line_count = extent_[2] * channels_;

@@ -56,6 +56,7 @@ Program::Program(CompiledGraph compiled, const ParameterLayout& layout, const Pr
     bind_norm(i, memory);
   }
   find_final_parameters();
+  input_is_copy_ = can_leave_out_input();
 }
 
 // Binds sources, results and their gradients.
@@ -179,15 +180,14 @@ void Program::await_weights(std::size_t i, ParamReadyHook& gate) {
 void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, ParamReadyHook* gate,
                       TimestampSeries around_input) {
   const Graph& graph = compiled_.graph;
-  const bool reads_input = std::holds_alternative<InputSpec>(graph.nodes.front().spec);
   MR_CHECK(x.shape == graph.values[Graph::x].shape, "the batch has the shape {}, the program expects {}", x.shape.str(),
            graph.values[Graph::x].shape.str());
+  set_readers(Graph::x, x.data);
+  set_readers(Graph::y, y.data);
+  set_readers(Graph::ids, ids.data);
+  if (input_is_copy_) set_readers(graph.nodes.front().dst, x.data);
   for (std::size_t i = 0; i < args_.size(); ++i) {
     OpArgs& args = args_[i];
-    const auto& src = graph.nodes[i].src;
-    for (std::size_t s = 0; s < src.size(); ++s)
-      if (src[s] == Graph::x || src[s] == Graph::y || src[s] == Graph::ids)
-        args.src[s].data = src[s] == Graph::x ? x.data : src[s] == Graph::y ? y.data : ids.data;
     args.stats_mode = first ? GradMode::write : GradMode::add;
     if (gate) {
       await_weights(i, *gate);
@@ -195,11 +195,29 @@ void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool 
     }
     if (graph.nodes[i].dst < 0) set_modes(i, first);  // a loss may compute gradients of weights in its forward pass
     const ScopedLabel here(*compiled_.device, labels_[i].forward.c_str());
-    if (i == 0) around_input.record();
-    if (i == 0 && !reads_input) around_input.record();
-    compiled_.ops[i]->forward(args);
-    if (i == 0 && reads_input) around_input.record();
+    const bool is_input_pass = i == 0 && has_input_pass();
+    if (is_input_pass) around_input.record();
+    if (i > 0 || !input_is_copy_) compiled_.ops[i]->forward(args);
+    if (is_input_pass) around_input.record();
   }
+}
+
+void Program::set_readers(int value, void* data) {
+  for (std::size_t i = 0; i < args_.size(); ++i) {
+    const Node& node = compiled_.graph.nodes[i];
+    for (std::size_t s = 0; s < node.src.size(); ++s)
+      if (node.src[s] == value) args_[i].src[s].data = data;
+  }
+}
+
+// A convolution that shares values with a norm has pointers to the source of the norm.
+bool Program::can_leave_out_input() const {
+  const Graph& graph = compiled_.graph;
+  const Node& input = graph.nodes.front();
+  return std::holds_alternative<InputSpec>(input.spec) && compiled_.ops.front()->is_copy() &&
+         std::ranges::none_of(graph.nodes, [&](const Node& node) {
+           return node.norm >= 0 && graph.nodes[std::size_t(node.norm)].src[0] == input.dst;
+         });
 }
 
 void Program::set_modes(std::size_t i, bool first) {
@@ -275,22 +293,7 @@ void Program::backward_without_rows(GradReadyHook* sink) {
 }
 
 void Program::run_node(int node, bool backward) {
-  if (!backward)
-    compiled_.ops[std::size_t(node)]->forward(args_[std::size_t(node)]);
-  else
-    backward_node(node, true);
-}
-
-Cost Program::forward_cost(int node) const {
-  Cost out = millrace::forward_cost(graph().nodes[std::size_t(node)].spec);
-  out.flops *= op(node).work_share().forward;
-  return out;
-}
-
-Cost Program::backward_cost(int node) const {
-  Cost out = millrace::backward_cost(graph().nodes[std::size_t(node)].spec);
-  out.flops *= op(node).work_share().backward;
-  return out;
+  backward ? backward_node(node, true) : compiled_.ops[std::size_t(node)]->forward(args_[std::size_t(node)]);
 }
 
 }  // namespace millrace

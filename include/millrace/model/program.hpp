@@ -102,16 +102,23 @@ class Program {
   const MemoryPlan& plan() const { return compiled_.plan; }
   const Op& op(int node) const { return *compiled_.ops[std::size_t(node)]; }
   // What the operation of a node executes.
-  Cost forward_cost(int node) const;
-  Cost backward_cost(int node) const;
+  Cost forward_cost(int node) const {
+    return executed(millrace::forward_cost(spec(node)), op(node).work_share().forward);
+  }
+  Cost backward_cost(int node) const {
+    return executed(millrace::backward_cost(spec(node)), op(node).work_share().backward);
+  }
 
   void repack_weights();  // call after the master or the weights have changed
   // first: the first micro-batch of a step, which overwrites gradients and statistics; the others add to them.
   // gate: set while weights may still arrive. Each operation then waits for its weights and repacks them before it
-  // runs. around_input: records a timestamp before and after the input pass.
+  // runs. around_input: records a timestamp before and after the input pass, if the program has one. Without one, x
+  // must stay as it is until the end of the backward pass.
   void forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, ParamReadyHook* gate = nullptr,
                TimestampSeries around_input = {});
   void backward(bool first, GradReadyHook* sink);
+  // The samples are converted first. They are not if they need no conversion (Op::is_copy()) or are no input alone.
+  bool has_input_pass() const { return std::holds_alternative<InputSpec>(spec(0)) && !input_is_copy_; }
   // For a rank without a micro-batch, while other ranks have one: takes part in what synchronised norms exchange. It
   // waits for weights and announces the same ranges of the gradient to the sink, but computes nothing. So all ranks
   // make the same calls that wait for each other in the same order, and none can wait for ever.
@@ -128,6 +135,11 @@ class Program {
   const BackwardSchedule& schedule() const { return compiled_.schedule; }
 
  private:
+  const Spec& spec(int node) const { return graph().nodes[std::size_t(node)].spec; }
+  static Cost executed(Cost cost, double share) {
+    cost.flops *= share;
+    return cost;
+  }
   void repack(std::size_t node);
   void await_weights(std::size_t node, ParamReadyHook& gate);
   struct Labels {
@@ -142,6 +154,8 @@ class Program {
   void bind_weights(std::size_t node, const ProgramMemory&);
   void bind_norm(std::size_t node, const ProgramMemory&);
   void find_final_parameters();
+  void set_readers(int value, void* data);  // binds what reads the value to other memory
+  bool can_leave_out_input() const;
   void recompute_node(int node);
   void set_modes(std::size_t node, bool first);
   void backward_node(int node, bool first);
@@ -153,6 +167,7 @@ class Program {
   std::vector<Tensor> values_;
   std::vector<OpArgs> args_;
   float* unused_stats_ = nullptr;
+  bool input_is_copy_ = false;
   std::vector<Labels> labels_;  // by node
   struct Addition {             // after the backward pass of a node: the gradient of value += extra
     int value = -1;

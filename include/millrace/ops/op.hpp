@@ -134,6 +134,9 @@ class Op {
   virtual void repack(const OpArgs&) {}  // fills packed_weights from weight; called after each change of the weights
   virtual std::string implementation() const = 0;  // shown by plan and bench: "onednn brgconv:avx512_core"
   virtual WorkShare work_share() const { return {}; }
+  // dst is a copy of src[0], and backward() does nothing. A caller may leave out forward(), and give src[0] to the
+  // readers of dst.
+  virtual bool is_copy() const { return false; }
 };
 
 }  // namespace millrace

@@ -58,7 +58,7 @@ StepTimerSpec StepRunner::timer_spec() const {
   spec.optimizer_waits = network_.optimizer_waits();
   spec.reducer_milestones = reducer_.milestones().size();
   spec.single_rank = s_.world.size() == 1;
-  spec.has_input_pass = std::holds_alternative<InputSpec>(network_.graph().nodes.front().spec);
+  spec.has_input_pass = network_.has_input_pass();
   spec.exchange = s_.compute.exchange.get();
   return spec;
 }

@@ -101,6 +101,7 @@ class Network {
   const Graph& graph() const { return graph_; }
   const ParameterLayout& layout() const { return layout_; }
   const NetworkMemory& needs() const { return needs_; }
+  bool has_input_pass() const { return training() && train_.begin()->second.program->has_input_pass(); }
   bool training() const { return !train_.empty(); }  // it has gradients and moments
   StepState& host_state() { return host_state_; }
   // The state that the device works on. Only on a device that shares the host's memory.
