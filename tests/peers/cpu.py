@@ -161,7 +161,7 @@ def compare(millrace, folder, options):
 
         def turns(c=c, best=best):
             a, b = [], {way: [] for way in best}
-            for _ in range(2 if options.quick else 3):
+            for _ in range(options.turns):
                 a.append(c.ours())
                 for way in best:
                     b[way].append(c.theirs(way))
@@ -183,7 +183,7 @@ def scale(millrace, folder, options):
         if options.only and not case[1].startswith(options.only):
             continue
         one, weak, strong = (Case(millrace, folder, case, ranks, 1, "fp32", options.quick, rows) for ranks, rows in ((1, case[2]), (2, case[2]), (2, case[2] // 2)))
-        times, other = other_work.measured_twice(lambda: [[c.ours() for c in (one, weak, strong)] for _ in range(2 if options.quick else 3)])
+        times, other = other_work.measured_twice(lambda: [[c.ours() for c in (one, weak, strong)] for _ in range(options.turns)])
         a, w, s = (statistics.median(column) for column in zip(*times))
         print(f"{one.name:24} weak {a / w:6.1%}   strong {a / s / 2:6.1%}   a step: {a * 1e3:.2f} ms alone, {w * 1e3:.2f} ms and {s * 1e3:.2f} ms by two{other_work.mark(other)}", flush=True)
 
@@ -203,7 +203,9 @@ def main():
     parser.add_argument("--precision", nargs="*", default=["fp32", "bf16"], choices=["fp32", "bf16"])
     parser.add_argument("--ranks", type=int, choices=[1, 2], help="only the rows of so many")
     parser.add_argument("--neighbour", action="store_true", help="only the training beside a busy neighbour, without PyTorch")
+    parser.add_argument("--turns", type=int, help="runs of each side for a row of the training; without it 3, and 2 with --quick")
     options = parser.parse_args()
+    options.turns = options.turns or (2 if options.quick else 3)
     build = pathlib.Path(options.build).resolve()
     with tempfile.TemporaryDirectory() as folder:
         results = [] if options.neighbour else compare(build / "millrace", pathlib.Path(folder), options)

@@ -9,6 +9,7 @@
 #include "cpu/conv/conv_parts.hpp"
 #include "cpu/conv/depthwise_geometry.hpp"
 #include "cpu/conv/kn2row_conv.hpp"
+#include "cpu/conv/turned_conv.hpp"
 #include "cpu/conv_variants/gemm_conv.hpp"
 #include "cpu/onednn/onednn.hpp"
 #include "cpu/winograd/tiles.hpp"
@@ -24,6 +25,7 @@ constexpr std::pair<ConvMethod, const char*> method_names[] = {{ConvMethod::rule
                                                                {ConvMethod::blocked, "blocked"},
                                                                {ConvMethod::tiles, "tiles"},
                                                                {ConvMethod::kn2row, "kn2row"},
+                                                               {ConvMethod::turned, "turned"},
                                                                {ConvMethod::depthwise, "depthwise"},
                                                                {ConvMethod::gemm_alone, "gemm"},
                                                                {ConvMethod::gemm_together, "gemm together"},
@@ -88,6 +90,7 @@ std::vector<ConvMethod> candidates_for(const ConvSpec& s, ConvPass pass, bool wi
     out.push_back(ConvMethod::gemm_alone);
     if (thread_count() > 1) out.push_back(ConvMethod::gemm_together);
   }
+  if (pass == ConvPass::data && TurnedConv::is_faster(s)) out.push_back(ConvMethod::turned);
   if (blocks_can_win(s)) out.push_back(ConvMethod::blocked);
   out.erase(std::remove(out.begin() + 1, out.end(), rule), out.end());
   return out;

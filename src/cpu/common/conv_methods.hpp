@@ -6,8 +6,8 @@
 namespace millrace::cpu {
 
 // rule: by fixed rules. direct: oneDNN's convolution. blocked: the same in layouts of oneDNN, between reorders. gemm:
-// im2col and matrix products. The others: see tile_conv.hpp, kn2row_conv.hpp, depthwise_conv.hpp and
-// cpu/winograd/filtering.hpp.
+// im2col and matrix products. The others: see tile_conv.hpp, kn2row_conv.hpp, turned_conv.hpp,
+// depthwise_conv.hpp and cpu/winograd/filtering.hpp.
 // A method may split its work in two ways: each thread computes blocks of its own (alone), or all threads compute each
 // block together. A method that does not support a convolution is replaced by `direct`.
 enum class ConvMethod {
@@ -16,11 +16,12 @@ enum class ConvMethod {
   blocked,
   tiles,
   kn2row,
+  turned,
   depthwise,
   gemm_alone,
   gemm_together,
   winograd_2,
-  winograd_4,  // alone or together, by the size of a block
+  winograd_4,  // alone, together or by slices, by the sizes
   winograd_4_alone
 };
 

@@ -6,6 +6,7 @@
 #include "cpu/conv/kn2row_weight_gradient.hpp"
 #include "cpu/conv/tile_conv.hpp"
 #include "cpu/conv/tile_weight_gradient.hpp"
+#include "cpu/conv/turned_conv.hpp"
 #include "cpu/conv_variants/blocked_conv.hpp"
 #include "cpu/conv_variants/gemm_conv.hpp"
 #include "cpu/winograd/rules.hpp"
@@ -40,7 +41,8 @@ ConvMethod method_by_rule(const ConvSpec& s, ConvPass pass, bool winograd) {
   if (winograd && winograd::is_faster(s, of)) return ConvMethod::winograd_4;
   if (const auto gemm = gemm_by_rule(s, pass)) return *gemm;
   if (TileConv::is_faster(s, of)) return ConvMethod::tiles;
-  return Kn2rowConv::is_faster(s, of) ? ConvMethod::kn2row : ConvMethod::direct;
+  if (Kn2rowConv::is_faster(s, of)) return ConvMethod::kn2row;
+  return pass == ConvPass::data && TurnedConv::is_faster(s) ? ConvMethod::turned : ConvMethod::direct;
 }
 
 std::unique_ptr<ConvPart> make_conv_part(const ConvSpec& s, Of of, const ConvMethods& methods,
@@ -56,6 +58,9 @@ std::unique_ptr<ConvPart> make_conv_part(const ConvSpec& s, Of of, const ConvMet
       break;
     case ConvMethod::depthwise:
       if (DepthwiseGeometry::supports(s)) return std::make_unique<DepthwiseConv>(s, of, needs);
+      break;
+    case ConvMethod::turned:
+      if (of == Of::data && TurnedConv::supports(s)) return std::make_unique<TurnedConv>(s, needs);
       break;
     case ConvMethod::gemm_alone:
     case ConvMethod::gemm_together:
@@ -104,6 +109,7 @@ std::unique_ptr<ConvPart> make_weight_gradient_part(const ConvSpec& s, const Con
       break;
     case ConvMethod::blocked:
       return BlockedConv::make(s, ConvPass::weights, no_weights);
+    case ConvMethod::turned:
     case ConvMethod::rule:
     case ConvMethod::direct:
       break;
