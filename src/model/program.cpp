@@ -195,10 +195,10 @@ void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool 
     }
     if (graph.nodes[i].dst < 0) set_modes(i, first);  // a loss may compute gradients of weights in its forward pass
     const ScopedLabel here(*compiled_.device, labels_[i].forward.c_str());
-    const bool is_input_pass = i == 0 && has_input_pass();
-    if (is_input_pass) around_input.record();
+    if (i == 0) around_input.record();
+    if (i == 0 && !has_input_pass()) around_input.record();
     if (i > 0 || !input_is_copy_) compiled_.ops[i]->forward(args);
-    if (is_input_pass) around_input.record();
+    if (i == 0 && has_input_pass()) around_input.record();
   }
 }
 

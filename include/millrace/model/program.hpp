@@ -112,8 +112,8 @@ class Program {
   void repack_weights();  // call after the master or the weights have changed
   // first: the first micro-batch of a step, which overwrites gradients and statistics; the others add to them.
   // gate: set while weights may still arrive. Each operation then waits for its weights and repacks them before it
-  // runs. around_input: records a timestamp before and after the input pass, if the program has one. Without one, x
-  // must stay as it is until the end of the backward pass.
+  // runs. around_input: records a timestamp before and after the input pass. x must stay as it is until the end of the
+  // backward pass.
   void forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, ParamReadyHook* gate = nullptr,
                TimestampSeries around_input = {});
   void backward(bool first, GradReadyHook* sink);
