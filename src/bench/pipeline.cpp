@@ -27,7 +27,7 @@ double best_seconds(Device& device, Stream stream, int repeats, F work) {
 }
 
 struct InputPass {
-  double seconds, bytes;
+  double seconds = 0, bytes = 0;  // 0: training leaves it out
 };
 
 // Measures the first operation of the network, in training mode, on a batch of the loader.
@@ -39,6 +39,7 @@ InputPass input_pass(Session& s, const Batch& batch, int repeats) {
   spec.dtype = s.spec.compute;
   spec.mode = Mode::train;
   const auto op = s.compute.backend->make(spec);
+  if (op->is_copy()) return {};
   const MemoryRequirements needs = op->memory_requirements();
   const auto buffer = [&](std::size_t bytes) {
     return Buffer(device, MemoryKind::device, std::max<std::size_t>(64, bytes));
@@ -89,9 +90,11 @@ PipelineBench bench_pipeline(World& world, const RunConfig& config, int repeats,
   if (!batch) fail(Exit::config, "bench loader: rank {} gets no micro-batch. lower train.micro_batch", world.rank());
   const double rows = double(batch->item.rows);
   const InputPass pass = input_pass(s, *batch, repeats);
-  out.augment = rows / pass.seconds;
-  if (config.data.subvolume.empty()) peaks.include({.flops = 0, .bytes = pass.bytes}, pass.seconds);
-  out.memory = rows * peaks.memory_rate(pass.bytes) / pass.bytes;
+  if (pass.seconds > 0) {
+    out.augment = rows / pass.seconds;
+    if (config.data.subvolume.empty()) peaks.include({.flops = 0, .bytes = pass.bytes}, pass.seconds);
+    out.memory = rows * peaks.memory_rate(pass.bytes) / pass.bytes;
+  }
   if (!device.shares_host_memory()) {
     const std::size_t bytes = std::size_t(batch->item.rows) * s.data.train.sample_bytes();
     const Buffer host(device, MemoryKind::pinned, bytes), target(device, MemoryKind::device, bytes);
@@ -118,7 +121,7 @@ PipelineBench bench_pipeline(World& world, const RunConfig& config, int repeats,
 }
 
 double PipelineBench::delivers() const {
-  const double host = std::min(stages.loader, augment);
+  const double host = augment > 0 ? std::min(stages.loader, augment) : stages.loader;
   return copy > 0 ? std::min(host, copy) : host;
 }
 
@@ -156,7 +159,8 @@ std::string PipelineBench::str() const {
   row("through the loader's ring", s.loader, sample_bytes, both, "the baselines above");
   row("copy to the device", copy, sample_bytes, bare_copy,
       copy > 0 ? "plain copies" : "none: the device reads host memory");
-  row("augment, normalize, cast", augment, sample_bytes, memory, "memory bandwidth");
+  row("augment, normalize, cast", augment, sample_bytes, memory,
+      augment > 0 ? "memory bandwidth" : "none: the network reads the samples as they are");
   text = fmt::format(
       "  delivers {:.0f} samples/s, {:.3f} GB/s: {} is the limit\n  a step that takes 1.2 times as long as the loader "
       "needs for a micro-batch waits for data {:.2f} % of the time\n",

@@ -137,7 +137,7 @@ class Planner {
     const int whole = reshaped(producer);
     if (const int shared = whole < 0 ? -1 : out_.value_region[std::size_t(whole)]; shared >= 0)
       out_.value_region[std::size_t(v)] = use_also(shared, uses.use, uses.again);
-    else if (!norm || !norm->produces_affine)
+    else if ((!norm || !norm->produces_affine) && !(producer == 0 && out_.leaves_out_input))
       out_.value_region[std::size_t(v)] = add(value.name, bytes, uses.use, uses.again);
     int last_user = -1;
     for (int i = 0; i < n_; ++i)
@@ -256,7 +256,7 @@ Cost CompiledGraph::cost() const {
     sum.flops += c.flops;
     sum.bytes += c.bytes;
   };
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+  for (std::size_t i = leaves_out_input; i < graph.nodes.size(); ++i) {
     const Spec& spec = graph.nodes[i].spec;
     add(forward_cost(spec));
     Cost backward = backward_cost(spec);
@@ -282,6 +282,7 @@ CompiledGraph compile_graph(Backend& backend, Graph graph, int fusion_level) {
     out.notes.push_back(fmt::format("fusion level {} is not supported. level {} is used", fusion_level, most));
   out.graph = rewrite(std::move(graph), backend, out.fusion_level, out.notes);
   for (const auto& node : out.graph.nodes) out.ops.push_back(backend.make(node.spec));
+  out.leaves_out_input = can_leave_out_input(out.graph, *out.ops.front());
   out.schedule = schedule_backward(out.graph);
   out.gradient_stores = gradient_stores(out.graph);
   out.gradient_adders.resize(out.graph.values.size());

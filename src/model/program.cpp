@@ -11,6 +11,17 @@ char* at(void* base, std::size_t offset) { return static_cast<char*>(base) + off
 
 }  // namespace
 
+// set_readers() changes src only. A convolution that shares values with a norm also points to the source of the norm.
+bool can_leave_out_input(const Graph& graph, const Op& op) {
+  const Node& input = graph.nodes.front();
+  const auto needs_copy = [&](const Node& node) {
+    return (node.dst < 0 && node.src[0] == input.dst) ||
+           (node.norm >= 0 && graph.nodes[std::size_t(node.norm)].src[0] == input.dst);
+  };
+  return std::holds_alternative<InputSpec>(input.spec) && op.is_copy() &&
+         std::ranges::count(graph.outputs, input.dst) == 0 && std::ranges::none_of(graph.nodes, needs_copy);
+}
+
 struct Program::Binding {
   const ProgramMemory& memory;
   std::vector<Tensor> diffs, extras;  // by value: its gradient, and scratch for a further contribution to it
@@ -56,7 +67,6 @@ Program::Program(CompiledGraph compiled, const ParameterLayout& layout, const Pr
     bind_norm(i, memory);
   }
   find_final_parameters();
-  input_is_copy_ = can_leave_out_input();
 }
 
 // Binds sources, results and their gradients.
@@ -185,7 +195,7 @@ void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool 
   set_readers(Graph::x, x.data);
   set_readers(Graph::y, y.data);
   set_readers(Graph::ids, ids.data);
-  if (input_is_copy_) set_readers(graph.nodes.front().dst, x.data);
+  if (compiled_.leaves_out_input) set_readers(graph.nodes.front().dst, x.data);
   for (std::size_t i = 0; i < args_.size(); ++i) {
     OpArgs& args = args_[i];
     args.stats_mode = first ? GradMode::write : GradMode::add;
@@ -197,7 +207,7 @@ void Program::forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool 
     const ScopedLabel here(*compiled_.device, labels_[i].forward.c_str());
     if (i == 0) around_input.record();
     if (i == 0 && !has_input_pass()) around_input.record();
-    if (i > 0 || !input_is_copy_) compiled_.ops[i]->forward(args);
+    if (runs(int(i))) compiled_.ops[i]->forward(args);
     if (i == 0 && has_input_pass()) around_input.record();
   }
 }
@@ -208,16 +218,6 @@ void Program::set_readers(int value, void* data) {
     for (std::size_t s = 0; s < node.src.size(); ++s)
       if (node.src[s] == value) args_[i].src[s].data = data;
   }
-}
-
-// A convolution that shares values with a norm has pointers to the source of the norm.
-bool Program::can_leave_out_input() const {
-  const Graph& graph = compiled_.graph;
-  const Node& input = graph.nodes.front();
-  return std::holds_alternative<InputSpec>(input.spec) && compiled_.ops.front()->is_copy() &&
-         std::ranges::none_of(graph.nodes, [&](const Node& node) {
-           return node.norm >= 0 && graph.nodes[std::size_t(node.norm)].src[0] == input.dst;
-         });
 }
 
 void Program::set_modes(std::size_t i, bool first) {
@@ -293,7 +293,8 @@ void Program::backward_without_rows(GradReadyHook* sink) {
 }
 
 void Program::run_node(int node, bool backward) {
-  backward ? backward_node(node, true) : compiled_.ops[std::size_t(node)]->forward(args_[std::size_t(node)]);
+  if (backward) return backward_node(node, true);
+  if (runs(node)) compiled_.ops[std::size_t(node)]->forward(args_[std::size_t(node)]);
 }
 
 }  // namespace millrace

@@ -205,7 +205,10 @@ def main():
     parser.add_argument("--neighbour", action="store_true", help="only the training beside a busy neighbour, without PyTorch")
     parser.add_argument("--turns", type=int, help="runs of each side for a row of the training; without it 3, and 2 with --quick")
     options = parser.parse_args()
-    options.turns = options.turns or (2 if options.quick else 3)
+    if options.turns is None:
+        options.turns = 2 if options.quick else 3
+    elif options.turns < 1:
+        parser.error("--turns must be at least 1")
     build = pathlib.Path(options.build).resolve()
     with tempfile.TemporaryDirectory() as folder:
         results = [] if options.neighbour else compare(build / "millrace", pathlib.Path(folder), options)

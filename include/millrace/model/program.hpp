@@ -69,12 +69,17 @@ struct CompiledGraph {
   std::vector<std::optional<std::size_t>> packed_weight_offset;  // by node, in bytes; nullopt: the operation keeps none
   std::vector<std::size_t> cache_offset;                         // by node, in bytes
   MemoryPlan plan;
+  // The first node would copy the samples (Op::is_copy()). It does not run: its readers read the samples themselves.
+  bool leaves_out_input = false;
   Device* device = nullptr;        // the device of the backend
   int fusion_level = 0;            // the level that was used
   std::vector<std::string> notes;  // what was not fused at this level, and why
 
   Cost cost() const;  // of a forward and a backward pass; in Mode::infer, of a forward pass
 };
+
+// Whether the input pass would be a copy that nothing needs: no output, loss or norm with shared values reads it.
+bool can_leave_out_input(const Graph&, const Op& input);
 
 // fusion_level: -1 for the backend's default. A level above the backend's maximum becomes the maximum, with a note.
 // Error(config) with the reason if the backend lacks an operation.
@@ -103,7 +108,7 @@ class Program {
   const Op& op(int node) const { return *compiled_.ops[std::size_t(node)]; }
   // What the operation of a node executes.
   Cost forward_cost(int node) const {
-    return executed(millrace::forward_cost(spec(node)), op(node).work_share().forward);
+    return runs(node) ? executed(millrace::forward_cost(spec(node)), op(node).work_share().forward) : Cost{};
   }
   Cost backward_cost(int node) const {
     return executed(millrace::backward_cost(spec(node)), op(node).work_share().backward);
@@ -117,8 +122,8 @@ class Program {
   void forward(const Tensor& x, const Tensor& y, const Tensor& ids, bool first, ParamReadyHook* gate = nullptr,
                TimestampSeries around_input = {});
   void backward(bool first, GradReadyHook* sink);
-  // The samples are converted first. They are not if they need no conversion (Op::is_copy()) or are no input alone.
-  bool has_input_pass() const { return std::holds_alternative<InputSpec>(spec(0)) && !input_is_copy_; }
+  // False if the samples need no conversion, or if the network has several inputs.
+  bool has_input_pass() const { return std::holds_alternative<InputSpec>(spec(0)) && !compiled_.leaves_out_input; }
   // For a rank without a micro-batch, while other ranks have one: takes part in what synchronised norms exchange. It
   // waits for weights and announces the same ranges of the gradient to the sink, but computes nothing. So all ranks
   // make the same calls that wait for each other in the same order, and none can wait for ever.
@@ -126,6 +131,7 @@ class Program {
   void backward_without_rows(GradReadyHook* sink);
   // For benchmarks: runs one node by itself on the present contents of its buffers.
   void run_node(int node, bool backward);
+  // Null for the result of an input pass that is left out.
   const Tensor& value(int v) const { return values_[std::size_t(v)]; }
   // What the first loss compares with the labels or targets. It stays until the next forward pass of a program with the
   // same arena; with Mode::train, the backward pass overwrites it.
@@ -136,6 +142,7 @@ class Program {
 
  private:
   const Spec& spec(int node) const { return graph().nodes[std::size_t(node)].spec; }
+  bool runs(int node) const { return node > 0 || !compiled_.leaves_out_input; }
   static Cost executed(Cost cost, double share) {
     cost.flops *= share;
     return cost;
@@ -155,7 +162,6 @@ class Program {
   void bind_norm(std::size_t node, const ProgramMemory&);
   void find_final_parameters();
   void set_readers(int value, void* data);  // binds what reads the value to other memory
-  bool can_leave_out_input() const;
   void recompute_node(int node);
   void set_modes(std::size_t node, bool first);
   void backward_node(int node, bool first);
@@ -167,7 +173,6 @@ class Program {
   std::vector<Tensor> values_;
   std::vector<OpArgs> args_;
   float* unused_stats_ = nullptr;
-  bool input_is_copy_ = false;
   std::vector<Labels> labels_;  // by node
   struct Addition {             // after the backward pass of a node: the gradient of value += extra
     int value = -1;

@@ -31,11 +31,15 @@ constexpr std::pair<ConvMethod, const char*> method_names[] = {{ConvMethod::rule
                                                                {ConvMethod::gemm_together, "gemm together"},
                                                                {ConvMethod::winograd_2, "F(2x2)"},
                                                                {ConvMethod::winograd_4, "F(4x4)"},
-                                                               {ConvMethod::winograd_4_alone, "F(4x4) alone"}};
+                                                               {ConvMethod::winograd_4_alone, "F(4x4) alone"},
+                                                               {ConvMethod::winograd_4_slices, "F(4x4) by slices"}};
 
 ConvPart::Of part_of(ConvPass pass) { return pass == ConvPass::data ? ConvPart::Of::data : ConvPart::Of::forward; }
 
 void add_winograd(const ConvSpec& s, ConvPass pass, std::vector<ConvMethod>& out) {
+  // Times leave out that other methods than slices write transformed weights to memory once a step. So these are not
+  // tried where slices are faster by the rule.
+  if (pass != ConvPass::weights && WinogradSliceConv::is_faster(s, part_of(pass))) return;
   out.push_back(ConvMethod::winograd_4);
   const auto multiplications = [&](std::int64_t m) {
     const winograd::Tiles tiles(s, part_of(pass), m);
@@ -43,9 +47,7 @@ void add_winograd(const ConvSpec& s, ConvPass pass, std::vector<ConvMethod>& out
   };
   // As for images of 5x5 pixels. Otherwise F(4x4) has always been faster.
   if (multiplications(2) <= 1.3 * multiplications(4)) out.push_back(ConvMethod::winograd_2);
-  // Timing leaves out that F(4x4) alone writes transformed weights to memory once a step.
-  if (pass != ConvPass::weights && !WinogradSliceConv::is_faster(s, part_of(pass), 4))
-    out.push_back(ConvMethod::winograd_4_alone);
+  if (pass != ConvPass::weights) out.push_back(ConvMethod::winograd_4_alone);
 }
 
 bool is_strided(const ConvSpec& s) { return s.window.stride != std::array<std::int64_t, 3>{1, 1, 1}; }

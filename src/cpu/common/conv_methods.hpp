@@ -21,8 +21,9 @@ enum class ConvMethod {
   gemm_alone,
   gemm_together,
   winograd_2,
-  winograd_4,  // alone, together or by slices, by the sizes
-  winograd_4_alone
+  winograd_4,  // alone or together, by the size of a block
+  winograd_4_alone,
+  winograd_4_slices
 };
 
 enum class ConvPass { forward, data, weights };

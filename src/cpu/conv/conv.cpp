@@ -3,8 +3,8 @@
 // because oneDNN computes with plain weights only in slow reference code. The weight gradient is computed in a layout
 // of oneDNN in the workspace; then one reorder writes or adds it to the canonical gradient. Other ways to compute are
 // faster for 3x3 kernels (cpu/winograd), for small images (kn2row_conv.hpp, kn2row_weight_gradient.hpp), without
-// AVX-512 (tile_conv.hpp, tile_weight_gradient.hpp), for depthwise convolutions (depthwise_conv.hpp), and for 1x1
-// kernels in bf16 (cpu/conv_variants/gemm_conv.hpp). conv_parts.hpp chooses.
+// AVX-512 (tile_conv.hpp, tile_weight_gradient.hpp), for depthwise convolutions (depthwise_conv.hpp), and in bf16 for
+// 1x1 kernels (cpu/conv_variants/gemm_conv.hpp) and gradients of the source (turned_conv.hpp). conv_parts.hpp chooses.
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -38,7 +38,8 @@ ConvMethod method_by_rule(const ConvSpec& s, ConvPass pass, bool winograd) {
   if (pass == ConvPass::weights) return weights_by_rule(s, winograd);
   const Of of = pass == ConvPass::forward ? Of::forward : Of::data;
   if (DepthwiseGeometry::is_faster(s, pass)) return ConvMethod::depthwise;
-  if (winograd && winograd::is_faster(s, of)) return ConvMethod::winograd_4;
+  if (winograd && winograd::is_faster(s, of))
+    return WinogradSliceConv::is_faster(s, of) ? ConvMethod::winograd_4_slices : ConvMethod::winograd_4;
   if (const auto gemm = gemm_by_rule(s, pass)) return *gemm;
   if (TileConv::is_faster(s, of)) return ConvMethod::tiles;
   if (Kn2rowConv::is_faster(s, of)) return ConvMethod::kn2row;
@@ -60,8 +61,7 @@ std::unique_ptr<ConvPart> make_conv_part(const ConvSpec& s, Of of, const ConvMet
       if (DepthwiseGeometry::supports(s)) return std::make_unique<DepthwiseConv>(s, of, needs);
       break;
     case ConvMethod::turned:
-      if (of == Of::data && TurnedConv::supports(s)) return std::make_unique<TurnedConv>(s, needs);
-      break;
+      return of == Of::data ? TurnedConv::make(s, needs) : nullptr;
     case ConvMethod::gemm_alone:
     case ConvMethod::gemm_together:
       if (GemmConv::supports(s, of))
@@ -70,10 +70,11 @@ std::unique_ptr<ConvPart> make_conv_part(const ConvSpec& s, Of of, const ConvMet
     case ConvMethod::winograd_2:
     case ConvMethod::winograd_4:
     case ConvMethod::winograd_4_alone:
-      if (!winograd::supports(s)) break;
-      if (method != ConvMethod::winograd_4_alone && WinogradSliceConv::is_faster(s, of, winograd_edge(method)))
-        return std::make_unique<WinogradSliceConv>(s, of, winograd_edge(method));
-      return std::make_unique<WinogradConv>(s, of, winograd_edge(method), needs, split_of(method));
+      if (winograd::supports(s))
+        return std::make_unique<WinogradConv>(s, of, winograd_edge(method), needs, split_of(method));
+      break;
+    case ConvMethod::winograd_4_slices:
+      if (winograd::supports(s)) return std::make_unique<WinogradSliceConv>(s, of);
       break;
     case ConvMethod::blocked:
       return BlockedConv::make(s, pass, needs);
@@ -105,6 +106,7 @@ std::unique_ptr<ConvPart> make_weight_gradient_part(const ConvSpec& s, const Con
     case ConvMethod::winograd_2:
     case ConvMethod::winograd_4:
     case ConvMethod::winograd_4_alone:
+    case ConvMethod::winograd_4_slices:
       if (winograd::supports(s)) return std::make_unique<WinogradWeightGradient>(s, winograd_edge(method));
       break;
     case ConvMethod::blocked:

@@ -10,6 +10,13 @@
 
 namespace millrace::cpu::winograd {
 
+// Elements from one position to the next, for at least so many: an odd number of cache lines, so that the positions of
+// a tile map to different sets of the caches.
+inline std::int64_t odd_lines(std::int64_t floats) {
+  constexpr std::int64_t line = 16;
+  return (floats / line | 1) * line;
+}
+
 // Two spatial dimensions, 3x3 taps, stride 1, no dilation, no groups, channels that are multiples of 16, float32, and a
 // processor with AVX2 or AVX-512.
 bool supports(const ConvSpec&);

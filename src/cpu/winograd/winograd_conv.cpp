@@ -10,7 +10,7 @@
 
 namespace millrace::cpu {
 
-using winograd::Tiles, winograd::Transforms;
+using winograd::odd_lines, winograd::Tiles, winograd::Transforms;
 
 namespace {
 
@@ -19,10 +19,6 @@ constexpr std::size_t most_alone_bytes = 640 << 10, most_product_bytes = 320 << 
 // The weights are read once for each block, so a block that all threads share is as large as they are, within limits of
 // the second-level and the third-level cache.
 constexpr std::int64_t least_together_bytes = 2 << 20, most_together_bytes = 16 << 20;
-
-// Elements from one position to the next. An odd number of cache lines, so that the positions of a tile map to
-// different sets of the first-level cache.
-std::int64_t position_step(std::int64_t floats) { return (floats / line_floats | 1) * line_floats; }
 
 }  // namespace
 
@@ -33,7 +29,7 @@ WinogradConv::WinogradConv(const ConvSpec& s, Of of, std::int64_t m, MemoryRequi
       tiles_(s, of, m),
       in_(tiles_.from[3]),
       out_(tiles_.to[3]),
-      weights_step_(position_step(in_ * kernels_.columns)),
+      weights_step_(odd_lines(in_ * kernels_.columns)),
       weights_at_(needs.packed_weights) {
   plan_blocks(split);
   needs.packed_weights += align64(std::size_t(transforms_.positions() * weights_step_ * panels()) * sizeof(float));
@@ -59,8 +55,8 @@ void WinogradConv::plan_blocks(Split split) {
   const std::int64_t panel_bytes = positions * block_tiles_ * kernels_.columns * std::int64_t(sizeof(float));
   group_ = together_ ? panels() : std::clamp<std::int64_t>(std::int64_t(most_product_bytes) / panel_bytes, 1, panels());
   product_width_ = group_ * kernels_.columns + line_floats;
-  source_step_ = position_step(block_tiles_ * source_width_);
-  product_step_ = position_step(block_tiles_ * product_width_);
+  source_step_ = odd_lines(block_tiles_ * source_width_);
+  product_step_ = odd_lines(block_tiles_ * product_width_);
   product_at_ = align64(std::size_t(positions * source_step_) * sizeof(float));
   block_bytes_ = product_at_ + align64(std::size_t(positions * product_step_) * sizeof(float));
   zeros_at_ = block_bytes_ * std::size_t(together_ ? 1 : threads);

@@ -14,7 +14,8 @@ namespace millrace::cpu {
 class WinogradConv : public ConvPart {
  public:
   enum class Split { by_size, alone };  // by_size: see above
-  // m: 2 or 4. Adds the memory for the transformed weights, tile^2 / 9 times the weights, to needs.packed_weights.
+  // m: 2 or 4. Adds the memory for the transformed weights, about tile^2 / 9 times the weights, to
+  // needs.packed_weights.
   WinogradConv(const ConvSpec&, Of, std::int64_t m, MemoryRequirements& needs, Split = Split::by_size);
 
   std::size_t workspace() const override { return workspace_; }

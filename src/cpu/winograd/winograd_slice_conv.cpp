@@ -1,6 +1,7 @@
 #include "cpu/winograd/winograd_slice_conv.hpp"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -8,46 +9,51 @@
 #include "cpu/onednn/onednn_op.hpp"
 
 namespace millrace::cpu {
+
+using winograd::odd_lines;
+
 namespace {
 
 constexpr std::int64_t vector_channels = 16, padding_floats = 16;
-// A slice of the weights for a group and the products of a part of the tiles: 0.3 and 0.8 MB. The products are read and
-// written for each slice, the source is read for each group, and weights are transformed for each part.
-constexpr std::int64_t slice_channels = 32, most_group = 64, most_part = 72;
+// A thread has a slice of the weights for a group of output channels (0.3 MB for 64), and the products of a part of the
+// tiles (0.8 MB for 72). The products are read and written for each slice, the source is read for each group, and
+// weights are transformed for each part.
+constexpr std::int64_t slice_channels = 32, most_group = 64;
+constexpr double share_of_cache = 0.4;  // for the products
 constexpr std::int64_t units_per_thread = 2;
-// Measured on a Xeon with 2 MiB of second-level cache. More tiles take longer here than writing the transformed weights
-// once takes, which is slower beyond the caches.
+// Weights are transformed for each part here, and once where they are kept in memory. Beyond the caches, writing them
+// takes longer. Measured with one and two threads on a Xeon with 2 MiB of second-level cache.
 constexpr std::size_t least_weight_bytes = 8 << 20, large_weight_bytes = 16 << 20;
 constexpr std::int64_t most_tiles = 128, most_tiles_of_large_weights = 256;
 
 std::size_t end_of(std::int64_t floats) { return align64(std::size_t(floats) * sizeof(float)); }
-// An odd number of cache lines, so that the positions of a tile map to different sets of the first-level cache.
-std::int64_t odd_step(std::int64_t floats) { return (floats / padding_floats | 1) * padding_floats; }
+
+// Whole panels of `rows` whose products stay in the second-level cache. 0.4 of 2 MiB are 72 tiles.
+std::int64_t most_part(std::int64_t positions, std::int64_t group, std::int64_t rows) {
+  static const std::int64_t cache = std::max<std::int64_t>(1 << 20, ::sysconf(_SC_LEVEL2_CACHE_SIZE));
+  const std::int64_t tile_bytes = positions * (group + padding_floats) * std::int64_t(sizeof(float));
+  return std::max<std::int64_t>(2, std::int64_t(share_of_cache * double(cache)) / tile_bytes / rows) * rows;
+}
 
 }  // namespace
 
-bool WinogradSliceConv::is_faster(const ConvSpec& s, Of of, std::int64_t m) {
+bool WinogradSliceConv::is_faster(const ConvSpec& s, Of of) {
   if (!winograd::supports(s)) return false;
-  const winograd::Tiles tiles(s, of, m);
+  const winograd::Tiles tiles(s, of, 4);
   const auto bytes = std::size_t(tiles.tile * tiles.tile * tiles.from[3] * tiles.to[3]) * sizeof(float);
   return bytes >= least_weight_bytes &&
          tiles.count() <= (bytes >= large_weight_bytes ? most_tiles_of_large_weights : most_tiles);
 }
 
-WinogradSliceConv::WinogradSliceConv(const ConvSpec& s, Of of, std::int64_t m)
-    : of_(of),
-      transforms_(m == 2 ? winograd::transforms_2 : winograd::transforms_4),
-      kernels_(*onednn::tile_kernels()),
-      tiles_(s, of, m),
-      in_(tiles_.from[3]),
-      out_(tiles_.to[3]) {
+WinogradSliceConv::WinogradSliceConv(const ConvSpec& s, Of of)
+    : of_(of), kernels_(*onednn::tile_kernels()), tiles_(s, of, 4), in_(tiles_.from[3]), out_(tiles_.to[3]) {
   plan();
   const std::int64_t positions = transforms_.positions();
-  source_step_ = odd_step(tiles_.count() * slice_channels);
+  source_step_ = odd_lines(tiles_.count() * slice_channels);
   slice_step_ = positions * source_step_;
   product_width_ = group_ + padding_floats;
-  product_step_ = odd_step(part_ * product_width_);
-  weights_step_ = odd_step(slice_channels * kernels_.columns);
+  product_step_ = odd_lines(part_ * product_width_);
+  weights_step_ = odd_lines(slice_channels * kernels_.columns);
   product_at_ = end_of(positions * weights_step_ * (group_ / kernels_.columns));
   thread_bytes_ = product_at_ + end_of(positions * product_step_);
   memory_at_ = end_of((in_ + slice_channels - 1) / slice_channels * slice_step_);
@@ -59,7 +65,8 @@ WinogradSliceConv::WinogradSliceConv(const ConvSpec& s, Of of, std::int64_t m)
 void WinogradSliceConv::plan() {
   const std::int64_t columns = kernels_.columns, least = units_per_thread * thread_count();
   group_ = std::min((out_ + columns - 1) / columns * columns, most_group);
-  parts_ = (tiles_.count() + most_part - 1) / most_part;
+  const std::int64_t most = most_part(transforms_.positions(), group_, kernels_.rows);
+  parts_ = (tiles_.count() + most - 1) / most;
   if (thread_count() > 1 && parts_ * groups() < least) group_ = columns;
   if (thread_count() > 1)
     while (parts_ * groups() < least && tiles_.count() / parts_ >= 2 * kernels_.rows) ++parts_;

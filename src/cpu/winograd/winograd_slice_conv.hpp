@@ -1,6 +1,6 @@
-// A 3x3 convolution of stride 1, or the gradient of its source, by Winograd's filtering, for many channels and few
-// tiles. WinogradConv reads transformed weights, four times as many as the weights, that a pass of their own writes to
-// memory once a step. For few tiles, that takes longer than the products. Here a thread transforms the weights of a
+// A 3x3 convolution of stride 1, or the gradient of its source, by Winograd's filtering F(4x4), for many channels and
+// few tiles. WinogradConv reads transformed weights, four times as many as the weights, that a pass of their own writes
+// to memory once a step. For few tiles, that takes longer than the products. Here a thread transforms the weights of a
 // slice of the input channels and a group of the output channels, and multiplies some of the tiles with it while it is
 // in its second-level cache. Then follows the next slice. So the transformed weights never pass through memory.
 #pragma once
@@ -11,9 +11,9 @@ namespace millrace::cpu {
 
 class WinogradSliceConv : public ConvPart {
  public:
-  // m: 2 or 4.
-  static bool is_faster(const ConvSpec&, Of, std::int64_t m);
-  WinogradSliceConv(const ConvSpec&, Of, std::int64_t m);
+  // Whether this is faster than F(4x4) with transformed weights in memory.
+  static bool is_faster(const ConvSpec&, Of);
+  WinogradSliceConv(const ConvSpec&, Of);
 
   std::size_t workspace() const override { return workspace_; }
   std::string implementation() const override;
@@ -38,7 +38,7 @@ class WinogradSliceConv : public ConvPart {
   void transform_products(const Tensors&, const Unit&) const;
 
   const Of of_;
-  const winograd::Transforms& transforms_;
+  const winograd::Transforms& transforms_ = winograd::transforms_4;
   const matmul::TileKernels& kernels_;
   const winograd::Tiles tiles_;
   const std::int64_t in_, out_;

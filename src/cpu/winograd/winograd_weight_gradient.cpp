@@ -9,6 +9,9 @@
 #include "cpu/winograd/filtering.hpp"
 
 namespace millrace::cpu {
+
+using winograd::odd_lines;
+
 namespace {
 
 constexpr std::int64_t vector_floats = 16;
@@ -20,7 +23,6 @@ constexpr std::int64_t least_parts = 16;
 constexpr std::int64_t least_block_bytes = 2 << 20, most_block_bytes = 16 << 20;
 
 std::size_t floats_at(std::int64_t floats) { return align64(std::size_t(floats) * sizeof(float)); }
-std::int64_t odd_lines(std::int64_t floats) { return (floats / vector_floats | 1) * vector_floats; }
 
 }  // namespace
 

@@ -51,10 +51,9 @@ const std::vector<Layer>& layers() {
       {"line", {4, 100, 8}, 24, {.rank = 1, .kernel = {5, 1, 1}, .stride = {2, 1, 1}, .pad = {2, 0, 0}}},
       {"volume", {2, 7, 9, 8, 4}, 16, {.rank = 3, .kernel = {3, 3, 3}, .stride = {2, 1, 2}, .pad = {1, 1, 1}}},
       // So many channels that threads share tiles unless each is told to work alone; an incomplete panel of columns.
-      {"wide", {2, 9, 10, 336}, 160, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}},
-      // So many channels, and so few tiles, that weights are transformed by slices; an incomplete slice and panel.
-      {"slices", {2, 9, 10, 240}, 304, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}},
-      {"one_tile", {1, 4, 3, 272}, 240, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}},
+      {"wide", {2, 9, 10, 336}, 336, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}},
+      // By slices: several parts of the tiles, with incomplete slices, groups of output channels and panels of columns.
+      {"slices", {5, 13, 14, 48}, 80, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}},
       // Depthwise, from here on: incomplete panels, several blocks of channels and of columns, strides with unequal
       // classes of outputs, outputs that no tap reaches, runs of one tap, padding alone.
       {"images", {2, 11, 10, 40}, 40, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}, 40},
@@ -80,7 +79,7 @@ const std::vector<Layer>& layers() {
   };
   return all;
 }
-constexpr std::size_t wide = 10, first_slices = 11, first_depthwise = 13;
+constexpr std::size_t wide = 10, slices = 11, first_depthwise = 12;
 
 using Param = std::tuple<std::size_t, ConvMethod, DType, int>;
 class ConvVariants : public ::testing::TestWithParam<Param> {
@@ -105,6 +104,8 @@ const char* name_of_method(ConvMethod method) {
       return "winograd";
     case ConvMethod::winograd_4_alone:
       return "winograd_alone";
+    case ConvMethod::winograd_4_slices:
+      return "winograd_slices";
     default:
       return "blocked";
   }
@@ -176,9 +177,9 @@ INSTANTIATE_TEST_SUITE_P(Winograd, ConvVariants,
                          name_of_case);
 
 INSTANTIATE_TEST_SUITE_P(WinogradSlices, ConvVariants,
-                         ::testing::Combine(::testing::Range(first_slices, first_depthwise),
-                                            ::testing::Values(ConvMethod::winograd_4), ::testing::Values(DType::f32),
-                                            ::testing::Values(1, 3, 40)),
+                         ::testing::Combine(::testing::Values(wide, slices),
+                                            ::testing::Values(ConvMethod::winograd_4_slices),
+                                            ::testing::Values(DType::f32), ::testing::Values(1, 3, 40)),
                          name_of_case);
 
 INSTANTIATE_TEST_SUITE_P(Depthwise, ConvVariants,
@@ -226,14 +227,14 @@ TEST(ConvVariantsUsed, AreNamedByTheOperation) {
       << text("strided", ConvMethod::blocked);
 }
 
-TEST(ConvVariantsUsed, WinogradSharesTilesOfWideLayersUnlessThreadsWorkAlone) {
+TEST(ConvVariantsUsed, WinogradSharesWideTilesUnlessThreadsWorkAlone) {
   const cpu::matmul::TileKernels* kernels = cpu::onednn::tile_kernels();
   if (!kernels) GTEST_SKIP() << "no Winograd's filtering without AVX2";
   const int before = cpu::thread_count();
   for (const int threads : {1, 3}) {
     cpu::set_thread_count(threads);
-    const auto text = [&](ConvMethod method, std::size_t layer = wide) {
-      return cpu::make_conv(layers()[layer].spec(DType::f32), {method, method, ConvMethod::direct, true, ""})
+    const auto text = [&](ConvMethod method) {
+      return cpu::make_conv(layers()[wide].spec(DType::f32), {method, method, ConvMethod::direct, true, ""})
           ->implementation();
     };
     const std::string name = fmt::format("winograd F(4x4):{}", kernels->name),
@@ -242,14 +243,33 @@ TEST(ConvVariantsUsed, WinogradSharesTilesOfWideLayersUnlessThreadsWorkAlone) {
     EXPECT_NE(alone.find("backward data " + name), std::string::npos) << alone;
     EXPECT_EQ(alone.find("together"), std::string::npos) << alone;
     EXPECT_NE(shared.find(name + " together"), std::string::npos) << shared;
-    if (kernels->columns == 32) {  // blocks of narrow tiles are smaller, so 160 channels do not need to share them
-      EXPECT_NE(shared.find("backward data " + name + " together"), std::string::npos) << shared;
-    }
-    const std::string slices = text(ConvMethod::winograd_4, first_slices);
-    EXPECT_NE(slices.find(name + " by slices"), std::string::npos) << slices;
-    EXPECT_NE(slices.find("backward data " + name + " by slices"), std::string::npos) << slices;
+    EXPECT_NE(shared.find("backward data " + name + " together"), std::string::npos) << shared;
+    const std::string slices = text(ConvMethod::winograd_4_slices);
+    EXPECT_NE(slices.find(name + " by slices, backward data " + name + " by slices"), std::string::npos) << slices;
   }
   cpu::set_thread_count(before);
+}
+
+// The rules alone: what has many channels and few tiles, or bf16 on AMX.
+TEST(ConvVariantsUsed, RulesChooseSlicesAndTurnedWeights) {
+  const auto how = [](const Shape& src, std::int64_t out, DType dtype,
+                      Window window = {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}) {
+    return cpu::make_conv(Layer{"", src, out, window}.spec(dtype), {})->implementation();
+  };
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  if (cpu::onednn::tile_kernels()) {
+    EXPECT_TRUE(has(how({64, 4, 4, 512}, 512, DType::f32), "backward data winograd F(4x4):"));
+    EXPECT_TRUE(has(how({64, 4, 4, 512}, 512, DType::f32), " by slices"));
+    EXPECT_FALSE(has(how({300, 4, 4, 512}, 512, DType::f32), " by slices")) << "too many tiles";
+    EXPECT_FALSE(has(how({64, 4, 4, 128}, 128, DType::f32), " by slices")) << "too few channels";
+  }
+  const char* turned = "of turned weights";
+  EXPECT_EQ(has(how({64, 16, 16, 64}, 64, DType::bf16), turned), cpu::onednn::has_amx());
+  EXPECT_FALSE(has(how({1, 16, 16, 64}, 64, DType::bf16), turned)) << "too few pixels";
+  EXPECT_FALSE(has(how({64, 16, 16, 64}, 64, DType::f32), turned));
+  EXPECT_FALSE(has(how({64, 16, 16, 64}, 64, DType::bf16, {.kernel = {3, 3, 1}, .stride = {2, 2, 1}, .pad = {1, 1, 0}}),
+                   turned));
+  EXPECT_FALSE(has(how({64, 16, 16, 64}, 64, DType::bf16, {.kernel = {1, 1, 1}}), turned));
 }
 
 }  // namespace conv_variants_test

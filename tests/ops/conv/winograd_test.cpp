@@ -1,6 +1,8 @@
 // Winograd's filtering against sums in double, and its errors beside those of oneDNN's convolution.
 #include <fmt/core.h>
 
+#include <optional>
+
 #include "cpu/common/ops.hpp"
 #include "cpu/common/parallel.hpp"
 #include "cpu/winograd/rules.hpp"
@@ -107,11 +109,15 @@ TEST_P(WinogradConv, ForwardAndGradientsMatch) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, WinogradConv,
                          ::testing::Combine(::testing::Range<std::size_t>(0, cases().size()),
-                                            ::testing::Values(ConvMethod::winograd_2, ConvMethod::winograd_4),
+                                            ::testing::Values(ConvMethod::winograd_2, ConvMethod::winograd_4,
+                                                              ConvMethod::winograd_4_slices),
                                             ::testing::Values(GradMode::write, GradMode::add)),
                          [](const auto& info) {
+                           const ConvMethod method = std::get<1>(info.param);
                            return fmt::format("{}_{}_{}", cases()[std::get<0>(info.param)].name,
-                                              std::get<1>(info.param) == ConvMethod::winograd_2 ? "2x2" : "4x4",
+                                              method == ConvMethod::winograd_2          ? "2x2"
+                                              : method == ConvMethod::winograd_4_slices ? "4x4_slices"
+                                                                                        : "4x4",
                                               std::get<2>(info.param) == GradMode::add ? "add" : "write");
                          });
 
@@ -154,16 +160,35 @@ TEST(WinogradErrors, AreAFewTimesThoseOfTheDirectConvolution) {
   }
 }
 
+void expect_equal_bits(const Results& a, const Results& b) {
+  EXPECT_EQ(a.dst, b.dst);
+  EXPECT_EQ(a.diff_src, b.diff_src);
+  EXPECT_EQ(a.diff_weight, b.diff_weight);
+}
+
 TEST(WinogradOp, TwoRunsAreBitwiseEqual) {
   if (!has_kernels()) GTEST_SKIP() << "this processor has no kernels for it";
   for (const std::size_t index : {5, 6}) {
     Problem problem{cases()[index].spec()};
-    const Results first = problem.by(ConvMethod::winograd_4, GradMode::write),
-                  second = problem.by(ConvMethod::winograd_4, GradMode::write);
-    EXPECT_EQ(first.dst, second.dst);
-    EXPECT_EQ(first.diff_src, second.diff_src);
-    EXPECT_EQ(first.diff_weight, second.diff_weight);
+    const Results first = problem.by(ConvMethod::winograd_4, GradMode::write);
+    expect_equal_bits(first, problem.by(ConvMethod::winograd_4, GradMode::write));
   }
+}
+
+// The rule for slices does not depend on the number of threads, and neither may the results.
+TEST(WinogradOp, SlicesHaveTheSameBitsWithAnyNumberOfThreads) {
+  if (!has_kernels()) GTEST_SKIP() << "this processor has no kernels for it";
+  const int before = cpu::thread_count();
+  Problem problem{cases()[5].spec()};
+  std::optional<Results> first;
+  for (const int threads : {1, 3, 40}) {
+    cpu::set_thread_count(threads);
+    const Results now = problem.by(ConvMethod::winograd_4_slices, GradMode::write);
+    if (!first) first = now;
+    EXPECT_EQ(now.dst, first->dst) << threads;
+    EXPECT_EQ(now.diff_src, first->diff_src) << threads;
+  }
+  cpu::set_thread_count(before);
 }
 
 TEST(WinogradOp, OtherConvolutionsAreComputedDirectly) {
