@@ -149,12 +149,15 @@ void SplitMatmul::run(const void* a_numbers, const void* b_numbers, const float*
   if (threads_ == 1) return run_part({0, shape_.rows, 0, shape_.columns}, a, b, bias, dst, static_cast<bf16*>(scratch));
   const bool by_rows = shape_.rows >= shape_.columns;
   const std::int64_t count = by_rows ? shape_.rows : shape_.columns;
-  parallel_ranges(whole_blocks(count) / block, 4, [&](std::int64_t begin, std::int64_t end) {
-    begin *= block;
-    end = std::min(end * block, count);
-    bf16* const own = static_cast<bf16*>(scratch) + part_scratch_ / sizeof(bf16) * std::size_t(thread_number());
-    run_part(by_rows ? Part{begin, end, 0, shape_.columns} : Part{0, shape_.rows, begin, end}, a, b, bias, dst, own);
-  });
+  parallel_ranges(whole_blocks(count) / block, ceil_div(whole_blocks(count) / block, std::int64_t(threads_)),
+                  [&](std::int64_t begin, std::int64_t end) {
+                    begin *= block;
+                    end = std::min(end * block, count);
+                    bf16* const own =
+                        static_cast<bf16*>(scratch) + part_scratch_ / sizeof(bf16) * std::size_t(thread_number());
+                    run_part(by_rows ? Part{begin, end, 0, shape_.columns} : Part{0, shape_.rows, begin, end}, a, b,
+                             bias, dst, own);
+                  });
 }
 
 void SplitMatmul::run_part(const Part& part, const float* a, const float* b, const float* bias, float* dst,
