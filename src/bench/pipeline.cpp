@@ -27,7 +27,7 @@ double best_seconds(Device& device, Stream stream, int repeats, F work) {
 }
 
 struct InputPass {
-  double seconds = 0, bytes = 0;  // 0: training leaves it out
+  double seconds = 0, bytes = 0;  // 0: the samples need no conversion
 };
 
 // Measures the first operation of the network, in training mode, on a batch of the loader.
@@ -160,7 +160,7 @@ std::string PipelineBench::str() const {
   row("copy to the device", copy, sample_bytes, bare_copy,
       copy > 0 ? "plain copies" : "none: the device reads host memory");
   row("augment, normalize, cast", augment, sample_bytes, memory,
-      augment > 0 ? "memory bandwidth" : "none: the network reads the samples as they are");
+      augment > 0 ? "memory bandwidth" : "none: the samples need no conversion");
   text = fmt::format(
       "  delivers {:.0f} samples/s, {:.3f} GB/s: {} is the limit\n  a step that takes 1.2 times as long as the loader "
       "needs for a micro-batch waits for data {:.2f} % of the time\n",

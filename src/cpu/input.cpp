@@ -151,7 +151,7 @@ class Input : public Op {
   }
 
   MemoryRequirements memory_requirements() const override { return {}; }
-  std::string implementation() const override { return is_copy() ? "none" : "threads"; }
+  std::string implementation() const override { return is_copy() ? "copy" : "threads"; }
   bool is_copy() const override {
     return copies_ && strides_.contiguous && spec_.dst() == spec_.src && spec_.crop_pad == 0 && !spec_.flip;
   }

@@ -200,7 +200,7 @@ def beside_neighbour(millrace, folder, options):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
-    parser.add_argument("--quick", action="store_true", help="fewer steps and repeats: no figures to keep")
+    parser.add_argument("--quick", action="store_true", help="fewer steps and turns")
     parser.add_argument("--only", help="the cases whose network begins so: resnet18, resnet20, mlp, gpt2, vit, unet, cosmoflow, linear; loader or images")
     parser.add_argument("--precision", nargs="*", default=["fp32", "bf16"], choices=["fp32", "bf16"])
     parser.add_argument("--ranks", type=int, choices=[1, 2], help="only the rows of so many")

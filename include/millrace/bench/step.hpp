@@ -50,7 +50,7 @@ struct PipelineBench {
   StageRates stages;
   // Samples/s of copies to the device, and their limit by plain copies of memory; 0: the device reads host memory.
   double copy = 0, bare_copy = 0;
-  double augment = 0;       // samples/s of the input pass: augmentation, normalization, cast; 0: it is left out
+  double augment = 0;       // samples/s of the input pass: augmentation, normalization, cast; 0: none is needed
   double memory = 0;        // samples/s of the input pass that memory bandwidth allows
   double delivers() const;  // samples/s: the minimum of loader, copy and input pass
   std::string str() const;

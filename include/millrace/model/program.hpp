@@ -69,7 +69,8 @@ struct CompiledGraph {
   std::vector<std::optional<std::size_t>> packed_weight_offset;  // by node, in bytes; nullopt: the operation keeps none
   std::vector<std::size_t> cache_offset;                         // by node, in bytes
   MemoryPlan plan;
-  // The first node would copy the samples (Op::is_copy()). It does not run: its readers read the samples themselves.
+  // The first node would copy the samples (Op::is_copy()). It does not run: its readers read the samples themselves,
+  // and a reshape copies them.
   bool leaves_out_input = false;
   Device* device = nullptr;        // the device of the backend
   int fusion_level = 0;            // the level that was used

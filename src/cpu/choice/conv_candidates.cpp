@@ -37,9 +37,11 @@ constexpr std::pair<ConvMethod, const char*> method_names[] = {{ConvMethod::rule
 ConvPart::Of part_of(ConvPass pass) { return pass == ConvPass::data ? ConvPart::Of::data : ConvPart::Of::forward; }
 
 void add_winograd(const ConvSpec& s, ConvPass pass, std::vector<ConvMethod>& out) {
-  // Times leave out that other methods than slices write transformed weights to memory once a step. So these are not
-  // tried where slices are faster by the rule.
-  if (pass != ConvPass::weights && WinogradSliceConv::is_faster(s, part_of(pass))) return;
+  // Times leave out that the other forms write transformed weights to memory once a step, so these are not tried.
+  if (pass != ConvPass::weights && WinogradSliceConv::is_faster(s, part_of(pass))) {
+    out.push_back(ConvMethod::winograd_4_slices);
+    return;
+  }
   out.push_back(ConvMethod::winograd_4);
   const auto multiplications = [&](std::int64_t m) {
     const winograd::Tiles tiles(s, part_of(pass), m);
@@ -92,7 +94,7 @@ std::vector<ConvMethod> candidates_for(const ConvSpec& s, ConvPass pass, bool wi
     out.push_back(ConvMethod::gemm_alone);
     if (thread_count() > 1) out.push_back(ConvMethod::gemm_together);
   }
-  if (pass == ConvPass::data && TurnedConv::is_faster(s)) out.push_back(ConvMethod::turned);
+  if (pass == ConvPass::data && onednn::has_amx() && TurnedConv::supports(s)) out.push_back(ConvMethod::turned);
   if (blocks_can_win(s)) out.push_back(ConvMethod::blocked);
   out.erase(std::remove(out.begin() + 1, out.end(), rule), out.end());
   return out;

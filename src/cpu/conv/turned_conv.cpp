@@ -1,6 +1,7 @@
 #include "cpu/conv/turned_conv.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "cpu/common/conv_axes.hpp"
@@ -80,11 +81,12 @@ bool TurnedConv::supports(const ConvSpec& s) {
   return true;
 }
 
-// Measured for two axes and 3x3 taps (docs/benchmarks/2026-11-choice.md). With fewer pixels, turning takes longer than
-// it saves.
+// Only what was measured (docs/benchmarks/2026-11-choice.md). With fewer pixels, turning takes longer than it saves.
 bool TurnedConv::is_faster(const ConvSpec& s) {
   constexpr std::int64_t least_pixels = 4096;  // of all rows
-  return onednn::has_amx() && supports(s) && s.window.rank == 2 && s.src[-1] >= 16 && s.out_channels >= 16 &&
+  return onednn::has_amx() && supports(s) && s.window.rank == 2 &&
+         s.window.kernel == std::array<std::int64_t, 3>{3, 3, 1} &&
+         s.window.dilation == std::array<std::int64_t, 3>{1, 1, 1} && s.src[-1] >= 16 && s.out_channels >= 16 &&
          s.dst().count() / s.out_channels >= least_pixels;
 }
 

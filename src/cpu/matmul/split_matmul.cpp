@@ -147,7 +147,8 @@ void SplitMatmul::run(const void* a_numbers, const void* b_numbers, const float*
                       void* scratch) const {
   const auto *a = static_cast<const float*>(a_numbers), *b = static_cast<const float*>(b_numbers);
   if (threads_ == 1) return run_part({0, shape_.rows, 0, shape_.columns}, a, b, bias, dst, static_cast<bf16*>(scratch));
-  // Each part splits the numbers of the other matrix again, so a thread has only one part.
+  // Each part splits the numbers of the other matrix again. So a thread has only one part, of which no other thread can
+  // take over anything.
   const bool by_rows = shape_.rows >= shape_.columns;
   const std::int64_t count = by_rows ? shape_.rows : shape_.columns;
   parallel_ranges(whole_blocks(count) / block, ceil_div(whole_blocks(count) / block, std::int64_t(threads_)),

@@ -10,8 +10,8 @@
 
 namespace millrace::cpu::winograd {
 
-// Elements from one position to the next, for at least so many: an odd number of cache lines, so that the positions of
-// a tile map to different sets of the caches.
+// Elements from one position to the next, which has this many (a multiple of 16): an odd number of cache lines, so that
+// the positions of a tile map to different sets of the caches.
 inline std::int64_t odd_lines(std::int64_t floats) {
   constexpr std::int64_t line = 16;
   return (floats / line | 1) * line;

@@ -28,7 +28,8 @@ constexpr std::int64_t most_tiles = 128, most_tiles_of_large_weights = 256;
 
 std::size_t end_of(std::int64_t floats) { return align64(std::size_t(floats) * sizeof(float)); }
 
-// Whole panels of `rows` whose products stay in the second-level cache. 0.4 of 2 MiB are 72 tiles.
+// Whole panels of `rows` whose products stay in a second-level cache of 1 MiB and more; for smaller parts, weights
+// would be transformed too often. 72 tiles for 2 MiB and a group of 64.
 std::int64_t most_part(std::int64_t positions, std::int64_t group, std::int64_t rows) {
   static const std::int64_t cache = std::max<std::int64_t>(1 << 20, ::sysconf(_SC_LEVEL2_CACHE_SIZE));
   const std::int64_t tile_bytes = positions * (group + padding_floats) * std::int64_t(sizeof(float));

@@ -52,7 +52,8 @@ const std::vector<Layer>& layers() {
       {"volume", {2, 7, 9, 8, 4}, 16, {.rank = 3, .kernel = {3, 3, 3}, .stride = {2, 1, 2}, .pad = {1, 1, 1}}},
       // So many channels that threads share tiles unless each is told to work alone; an incomplete panel of columns.
       {"wide", {2, 9, 10, 336}, 336, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}},
-      // By slices: several parts of the tiles, with incomplete slices, groups of output channels and panels of columns.
+      // By slices: incomplete slices, groups of output channels and panels of columns; with several threads, several
+      // parts of the tiles.
       {"slices", {5, 13, 14, 48}, 80, {.kernel = {3, 3, 1}, .pad = {1, 1, 0}}},
       // Depthwise, from here on: incomplete panels, several blocks of channels and of columns, strides with unequal
       // classes of outputs, outputs that no tap reaches, runs of one tap, padding alone.
