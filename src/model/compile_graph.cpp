@@ -256,7 +256,7 @@ Cost CompiledGraph::cost() const {
     sum.flops += c.flops;
     sum.bytes += c.bytes;
   };
-  for (std::size_t i = leaves_out_input; i < graph.nodes.size(); ++i) {
+  for (std::size_t i = leaves_out_input ? 1 : 0; i < graph.nodes.size(); ++i) {
     const Spec& spec = graph.nodes[i].spec;
     add(forward_cost(spec));
     Cost backward = backward_cost(spec);

@@ -29,8 +29,8 @@ bool meets_ranks(const Node& node) {
   return norm && norm->synchronised;
 }
 
-// Nodes that read samples or labels do not run again: labels may change once the forward pass has read them, and the
-// result of an input pass is small. A loss writes its gradient.
+// Nodes that read samples or labels do not run again: labels may change once the forward pass has read them, and
+// keeping the result of an input pass takes little memory. A loss writes its gradient.
 bool can_run_again(const Node& node) {
   return stores_result(node) && !meets_ranks(node) &&
          std::ranges::none_of(node.src, [](int v) { return v == Graph::x || v == Graph::y; });

@@ -28,14 +28,7 @@ struct CopyingBackend : ForwardingBackend {
   }
 };
 
-ModelSpec network(std::vector<std::string> layers) {
-  ModelSpec spec;
-  spec.name = "layers";
-  spec.outputs = 10;
-  spec.layers = std::move(layers);
-  return spec;
-}
-const ModelSpec linear = network({"linear 16", "relu", "linear outputs"});
+const ModelSpec linear = written_network({"linear 16", "relu", "linear outputs"});
 const ModelBatch vectors{6, {12}, DType::f32, {}, true}, images{6, {8, 9, 16}, DType::f32, {}, true};
 
 void fill(ProgramFixture& fixture) {
@@ -55,10 +48,10 @@ TEST(InputInPlace, HasTheBitsOfTheCopy) {
   CopyingBackend copying(*context.compute.backend);
   const std::pair<ModelSpec, const ModelBatch&> networks[] = {
       {linear, vectors},
-      {network({"conv 16 3 pad=same", "relu", "globalpool", "linear outputs"}), images},
-      {network({"batchnorm", "relu", "conv 16 3 pad=same", "globalpool", "linear outputs"}), images},
-      {network({"reshape 1152", "linear outputs"}), images},
-      {network({"conv 16 1", "relu", "add input", "globalpool", "linear outputs"}), images}};
+      {written_network({"conv 16 3 pad=same", "relu", "globalpool", "linear outputs"}), images},
+      {written_network({"batchnorm", "relu", "conv 16 3 pad=same", "globalpool", "linear outputs"}), images},
+      {written_network({"reshape 1152", "linear outputs"}), images},
+      {written_network({"conv 16 1", "relu", "add input", "globalpool", "linear outputs"}), images}};
   for (const auto& [spec, batch] : networks)
     for (const int level : {0, 1, 2, 3}) {
       const std::string what = spec.layers.front() + " at level " + std::to_string(level);
@@ -96,7 +89,7 @@ TEST(InputInPlace, TakesNoMemoryAndNoTime) {
 TEST(InputInPlace, SamplesThatNeedConversionAreConverted) {
   CpuContext context;
   const auto converts = [&](auto change, DType dtype = DType::f32, DType raw = DType::f32) {
-    ModelSpec spec = network({"globalpool", "linear outputs"});
+    ModelSpec spec = written_network({"globalpool", "linear outputs"});
     change(spec.input);
     ModelBatch batch = images;
     batch.x_dtype = raw;

@@ -26,22 +26,14 @@ struct Bench : CpuContext, ProgramFixture {
 
 float value(std::int64_t row, std::int64_t i) { return float((row * 37 + i * 11) % 19) / 7 - 1; }
 
-ModelSpec network(std::vector<std::string> layers) {
-  ModelSpec spec;
-  spec.name = "layers";
-  spec.outputs = 10;
-  spec.layers = std::move(layers);
-  return spec;
-}
-
 // Nine features as one input, and as inputs of six and of three, which lie 32 and 16 bytes apart.
 TEST(NamedInputs, PartsOfASampleEqualTheWholeSample) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    ModelSpec whole = network({"linear 12 as=a", "relu", "linear outputs as=b"});
+    ModelSpec whole = written_network({"linear 12 as=a", "relu", "linear outputs as=b"});
     whole.input.mean = {.1f, .2f, .3f, .4f, .5f, .6f, .7f, .8f, .9f};
     whole.input.std = {1, 2, 3, 4, 5, 6, 7, 8, 9};
-    ModelSpec parts = network({"input six", "input three as=others", "concat others from=six", "linear 12 as=a", "relu",
-                               "linear outputs as=b"});
+    ModelSpec parts = written_network({"input six", "input three as=others", "concat others from=six", "linear 12 as=a",
+                                       "relu", "linear outputs as=b"});
     NamedInput six{"six", 0, {6}, DType::f32, {}}, three{"three", 32, {3}, DType::f32, {}};
     six.spec.mean.assign(whole.input.mean.begin(), whole.input.mean.begin() + 6);
     six.spec.std.assign(whole.input.std.begin(), whole.input.std.begin() + 6);
@@ -63,7 +55,7 @@ TEST(NamedInputs, PartsOfASampleEqualTheWholeSample) {
 
 // Odd numbers of bytes, and channels of an image first.
 TEST(NamedInputs, ImagesOfBytesKeepTheirLayout) {
-  ModelSpec whole = network({"conv 4 3", "globalpool", "linear outputs"});
+  ModelSpec whole = written_network({"conv 4 3", "globalpool", "linear outputs"});
   whole.input.scale = 1 / 255.0f;
   whole.input.channels_first = true;
   ModelSpec parts = whole;
@@ -78,7 +70,7 @@ TEST(NamedInputs, ImagesOfBytesKeepTheirLayout) {
 
 // The two halves of the weights have the same gradient if crops and flips of the two images are the same.
 TEST(NamedInputs, ImagesOfTheSameShapeAreMovedAlike) {
-  ModelSpec spec = network(
+  ModelSpec spec = written_network(
       {"input left", "conv 4 3 as=a", "input right", "conv 4 3 as=b", "concat a", "globalpool", "linear outputs"});
   InputSpec moved;
   moved.scale = 1 / 255.0f;
@@ -105,7 +97,7 @@ TEST(NamedInputs, ImagesOfTheSameShapeAreMovedAlike) {
 
 TEST(NamedInputs, WhatCannotBeIsRefused) {
   const auto refuse = [](std::vector<std::string> layers, const char* words) {
-    ModelSpec spec = network(std::move(layers));
+    ModelSpec spec = written_network(std::move(layers));
     spec.inputs = {{"six", 0, {6}, DType::f32, {}}, {"three", 32, {3}, DType::f32, {}}};
     expect_error(Exit::config, words, [&] { Bench bench(spec, {48}, DType::u8); });
   };
@@ -114,7 +106,7 @@ TEST(NamedInputs, WhatCannotBeIsRefused) {
   refuse({"input six", "linear 3 from=input"}, "no earlier line has as=input");
   refuse({"input six", "input three", "linear outputs"}, "no layer reads the result of 'six'");
   refuse({"input six", "input six"}, "the name 'six' is already used");
-  ModelSpec spec = network({});
+  ModelSpec spec = written_network({});
   spec.name = "mlp";
   spec.inputs = {{"six", 0, {6}, DType::f32, {}}};
   expect_error(Exit::config, "mlp has one input. name one data set in data.x",

@@ -15,6 +15,15 @@
 
 namespace millrace::test {
 
+// A network as text, with ten outputs.
+inline ModelSpec written_network(std::vector<std::string> layers) {
+  ModelSpec spec;
+  spec.name = "layers";
+  spec.outputs = 10;
+  spec.layers = std::move(layers);
+  return spec;
+}
+
 // The device must share its memory with the host. With 16-bit types, loss and gradient are scaled by 256.
 class ProgramFixture {
  public:

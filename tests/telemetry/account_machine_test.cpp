@@ -107,7 +107,7 @@ TEST(Account, SharedPagesCountInPart) {
   ::waitpid(child, nullptr, 0);
   ::munmap(shared, bytes);
   for (const int end : ready) ::close(end);
-  EXPECT_GE(together, alone + bytes / 4);  // half of the page, less what else the two stopped to share
+  EXPECT_GE(together, alone + bytes / 4);  // half of them, less other pages that are no longer shared
 }
 
 TEST(Account, CoreContentionIsReadFromTheKernel) {

@@ -3,6 +3,7 @@
 
 #include "millrace/advisor/rules/scaling_model.hpp"
 #include "millrace/base/files.hpp"
+#include "train/linear_run.hpp"
 #include "train/runs.hpp"
 
 namespace millrace {
@@ -73,6 +74,20 @@ TEST(StepTiming, ContainsTheInputPassPerSample) {
     for (const RankAccount& r : account_of(c, 2).ranks) {
       EXPECT_GT(r.pace.input_pass, 0);
       EXPECT_LT(r.pace.input_pass * 8, r.pace.forward) << "the input pass is part of the forward pass";
+    }
+  }
+}
+
+// The network reads float32 samples in place unless they are normalised.
+TEST(StepTiming, HasNoInputPassIfTheSamplesNeedNoConversion) {
+  for (const bool normalises : {false, true}) {
+    test::LinearRun run(DType::f32, test::targets(1), Loss::mse);
+    run.config.data.normalize = normalises;
+    run.config.train.steps = 6;
+    run.train(2);
+    for (const RankAccount& r : Account::from_json(run.summary().at("account").dump()).ranks) {
+      EXPECT_EQ(r.pace.input_pass > 0, normalises);
+      EXPECT_GT(r.pace.forward, 0);
     }
   }
 }

@@ -24,6 +24,8 @@ ConvSpec turned(const ConvSpec& s) {
 constexpr std::int64_t square = 8;
 typedef std::uint16_t Row __attribute__((vector_size(square * sizeof(std::uint16_t))));
 
+// A round of the transposition of 8 x 8 numbers: exchanges the two squares of `step` numbers beside the diagonal, in
+// each square of twice that size.
 template <int step>
 __attribute__((always_inline)) inline void exchange(Row (&rows)[square]) {
   for (int r = 0; r < square; ++r) {

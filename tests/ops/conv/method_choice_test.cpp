@@ -10,6 +10,7 @@
 #include "cpu/conv/depthwise_geometry.hpp"
 #include "cpu/conv_variants/gemm_conv.hpp"
 #include "cpu/onednn/onednn.hpp"
+#include "cpu/winograd/tiles.hpp"
 #include "millrace/base/files.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -60,6 +61,40 @@ TEST(MethodChoice, TheRuleIsTheFirstCandidateAndNoMethodComesTwice) {
   EXPECT_EQ(cpu::candidates_for(grouped, ConvPass::forward, true).size(), 1u);
   EXPECT_EQ(cpu::candidates_for(depthwise, ConvPass::forward, true).size(),
             1u + cpu::DepthwiseGeometry::supports(depthwise));
+}
+
+// Timing takes fewer images than a step has. So the form of F(4x4) is that of the whole layer, and those that write
+// transformed weights to memory, which is not timed, are left out beside slices.
+TEST(MethodChoice, TheFormOfWinogradsFilteringIsThatOfTheWholeLayer) {
+  ConvSpec s = conv();
+  s.src = {64, 4, 4, 512};
+  s.out_channels = 512;
+  if (!cpu::winograd::supports(s)) GTEST_SKIP() << "this processor has no kernels for it";
+  const auto has = [&](ConvMethod method) {
+    return std::ranges::count(cpu::candidates_for(s, ConvPass::forward, true), method) == 1;
+  };
+  EXPECT_EQ(cpu::candidates_for(s, ConvPass::forward, true).at(0), ConvMethod::winograd_4_slices);
+  EXPECT_FALSE(has(ConvMethod::winograd_4) || has(ConvMethod::winograd_4_alone));
+  EXPECT_EQ(cpu::candidates_for(s, ConvPass::weights, true).at(0), ConvMethod::winograd_4);
+  s.src[0] = 300;
+  EXPECT_EQ(cpu::candidates_for(s, ConvPass::forward, true).at(0), ConvMethod::winograd_4);
+  EXPECT_FALSE(has(ConvMethod::winograd_4_slices));
+  EXPECT_TRUE(has(ConvMethod::winograd_4_alone));
+  s.src[0] = 16;
+  EXPECT_NE(cpu::candidates_for(s, ConvPass::forward, true).at(0), ConvMethod::winograd_4_slices) << "too few tiles";
+  EXPECT_TRUE(has(ConvMethod::winograd_4_slices)) << "but it is timed";
+}
+
+TEST(MethodChoice, TurnedWeightsAreTimedForGradientsOfTheSourceOnAmx) {
+  ConvSpec s = conv();
+  s.dtype = DType::bf16;
+  const auto has = [&](ConvPass pass) {
+    return std::ranges::count(cpu::candidates_for(s, pass, true), ConvMethod::turned) == 1;
+  };
+  EXPECT_EQ(has(ConvPass::data), cpu::onednn::has_amx());
+  EXPECT_FALSE(has(ConvPass::forward) || has(ConvPass::weights));
+  s.window.stride = {2, 2, 1};
+  EXPECT_FALSE(has(ConvPass::data));
 }
 
 ConvSpec pointwise(std::int64_t pixels, std::int64_t in, std::int64_t out) {
