@@ -28,28 +28,22 @@ struct WhyNotFused {
 
 struct Make {
   cpu::ConvSelector& convolutions;
+  bool by_rule = false;  // choose no convolution by timing
 
   std::unique_ptr<Op> operator()(const ConvSpec& s) const {
     s.dst();  // checks the spec
     if (s.accumulates_diff_src) refuse_accumulation("conv", s.src);
-    if (s.normalises_src) {
-      ConvSpec stored = s;
-      stored.normalises_src = false;
-      return cpu::make_normalised_conv(s, (*this)(stored));
-    }
-    if (s.produces_sums || s.produces_diff_sums) {
-      ConvSpec plain = s;
-      plain.produces_sums = plain.produces_diff_sums = false;
-      return cpu::make_conv_sums(s, (*this)(plain));
-    }
+    if (s.produces_sums || s.produces_diff_sums || s.normalises_src || s.normalises_diff_dst)
+      return cpu::make_chunked_conv(s, Make{convolutions, true});
     if (s.padded_channels > 0) {
       ConvSpec plain = s;
       plain.src[-1] -= s.padded_channels;
       plain.padded_channels = 0;
       return cpu::make_conv_without_padding_channels(s, (*this)(plain));
     }
-    return cpu::wants_strided_pointwise(s) ? cpu::make_strided_pointwise(s)
-                                           : cpu::make_conv(s, convolutions.methods(s));
+    return cpu::wants_strided_pointwise(s)
+               ? cpu::make_strided_pointwise(s)
+               : cpu::make_conv(s, by_rule ? convolutions.methods_by_rule() : convolutions.methods(s));
   }
   std::unique_ptr<Op> operator()(const LinearSpec& s) const {
     if (s.accumulates_diff_src) refuse_accumulation("linear", s.src);
@@ -120,7 +114,13 @@ class CpuBackend : public Backend {
   bool has_partial_attention() const override { return true; }
   std::string why_not_fused(const Spec& spec) override { return std::visit(WhyNotFused{}, spec); }
   int max_fusion_level() const override { return 3; }
-  int default_fusion_level() const override { return 1; }  // on the CPU, levels 2 and 3 add passes over memory
+  int default_fusion_level() const override { return 3; }
+  bool applies_norm_gradient() const override { return true; }
+  bool pays(const Spec& spec) const override {
+    const auto* conv = std::get_if<ConvSpec>(&spec);
+    const auto* linear = std::get_if<LinearSpec>(&spec);
+    return conv ? conv->accumulates_diff_src || cpu::chunking_pays(*conv) : !linear || linear->accumulates_diff_src;
+  }
   std::string precision_note(DType dtype) const override {
     if (dtype == DType::bf16 && !cpu::onednn::has_bf16())
       return "bf16 is emulated in float32 and slower than float32 (this processor has neither AMX nor AVX-512)";

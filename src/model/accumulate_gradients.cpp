@@ -93,6 +93,8 @@ std::vector<GradientStores> gradient_stores(const Graph& graph) {
       MR_CHECK(written[v] || !accumulates(node.spec), "{} adds to a gradient that nothing wrote", node.name);
       written[v] = true;
     }
+    const auto* norm = std::get_if<BatchNormSpec>(&node.spec);
+    if (norm && norm->produces_diff_affine) out[i][0] = GradientStore::shared;
     if (std::holds_alternative<AddSpec>(node.spec)) share(graph, i, out[i]);
   }
   return out;

@@ -177,7 +177,7 @@ class Planner {
     return needs.workspace;
   }
 
-  // Values that fused nodes share (sums, moments, diff_sums and affine of a norm, diff_bias of a linear layer) are in
+  // Values that fused nodes share (sums, moments, affine and their like of a norm, diff_bias of a linear layer) are in
   // use from the first to the last of these nodes. They are small, and kept if the nodes run again.
   void plan_shared(int v) {
     int first = schedule_.end_time, last = -1;
@@ -192,8 +192,8 @@ class Planner {
           node.sums == v || node.residual_sums == v || node.affine == v || (node.moments == v && node.norm < 0);
       if (forward) touch(i);
       if (forward) touch(schedule_.recompute_time[std::size_t(i)]);
-      if (node.moments == v || (node.affine == v && node.norm >= 0) || node.diff_sums == v || node.diff_bias == v ||
-          node.src_diff_bias == v)
+      if (node.moments == v || (node.affine == v && node.norm >= 0) || node.diff_sums == v || node.diff_affine == v ||
+          node.diff_bias == v || node.src_diff_bias == v)
         touch(schedule_.backward_time[std::size_t(i)]);
     }
     if (last < 0) return;  // fused away
@@ -261,7 +261,8 @@ Cost CompiledGraph::cost() const {
     add(forward_cost(spec));
     Cost backward = backward_cost(spec);
     const auto has = [&](GradientStore kind) { return std::ranges::count(gradient_stores[i], kind) > 0; };
-    if (has(GradientStore::shared))  // an addition, which copies its gradient only to a source that does not share it
+    // An addition copies its gradient only to a source that does not share it.
+    if (has(GradientStore::shared))
       backward.bytes *= has(GradientStore::write) || has(GradientStore::add_pass) ? 2.0 / 3 : 0.0;
     if (graph.mode == Mode::train) add(backward);
   }
@@ -276,11 +277,7 @@ Cost CompiledGraph::cost() const {
 CompiledGraph compile_graph(Backend& backend, Graph graph, int fusion_level) {
   CompiledGraph out;
   out.device = &backend.device();
-  const int most = backend.max_fusion_level();
-  out.fusion_level = std::min(fusion_level < 0 ? backend.default_fusion_level() : fusion_level, most);
-  if (fusion_level > most)
-    out.notes.push_back(fmt::format("fusion level {} is not supported. level {} is used", fusion_level, most));
-  out.graph = rewrite(std::move(graph), backend, out.fusion_level, out.notes);
+  out.graph = rewrite_for(backend, std::move(graph), fusion_level, out.fusion_level, out.notes);
   for (const auto& node : out.graph.nodes) out.ops.push_back(backend.make(node.spec));
   out.leaves_out_input = can_leave_out_input(out.graph, *out.ops.front());
   out.schedule = schedule_backward(out.graph);

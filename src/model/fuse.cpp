@@ -1,5 +1,9 @@
 // Fusion level 1 as a graph rewrite: a node is merged into the node before it if it is the only user of that node's
 // result.
+#include <fmt/core.h>
+
+#include <algorithm>
+
 #include "millrace/model/graph.hpp"
 
 namespace millrace {
@@ -57,6 +61,22 @@ bool fold_activation(Graph& graph, int at) {
   return true;
 }
 
+// The rules of a backend, but only the fusions that pay.
+class PayingFusions : public FusionRules {
+ public:
+  static constexpr const char* reason = "it does not pay";
+  explicit PayingFusions(FusionRules& all) : all_(all) {}
+  int max_fusion_level() const override { return all_.max_fusion_level(); }
+  std::int64_t padded_channels(const ConvSpec& s) override { return all_.padded_channels(s); }
+  bool merges_norm(const BatchNormSpec& s) const override { return all_.merges_norm(s); }
+  bool has_partial_attention() const override { return all_.has_partial_attention(); }
+  bool applies_norm_gradient() const override { return all_.applies_norm_gradient(); }
+  std::string why_not_fused(const Spec& s) override { return all_.pays(s) ? all_.why_not_fused(s) : reason; }
+
+ private:
+  FusionRules& all_;
+};
+
 }  // namespace
 
 Graph fuse(Graph graph, int level) {
@@ -77,6 +97,17 @@ Graph rewrite(Graph graph, FusionRules& rules, int level, std::vector<std::strin
     graph = fuse_linears(std::move(graph), rules, unfused);
   }
   return level >= 1 ? accumulate_gradients(std::move(graph), rules, unfused) : graph;
+}
+
+Graph rewrite_for(FusionRules& rules, Graph graph, int wanted, int& level, std::vector<std::string>& notes) {
+  const int most = rules.max_fusion_level();
+  level = std::min(wanted < 0 ? rules.default_fusion_level() : wanted, most);
+  if (wanted > most) notes.push_back(fmt::format("fusion level {} is not supported. level {} is used", wanted, most));
+  if (wanted >= 0) return rewrite(std::move(graph), rules, level, notes);
+  PayingFusions paying(rules);
+  graph = rewrite(std::move(graph), paying, level, notes);
+  std::erase_if(notes, [](const std::string& note) { return note.find(PayingFusions::reason) != note.npos; });
+  return graph;
 }
 
 }  // namespace millrace

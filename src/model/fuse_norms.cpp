@@ -36,9 +36,9 @@ class NormFusion {
     return why.empty();
   }
 
-  int shared_value(const Node& norm, const char* what) {
+  int shared_value(const Node& norm, const char* what, std::int64_t rows = 2) {
     const std::int64_t channels = std::get<BatchNormSpec>(norm.spec).src[-1];
-    graph_.values.push_back({fmt::format("{}.{}", norm.name, what), {2, channels}, DType::f32, false});
+    graph_.values.push_back({fmt::format("{}.{}", norm.name, what), {rows, channels}, DType::f32, false});
     return int(graph_.values.size()) - 1;
   }
 
@@ -49,7 +49,7 @@ class NormFusion {
     auto* conv = std::get_if<ConvSpec>(&before.spec);
     if (!conv || !agreed(before, &ConvSpec::produces_sums, norm, "sums")) return;
     conv->produces_sums = std::get<BatchNormSpec>(norm.spec).*consumes = true;
-    before.sums = norm.*sums = shared_value(norm, src == 0 ? "sums" : "residual_sums");
+    before.sums = norm.*sums = shared_value(norm, src == 0 ? "sums" : "residual_sums", 4);
   }
 
   void diff_sums_from_behind(Node& norm, int index) {
@@ -57,9 +57,10 @@ class NormFusion {
     const int user = graph_.single_consumer(norm.dst);
     Node* behind = user < 0 ? nullptr : &graph_.nodes[std::size_t(user)];
     auto* conv = behind ? std::get_if<ConvSpec>(&behind->spec) : nullptr;
-    if (!conv || !conv->need_diff_src || spec.residual || spec.pool || spec.activation != Activation::relu) return;
+    if (!conv || !conv->need_diff_src || spec.residual || spec.pool || spec.activation == Activation::none) return;
     if (!agreed(*behind, &ConvSpec::produces_diff_sums, norm, "gradient sums")) return;
     conv->produces_diff_sums = spec.consumes_diff_sums = true;
+    conv->norm_activation = spec.activation;
     behind->norm = index;
     behind->moments = norm.moments = shared_value(norm, "moments");
     behind->diff_sums = norm.diff_sums = shared_value(norm, "diff_sums");

@@ -69,7 +69,6 @@ Program::Program(CompiledGraph compiled, const ParameterLayout& layout, const Pr
   find_final_parameters();
 }
 
-// Binds sources, results and their gradients.
 void Program::bind_values(std::size_t i, Binding& binding) {
   const Graph& graph = compiled_.graph;
   const Node& node = graph.nodes[i];
@@ -98,6 +97,7 @@ void Program::bind_values(std::size_t i, Binding& binding) {
   args.moments = shared(node.moments);
   args.diff_sums = shared(node.diff_sums);
   args.affine = shared(node.affine);
+  args.diff_affine = shared(node.diff_affine);
   args.diff_bias = shared(node.diff_bias);
   args.src_diff_bias = shared(node.src_diff_bias);
   if (node.previous_linear >= 0)

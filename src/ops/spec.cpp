@@ -152,6 +152,10 @@ struct Backward {
   Cost operator()(const LinearCrossEntropySpec&) const { return {}; }  // done by forward
   Cost operator()(const ConvSpec& s) const {
     Cost cost = product(s);
+    if (s.normalises_diff_dst) {  // chunk by chunk: source and result of the convolution, and their gradients, once
+      cost.bytes = 2 * (size_of_tensor(s.src, s.dtype) + size_of_tensor(s.dst(), s.dtype));
+      return cost;
+    }
     // The source of the norm before it, or the gradient that it adds to.
     if (s.produces_diff_sums || s.accumulates_diff_src) cost.bytes += size_of_tensor(s.src, s.dtype);
     return cost;
@@ -162,6 +166,7 @@ struct Backward {
     return cost;
   }
   Cost operator()(const BatchNormSpec& s) const {
+    if (s.produces_diff_affine) return {};
     if (s.pool) return {0, 2 * size_of_tensor(s.src, s.dtype) + 3 * size_of_tensor(s.dst(), s.dtype)};
     return {0, ((s.consumes_diff_sums ? 3 : 5) + s.residual + 2 * s.residual_norm) * size_of_tensor(s.src, s.dtype)};
   }

@@ -65,14 +65,13 @@ struct Node {
   std::vector<int> weight;  // parameters
   int stats = -1;           // running statistics; -1: none
   int residual_stats = -1;  // of the norm of the residual (BatchNormSpec::residual_norm)
-  // Fusion level 2; -1: not fused. Values of shape (2, channels) that a batch norm shares with the convolution before
-  // it (sums) and after it (moments, diff_sums). Both nodes have the index; OpArgs describes the contents. norm: for
-  // the convolution after a norm, the node of that norm.
-  // residual_sums: the sums for the norm of the residual, whose convolution has them as `sums`.
+  // Fusion level 2; -1: not fused. Values that a batch norm shares with the convolution before it (sums) and after it
+  // (moments, diff_sums): see OpArgs. norm: for the convolution after a norm, that norm's node. residual_sums: of the
+  // norm of the residual, whose convolution has them as `sums`.
   int sums = -1, residual_sums = -1, moments = -1, diff_sums = -1, norm = -1;
-  // Fusion level 3: the value that holds scale and bias of a norm, for the norm and the convolution after it. Then the
-  // norm does not write its dst, and the convolution reads the source of the norm instead.
-  int affine = -1;
+  // Fusion level 3. affine: scale and bias of a norm, which then does not write its dst; the convolution after it reads
+  // its source instead. diff_affine: what the convolution before a norm computes the norm's gradient from.
+  int affine = -1, diff_affine = -1;
   // The same for two adjacent linear layers. The second layer writes the bias gradient of the first one, of shape
   // (features): it is src_diff_bias of the second and diff_bias of the first. previous_linear: for the second layer,
   // the node of the first.
@@ -241,7 +240,7 @@ enum class GradientStore {
   write,       // the only or the first contribution
   accumulate,  // the operation adds to the earlier contributions
   add_pass,    // the operation writes to scratch memory, and a separate pass adds that
-  shared       // of an addition: nothing is written, the gradient of its result serves as that of the source
+  shared       // nothing is written, the gradient of the result serves: additions, norms with produces_diff_affine
 };
 using GradientStores = std::array<GradientStore, OpArgs::max_src>;  // by source
 std::vector<GradientStores> gradient_stores(const Graph&);          // by node
@@ -262,7 +261,7 @@ Graph keep_outputs(Graph, std::vector<int> outputs);
 // Inference on a part of the positions of a text at a time. What the layers keep of earlier positions lies in caches,
 // which the programs of parts of different lengths share. StepState::position says where a part begins.
 //
-// Why that is not possible; "": it is. whole: the graph for all positions in Mode::infer, before any rewrite.
+// Why not; "": it is possible. whole: the graph for all positions in Mode::infer, before any rewrite.
 std::string why_not_cached(const Graph& whole);
 // part: the graph of the same network for fewer positions. Its parameters become those of `whole`.
 Graph with_cache(Graph part, const Graph& whole);
@@ -270,9 +269,9 @@ Graph with_cache(Graph part, const Graph& whole);
 // Graph rewrites, applied in this order.
 // At every level: merges the last linear layer and the cross-entropy if their logits exceed logits_memory.
 Graph chunk_logits(Graph);
-// From level 1: where only some positions of a result are read, such as that of a class token, the operations before
-// the slice compute these alone: linear layers, layer norms, additions and others that compute each position from the
-// same position, and the queries of an attention if the backend supports it. At most half of the positions may be read.
+// From level 1: where at most half of the positions of a result are read, such as a class token, the operations before
+// the slice compute these alone: those that compute each position from the same position, and the queries of an
+// attention if the backend supports it.
 Graph drop_unread_positions(Graph, const FusionRules&);
 // From level 1: merges batch norm + (add) + relu into one node, and linear + activation into one. Level 0: no change.
 Graph fuse(Graph, int level);
@@ -284,17 +283,18 @@ Graph pad_channels(Graph, FusionRules&);
 // Level 1, after all other rewrites: where a value has several readers, the convolutions and linear layers among them
 // add to its gradient if the backend supports it. Adds one line to `unfused` for each reason of refusals.
 Graph accumulate_gradients(Graph, FusionRules&, std::vector<std::string>& unfused);
-// Level 2: the convolution before a batch norm also computes the sums for the norm's forward pass, and the one after
-// norm + relu those for its backward pass. Adds a line to `unfused` for each fusion that the backend rejects.
+// Level 2: the convolution before a batch norm also computes the sums for its forward pass, and the one after norm +
+// relu those for its backward pass. Adds a line to `unfused` for each fusion that the backend rejects.
 Graph fuse_norms(Graph, FusionRules&, std::vector<std::string>& unfused);
 // Level 2: if a linear layer is the only consumer of the activation of another one, its backward pass also computes
 // the gradient before that activation and the bias gradient of the other layer. `unfused`: as of fuse_norms().
 Graph fuse_linears(Graph, FusionRules&, std::vector<std::string>& unfused);
 // Level 3, after fuse_norms(): if a convolution computes the gradient sums of a norm, it also normalises what it reads,
-// in its forward pass and for the gradient of its weight. Adds lines to `unfused` as fuse_norms() does.
+// in forward and for the gradient of its weight; the one before that norm computes its gradient. `unfused`: as above.
 Graph normalise_in_convs(Graph, FusionRules&, std::vector<std::string>& unfused);
 
-// All rewrites of a level, as compile_graph() applies them.
+// All rewrites of a level. rewrite_for(): as compile_graph() applies them. wanted: the level; -1: what pays.
 Graph rewrite(Graph, FusionRules&, int level, std::vector<std::string>& unfused);
+Graph rewrite_for(FusionRules&, Graph, int wanted, int& level, std::vector<std::string>& notes);
 
 }  // namespace millrace

@@ -59,7 +59,8 @@ Cost backward_cost(const Spec&);
 // Level 1 merges nodes, and lets convolutions and linear layers add to a gradient that another node wrote. At level 2,
 // nodes also compute parts of their neighbours and share values with them: the convolutions around a batch norm compute
 // its sums in the forward and in the backward pass, and a linear layer computes the gradient of the activation before
-// it. At level 3, a convolution also normalises what it reads, so that the result of a norm with ReLU is never stored.
+// it. At level 3, a convolution also normalises what it reads, so that the result of a norm with ReLU is never stored,
+// and computes the gradient of the norm behind it.
 enum class Fusion {
   batch_norm_relu = 1,
   batch_norm_add_relu = 1,
@@ -71,7 +72,8 @@ enum class Fusion {
   conv_sums = 2,
   conv_diff_sums = 2,
   linear_diff_pre = 2,
-  conv_normalises_src = 3
+  conv_normalises_src = 3,
+  conv_normalises_diff_dst = 3
 };
 
 // Which of these rewrites a backend supports. It is separate from Backend, so that a model of a backend can answer too
@@ -89,6 +91,10 @@ class FusionRules {
   virtual bool merges_norm(const BatchNormSpec&) const { return false; }
   // Fusion level 1: whether Backend::make() supports attention in which only some positions ask.
   virtual bool has_partial_attention() const { return false; }
+  // Fusion level 3: whether Backend::make() supports ConvSpec::normalises_diff_dst.
+  virtual bool applies_norm_gradient() const { return false; }
+  // For a Spec as below: whether the fusion is faster than none. Asked only if the user sets no level.
+  virtual bool pays(const Spec&) const { return true; }
   // For a Spec that accumulates its gradient (fusion level 1), that produces or consumes shared values (level 2), or
   // that normalises its source (level 3): "" if Backend::make() supports it and it is not slower, otherwise the reason
   // why not. Collective like Backend::make().

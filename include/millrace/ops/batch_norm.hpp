@@ -43,11 +43,15 @@ struct BatchNormSpec {
   // forward writes args.moments and saves no ReLU bits. backward gets a diff_dst to which the ReLU was already applied,
   // and reads args.diff_sums instead of making a pass over diff_dst and src. Excludes `residual`.
   bool consumes_diff_sums = false;
-  // Fusion level 3; requires consumes_diff_sums, relu and no residual. forward writes args.affine instead of dst. The
-  // bias is computed from the rounded scale, so only the rounding of the bias itself moves the result at the mean.
-  // With u = 2^-11 (fp16), the result differs from the exact one by at most u * (|scale * (x - mean)| + |bias|) before
-  // it is rounded. The second term is about what the rounding of x to 16 bits has already cost: u * |scale * mean|.
+  // Fusion level 3; requires consumes_diff_sums, an activation and no residual. forward writes args.affine instead of
+  // dst. The bias is computed from the rounded scale, so only the rounding of the bias itself moves the result at the
+  // mean. With u = 2^-11 (fp16), the result differs from the exact one by at most u * (|scale * (x - mean)| + |bias|)
+  // before it is rounded. The second term is about what the rounding of x to 16 bits has already cost: u * |scale *
+  // mean|.
   bool produces_affine = false;
+  // Fusion level 3; requires consumes_diff_sums. backward writes args.diff_affine instead of diff_src, which shares the
+  // memory of diff_dst: the convolution before the norm computes the gradient itself.
+  bool produces_diff_affine = false;
 
   PoolSpec max_pool() const { return {src, PoolSpec::Kind::max, *pool, dtype, mode}; }
   Shape dst() const { return pool ? max_pool().dst() : src; }

@@ -28,18 +28,25 @@ struct ConvSpec {
   // Fusion level 2, in Mode::train; BatchNormSpec has the matching consumers.
   // forward writes args.sums of dst, either of the float32 values or of the values rounded to dtype.
   bool produces_sums = false;
-  // src is relu(norm(x)), and no other operation reads it. backward applies the gradient of that ReLU before it writes
-  // diff_src, and writes args.diff_sums of the result. It reads args.norm_src (x), args.moments, and gamma and beta as
-  // weight[2] and weight[3], (C) float32.
+  // src is act(norm(x)), and no other operation reads it. backward applies the gradient of that activation before it
+  // writes diff_src, and writes args.diff_sums of the result. It reads args.norm_src (x), args.moments, and gamma and
+  // beta as weight[2] and weight[3], (C) float32.
   bool produces_diff_sums = false;
-  // Fusion level 3; requires produces_diff_sums. args.src[0] is x, not relu(norm(x)): forward and the gradient of the
-  // weight compute relu(scale * x + bias) from args.affine while they read it. Padding is zero after that.
+  Activation norm_activation = Activation::relu;  // act: relu, or relu6 where FusionRules::merges_norm()
+  // Fusion level 3; requires produces_diff_sums. args.src[0] is x, not act(norm(x)): forward and the gradient of the
+  // weight compute act(norm(x)) while they read it: on GPUs from args.affine, on the CPU from args.moments, gamma and
+  // beta. Padding is zero after that.
   bool normalises_src = false;
+  // Fusion level 3, where FusionRules::applies_norm_gradient(). args.diff_dst is g, the gradient of the result of the
+  // norm behind this convolution. backward computes the gradient of dst while it reads g, from args.dst and
+  // args.diff_affine.
+  bool normalises_diff_dst = false;
 
   Shape dst() const;
   Shape weight() const;
   double flops() const;  // of one forward pass; a multiplication and an addition count as two
-  static constexpr bool keeps_src = true, keeps_dst = false;
+  static constexpr bool keeps_src = true;
+  bool keeps_dst() const { return normalises_diff_dst; }
 };
 
 // Convolutions in which each channel has a kernel of its own. Backends may compute them in another way than the rest.

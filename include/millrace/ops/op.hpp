@@ -94,15 +94,20 @@ struct OpArgs {
   Tensor residual_stats;  // the same for the norm of the residual
   GradMode stats_mode = GradMode::write;
   // Values that a batch norm shares with the convolutions around it at fusion level 2, float32 (2, channels); null
-  // otherwise. x is the source of the norm, and g the gradient of its result, after the gradient of the ReLU.
-  Tensor sums;           // sums of x and of x^2
+  // otherwise. x is the source of the norm, and g the gradient of its result, after the gradient of the activation.
+  // Sums of x and of x^2. (4, channels), of which backends that sum in double use the last two for what rounding to
+  // float32 cuts off.
+  Tensor sums;
   Tensor residual_sums;  // the same for the norm of the residual
   Tensor moments;        // batch mean and 1/std
   Tensor diff_sums;      // sums of g * (x - mean) / std and of g: the gradients of gamma and beta
   Tensor norm_src;       // x itself, in the precision of the program, for the convolution that computes diff_sums
-  // Fusion level 3, (2, channels) in the precision of the program: scale and bias of a norm, whose result after the
-  // ReLU is relu(scale * x + bias). The convolution behind it computes that itself. Null otherwise.
+  // Fusion level 3, (2, channels) in the precision of the program: scale and bias of a norm, whose result is
+  // act(scale * x + bias). The convolution behind it computes that itself, on the CPU from the moments. Null otherwise.
   Tensor affine;
+  // Fusion level 3, float32 (4, channels): mean, gamma/std, mean of g, and slope of g over x - mean, from which the
+  // convolution before a norm computes the gradient of x. Null otherwise.
+  Tensor diff_affine;
   // Values that a linear layer shares with the next or the previous one at fusion level 2; null otherwise. Both bias
   // gradients are in the precision of the program.
   Tensor diff_bias;                 // (out): gradient of the bias of this layer, computed by the next layer

@@ -152,7 +152,7 @@ Rule fuse_more() {
               [](const BottleneckMetrics& e) {
                 const auto& training = e.config.training;
                 return training.fusion >= 0 && training.fusion < training.max_fusion
-                           ? Values{std::to_string(training.max_fusion)}
+                           ? Values{e.config.machine.gpu ? std::to_string(training.max_fusion) : "auto"}
                            : Values{};
               },
           .evidence =

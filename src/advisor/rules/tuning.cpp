@@ -139,7 +139,7 @@ SearchAxis threads(const BottleneckMetrics& e) {
 SearchAxis fusion(const TuneLimits& limits) {
   Values levels;
   for (int level = 0; level <= limits.max_fusion; ++level) levels.push_back(std::to_string(level));
-  return choice(Bound::compute, "model.fusion", levels, std::to_string(limits.fusion));
+  return choice(Bound::compute, "model.fusion", levels, limits.fusion < 0 ? "auto" : std::to_string(limits.fusion));
 }
 
 }  // namespace

@@ -200,8 +200,9 @@ StepProbe probe_steps(World& world, const RunConfig& config, Ablation ablation, 
   disable_parts(s, ablation);
   StepProbe out;
   NetworkPlan plan = plan_within_memory(s);
-  out.fusion = plan.train.front().fusion_level;
   out.max_fusion = s.compute.backend->max_fusion_level();
+  // On GPUs, auto is a level.
+  out.fusion = s.spec.fusion < 0 && s.compute.device->shares_host_memory() ? -1 : plan.train.front().fusion_level;
   out.gradient_bytes = std::uint64_t(plan.layout.count) * sizeof(float);
   out.batch_statistics = plan.layout.stats_count;
   Network network(s.compute, s.spec, std::move(plan));

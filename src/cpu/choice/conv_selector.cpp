@@ -96,9 +96,14 @@ PlanEntry ConvSelector::select(Problem& problem, ConvPass pass) {
   return out;
 }
 
-ConvMethods ConvSelector::methods(const ConvSpec& s) {
+ConvMethods ConvSelector::methods_by_rule() const {
   ConvMethods out;
   out.winograd = options_.winograd;
+  return out;
+}
+
+ConvMethods ConvSelector::methods(const ConvSpec& s) {
+  ConvMethods out = methods_by_rule();
   if (!plans_ || !timing_) return out;
   Problem problem(s, options_.winograd);
   for (const ConvPass pass : {ConvPass::forward, ConvPass::data, ConvPass::weights}) {

@@ -26,6 +26,8 @@ class ConvSelector {
   explicit ConvSelector(const ConvSelectorOptions&);
   // Collective under the same conditions: see PlanSelector::get().
   ConvMethods methods(const ConvSpec&);
+  // By the fixed rules, without timing.
+  ConvMethods methods_by_rule() const;
   // While it is off, choices follow the rules.
   void set_timing(bool on) { timing_ = on; }
 

@@ -2,6 +2,7 @@
 // f16 unless stated otherwise, and throw Error(config), with the reason, for an unsupported Spec. An op must run with
 // the number of threads that was set when it was made.
 #pragma once
+#include <functional>
 #include <memory>
 
 #include "cpu/common/conv_methods.hpp"
@@ -13,10 +14,11 @@ std::unique_ptr<Op> make_conv(const ConvSpec&, const ConvMethods& = {});
 // Whether make_strided_pointwise() must be used instead of make_conv(); see strided_pointwise.cpp.
 bool wants_strided_pointwise(const ConvSpec&);
 std::unique_ptr<Op> make_strided_pointwise(const ConvSpec&);
-// Adds produces_sums and produces_diff_sums to `conv`, the op of the same Spec without them.
-std::unique_ptr<Op> make_conv_sums(const ConvSpec&, std::unique_ptr<Op> conv);
-// Adds normalises_src to `conv`, the op of the same Spec without it.
-std::unique_ptr<Op> make_normalised_conv(const ConvSpec&, std::unique_ptr<Op> conv);
+// A Spec that shares values with the norms around it (fusion levels 2 and 3). make: makes the ops of a Spec that does
+// not.
+std::unique_ptr<Op> make_chunked_conv(const ConvSpec&, const std::function<std::unique_ptr<Op>(const ConvSpec&)>& make);
+// Whether make_chunked_conv() is faster than separate passes over memory.
+bool chunking_pays(const ConvSpec&);
 // Add padded_channels to `conv` or `input`, the op of the same Spec without them.
 std::unique_ptr<Op> make_conv_without_padding_channels(const ConvSpec&, std::unique_ptr<Op> conv);
 std::unique_ptr<Op> make_input_with_padding_channels(const InputSpec&, std::unique_ptr<Op> input);

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <climits>
 #include <system_error>
+#include <utility>
 
 #include "millrace/base/error.hpp"
 
@@ -109,6 +110,7 @@ std::vector<int> Team::threads(int members) const {
 }
 
 int Team::member() { return member_of_thread; }
+int Team::set_member(int member) { return std::exchange(member_of_thread, member); }
 bool Team::in_loop() { return thread_in_loop; }
 ThreadStats Team::stats() { return {loop_count, taken_over_count}; }
 

@@ -27,7 +27,8 @@ class Team {
   std::vector<int> threads(int members) const;  // of the first members, as Linux numbers them. By member 0
   void run(const Loop&);                        // by the thread that made the team, and not within a part
 
-  static int member();  // of the calling thread
+  static int member();         // of the calling thread
+  static int set_member(int);  // returns the one before
   static bool in_loop();
   static ThreadStats stats();
 

@@ -41,6 +41,11 @@ Team& team_of(int members) {
 int thread_count() { return count_of_thread > 0 ? count_of_thread : default_thread_count(); }
 void set_thread_count(int threads) { count_of_thread = std::max(1, threads); }
 int thread_number() { return Team::member(); }
+Alone::Alone() : count_(count_of_thread), member_(Team::set_member(0)) { count_of_thread = 1; }
+Alone::~Alone() {
+  count_of_thread = count_;
+  Team::set_member(member_);
+}
 bool in_parallel_loop() { return Team::in_loop(); }
 std::vector<int> team_threads() { return team_of(thread_count()).threads(thread_count()); }
 void take_denormals_for_zero() {

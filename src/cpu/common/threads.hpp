@@ -16,6 +16,18 @@ void set_thread_count(int threads);
 // Parts that run at the same time have different numbers.
 int thread_number();
 
+// While it lives, the calling thread is member 0 of a team of its own: thread_count() is 1 and thread_number() 0. For
+// ops that are made to run within a part.
+class Alone {
+ public:
+  Alone();
+  Alone(const Alone&) = delete;
+  ~Alone();
+
+ private:
+  int count_, member_;
+};
+
 inline constexpr int max_parts = 65'535;  // of a loop
 using RunPart = void (*)(const void* body, int part);
 // Runs the parts 0 to parts - 1 (at most max_parts) on `threads` members, and returns when all have ended. Within a

@@ -35,6 +35,8 @@ class Conv : public Op {
     if (s.normalises_src && !s.produces_diff_sums)
       fail(Exit::config, "conv {}: only a convolution that computes the gradient sums of a norm can apply it",
            s.src.str());
+    if (s.normalises_diff_dst || s.norm_activation != Activation::relu)
+      fail(Exit::config, "conv {}: cuDNN has no engine for the gradient of a norm or for relu6", s.src.str());
     ConvCandidate candidate = best_candidate(s, library);
     wide_ = candidate.channels;
     fused_bias_ = candidate.bias;

@@ -65,8 +65,7 @@ json resolved(const Session& s) {
           {"threads", s.placement.compute_threads},
           {"workers", s.loader_options().workers},
           {"prefetch", s.config.data.prefetch ? json(s.config.data.prefetch) : json("auto")},
-          {"fusion",
-           s.spec.fusion < 0 ? backend.default_fusion_level() : std::min(s.spec.fusion, backend.max_fusion_level())},
+          {"fusion", s.spec.fusion < 0 ? json("auto") : json(std::min(s.spec.fusion, backend.max_fusion_level()))},
           {"reader", s.data.train_source->describe()}};
 }
 

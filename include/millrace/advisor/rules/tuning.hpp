@@ -31,7 +31,7 @@ struct TuneLimits {
   std::int64_t max_rows = 0;          // of a micro-batch that fits into memory
   std::uint64_t ring_bytes = 0;       // host memory that batches read ahead may take
   std::uint64_t gradient_bytes = 0;   // of the whole gradient as float32
-  int fusion = 0, max_fusion = 0;     // the level in use and the highest that exists
+  int fusion = 0, max_fusion = 0;     // the level in use (-1: auto, which is none of them) and the highest that exists
   std::int64_t max_global_batch = 0;  // the largest global batch to try; 0: the global batch stays
 };
 // In the order of keys within a bound. Keys without a second value are left out.

@@ -25,7 +25,7 @@ struct StepProbe {
   double seconds = 0;                   // per step; a mean, because waits come in bursts, without outliers
   std::int64_t next_step = 0;           // the first step whose samples were not read yet
   double flops = 0;                     // of a step on this rank, forward and backward
-  int fusion = 0, max_fusion = 0;       // the fusion level in use and the highest that exists
+  int fusion = 0, max_fusion = 0;       // as in TuneLimits
   double memory = 0, memory_limit = 0;  // bytes of this rank, planned and allowed
   std::uint64_t gradient_bytes = 0;     // of the whole gradient as float32
   bool batch_statistics = false;        // the network has batch norms, so results depend on the micro-batch

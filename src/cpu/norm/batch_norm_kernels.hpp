@@ -29,6 +29,9 @@ void sums(const Block& b, Lines x, const float* shift, float* sum, float* square
 // 0.
 void gradient_sums(const Block& b, Lines dy, Lines x, const std::uint32_t* bits, const float* mean, float* sum,
                    float* product);
+// Sets g to 0 where its bit is not set, and computes its sums as gradient_sums() does.
+void passed_gradient(const Block& b, Target g, Lines x, const std::uint32_t* bits, const float* mean, float* sum,
+                     float* product);
 // Computes y = act((x - mean) * factor + beta + residual), where act is none, relu or relu6. residual.data may be null.
 // If bits is not null, there is an activation, and the bits are written.
 void normalise(const Block& b, Target y, Lines x, Lines residual, std::uint32_t* bits, Activation act,

@@ -1,4 +1,4 @@
-#include "cpu/batch_norm_kernels.hpp"
+#include "cpu/norm/batch_norm_kernels.hpp"
 
 namespace millrace::cpu::batch_norm {
 
@@ -143,6 +143,22 @@ MR_TARGET_CLONES void gradient_sums(const Block& b, Lines dy, Lines x, const std
                                     float* sum, float* product) {
   bits ? gradient_sums_of<true>(b, dy, x, bits, mean, sum, product)
        : gradient_sums_of<false>(b, dy, x, bits, mean, sum, product);
+}
+
+MR_TARGET_CLONES void passed_gradient(const Block& b, Target g, Lines x, const std::uint32_t* __restrict bits,
+                                      const float* __restrict mean, float* __restrict sum, float* __restrict product) {
+  std::fill_n(sum, b.width, 0.0f);
+  std::fill_n(product, b.width, 0.0f);
+  for (std::int64_t row = 0; row <= b.rows; ++row) {
+    float* __restrict to = g.data + row * g.stride;
+    const float* __restrict in = x.data + row * x.stride;
+    const std::int64_t n = row < b.rows ? b.width : b.tail;
+    for (std::int64_t i = 0; i < n; ++i) {
+      to[i] = passed<true>(to[i], bits[i], row & 31);
+      sum[i] += to[i];
+      product[i] += to[i] * (in[i] - mean[i]);
+    }
+  }
 }
 
 MR_TARGET_CLONES void normalise(const Block& b, Target y, Lines x, Lines residual, std::uint32_t* bits, Activation act,

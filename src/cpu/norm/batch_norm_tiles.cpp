@@ -1,6 +1,6 @@
-#include "cpu/batch_norm_tiles.hpp"
+#include "cpu/norm/batch_norm_tiles.hpp"
 
-#include "cpu/batch_norm_bf16.hpp"
+#include "cpu/norm/batch_norm_bf16.hpp"
 
 namespace millrace::cpu::batch_norm {
 namespace {
@@ -55,6 +55,16 @@ void block_gradient_sums(const Block& b, const Tensor& dy, const Tensor& x, cons
   if (in_place(x)) return gradient_sums(b, lines(dy, b), lines(x, b), bits, mean, sum, product);
   BlockTile x_tile, dy_tile;
   gradient_sums(b, read(dy, b, dy_tile), read(x, b, x_tile), bits, mean, sum, product);
+}
+
+void block_passed_gradient(const Block& b, const Tensor& g, const Tensor& x, const std::uint32_t* bits,
+                           const float* mean, float* sum, float* product) {
+  if (in_place(x)) return passed_gradient(b, half_target(g, b), lines(x, b), bits, mean, sum, product);
+  BlockTile x_tile, g_tile;
+  read(g, b, g_tile);
+  const Target to = target(g, b, g_tile);
+  passed_gradient(b, to, read(x, b, x_tile), bits, mean, sum, product);
+  write(g, b, to);
 }
 
 void normalise_block(const Block& b, const Tensor& y, const Tensor& x, const Tensor& residual, std::uint32_t* bits,

@@ -3,7 +3,7 @@
 // float32 values were no faster than the loops that the compiler vectorises
 // (docs/benchmarks/2026-11-batch-norm-cpu.md).
 #pragma once
-#include "cpu/batch_norm_kernels.hpp"
+#include "cpu/norm/batch_norm_kernels.hpp"
 
 namespace millrace::cpu::batch_norm {
 
@@ -34,6 +34,8 @@ struct GradientParameters {  // one value per lane in each array
 void sums(const Block& b, HalfLines x, const float* shift, float* sum, float* square);
 void gradient_sums(const Block& b, HalfLines dy, HalfLines x, const std::uint32_t* bits, const float* mean, float* sum,
                    float* product);
+void passed_gradient(const Block& b, HalfTarget g, HalfLines x, const std::uint32_t* bits, const float* mean,
+                     float* sum, float* product);
 void normalise(const Block& b, const HalfNorm&, std::uint32_t* bits, Activation, const NormParameters&);
 void gradient(const Block& b, const HalfGradient&, const std::uint32_t* bits, const GradientParameters&);
 

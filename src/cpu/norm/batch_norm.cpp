@@ -4,8 +4,8 @@
 // ranks exchange mean and variance between the two passes, and the two sums of the gradient in the same way.
 #include <cmath>
 
-#include "cpu/batch_norm_tiles.hpp"
 #include "cpu/common/ops.hpp"
+#include "cpu/norm/batch_norm_tiles.hpp"
 #include "millrace/ops/rank_exchange.hpp"
 
 namespace millrace::cpu {
@@ -19,7 +19,7 @@ class BatchNorm : public Op {
            name_of(spec_.activation));
     if (spec_.src.count() == 0) fail(Exit::config, "batch norm: input {} is empty", spec_.src.str());
     dispatch_dtype(spec_.dtype, [](auto) {});
-    if (spec_.produces_affine && (!spec_.consumes_diff_sums || spec_.activation != Activation::relu || spec_.residual))
+    if (spec_.produces_affine && (!spec_.consumes_diff_sums || !clips() || spec_.residual))
       fail(Exit::config, "batch norm {}: the next convolution cannot apply it", spec_.src.str());
   }
 
@@ -64,8 +64,11 @@ class BatchNorm : public Op {
   void backward(const OpArgs& args) override {
     if (args.without_rows) return exchange_nothing(args);
     const float *mean = moments(args), *inverse = mean + grid_.channels;
-    float *mean_g = static_cast<float*>(args.workspace), *slope = mean_g + grid_.channels;
+    float* mean_g = spec_.produces_diff_affine ? args.diff_affine.as<float>() + 2 * grid_.channels
+                                               : static_cast<float*>(args.workspace);
+    float* slope = mean_g + grid_.channels;
     gradient_statistics(args, mean, inverse, mean_g, slope);
+    if (spec_.produces_diff_affine) return write_diff_affine(args, mean, inverse);
     if (!args.diff_src[0] && !args.diff_src[1]) return;
     parallel_ranges(grid_.block_count(), block_grain(), [&](std::int64_t begin, std::int64_t end) {
       Lanes m, factor, mg, s;
@@ -198,10 +201,22 @@ class BatchNorm : public Op {
   ChannelMoments moments_of_rank(const OpArgs& args, const float* shift, std::int64_t c) const {
     const double n = double(grid_.rows);
     const float* given = args.sums.as<float>();
-    const auto [sum, square] =
-        spec_.consumes_sums ? std::pair(double(given[c]), double(given[grid_.channels + c])) : total(args, c);
+    const auto sum_of = [&](std::int64_t i) {
+      return double(given[i]) + (args.sums.shape[0] == 4 ? double(given[2 * grid_.channels + i]) : 0);
+    };
+    const auto [sum, square] = spec_.consumes_sums ? std::pair(sum_of(c), sum_of(grid_.channels + c)) : total(args, c);
     const double spread = square - sum * sum / n, squares = spread < 0 ? 0 : spread;  // keeps a NaN
     return {n, (spec_.consumes_sums ? 0 : double(shift[c])) + sum / n, squares};
+  }
+
+  // mean_g and slope are there already.
+  void write_diff_affine(const OpArgs& args, const float* mean, const float* inverse) const {
+    float *to = args.diff_affine.as<float>(), *factor = to + grid_.channels;
+    const float* gamma = args.weight[0].as<float>();
+    for (std::int64_t c = 0; c < grid_.channels; ++c) {
+      to[c] = mean[c];
+      factor[c] = gamma[c] * inverse[c];
+    }
   }
 
   // The bias is computed from the rounded scale.

@@ -1,6 +1,6 @@
 // Vectors of 16 lanes, four rows at a time, so that parameters, sums and bits are read once for four rows. Some
 // instructions have a mask only because GCC 12 warns about the headers' functions without one (-Wmaybe-uninitialized).
-#include "cpu/batch_norm_bf16.hpp"
+#include "cpu/norm/batch_norm_bf16.hpp"
 
 #include <limits>
 
@@ -72,7 +72,8 @@ struct GradientSums {
   float *sum, *product;
 };
 
-template <int rows, bool masked>
+// stores: dy becomes what passed.
+template <int rows, bool masked, bool stores = false>
 MR_AVX512_BF16 inline void add_gradient_sums(HalfLines dy, HalfLines x, std::int64_t row, std::int64_t n,
                                              const std::uint32_t* bits, const float* mean, GradientSums to) {
   for (std::int64_t i = 0; i < n; i += lanes) {
@@ -84,6 +85,7 @@ MR_AVX512_BF16 inline void add_gradient_sums(HalfLines dy, HalfLines x, std::int
     for (int r = 0; r < rows; ++r) {
       const __m512 g = passed<masked>(dy.data + (row + r) * dy.stride + i, mask, word, r);
       const __m512 d = _mm512_maskz_sub_ps(mask, widen(x.data + (row + r) * x.stride + i, mask), m);
+      if (stores) narrow(const_cast<bf16*>(dy.data) + (row + r) * dy.stride + i, mask, g);
       total = _mm512_add_ps(total, g);
       products = _mm512_fmadd_ps(g, d, products);
     }
@@ -92,14 +94,14 @@ MR_AVX512_BF16 inline void add_gradient_sums(HalfLines dy, HalfLines x, std::int
   }
 }
 
-template <bool masked>
+template <bool masked, bool stores = false>
 MR_AVX512_BF16 inline void gradient_sums_of(const Block& b, HalfLines dy, HalfLines x, const std::uint32_t* bits,
                                             const float* mean, float* sum, float* product) {
   std::int64_t row = 0;
   for (; row + group <= b.rows; row += group)
-    add_gradient_sums<group, masked>(dy, x, row, b.width, bits, mean, {sum, product});
-  for (; row < b.rows; ++row) add_gradient_sums<1, masked>(dy, x, row, b.width, bits, mean, {sum, product});
-  if (b.tail > 0) add_gradient_sums<1, masked>(dy, x, row, b.tail, bits, mean, {sum, product});
+    add_gradient_sums<group, masked, stores>(dy, x, row, b.width, bits, mean, {sum, product});
+  for (; row < b.rows; ++row) add_gradient_sums<1, masked, stores>(dy, x, row, b.width, bits, mean, {sum, product});
+  if (b.tail > 0) add_gradient_sums<1, masked, stores>(dy, x, row, b.tail, bits, mean, {sum, product});
 }
 
 struct Activated {
@@ -202,6 +204,13 @@ MR_AVX512_BF16 void gradient_sums(const Block& b, HalfLines dy, HalfLines x, con
        : gradient_sums_of<false>(b, dy, x, bits, mean, sum, product);
 }
 
+MR_AVX512_BF16 void passed_gradient(const Block& b, HalfTarget g, HalfLines x, const std::uint32_t* bits,
+                                    const float* mean, float* sum, float* product) {
+  std::fill_n(sum, whole_vectors(b.width), 0.0f);
+  std::fill_n(product, whole_vectors(b.width), 0.0f);
+  gradient_sums_of<true, true>(b, {g.data, g.stride}, x, bits, mean, sum, product);
+}
+
 MR_AVX512_BF16 void normalise(const Block& b, const HalfNorm& o, std::uint32_t* bits, Activation kind,
                               const NormParameters& parameters) {
   const Activated act{bits, kind};
@@ -225,6 +234,9 @@ namespace {
 bool has_bf16_kernels() { return false; }
 void sums(const Block&, HalfLines, const float*, float*, float*) { fail_without_avx512(); }
 void gradient_sums(const Block&, HalfLines, HalfLines, const std::uint32_t*, const float*, float*, float*) {
+  fail_without_avx512();
+}
+void passed_gradient(const Block&, HalfTarget, HalfLines, const std::uint32_t*, const float*, float*, float*) {
   fail_without_avx512();
 }
 void normalise(const Block&, const HalfNorm&, std::uint32_t*, Activation, const NormParameters&) {
