@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cpu/norm/batch_norm_bf16.hpp"
 #include "support/forwarding_backend.hpp"
 #include "support/program_fixture.hpp"
 
@@ -52,7 +53,8 @@ TEST(NormaliseInConvs, AppliesTheInnerNormsOfResidualBlocks) {
   }
 }
 
-// The results of the norms are not in memory. Their gradients are, and their sources live until the norm's backward.
+// The results of the norms are not in memory. Their gradients are, in the place of the gradients of their sources,
+// which the convolutions before them compute; the sources live until then.
 TEST(NormaliseInConvs, ResultsOfTheNormsTakeNoMemory) {
   const CpuContext cpu;
   const CompiledGraph two = compile_graph(*cpu.compute.backend, graph_of(resnet(50)), 2),
@@ -66,13 +68,17 @@ TEST(NormaliseInConvs, ResultsOfTheNormsTakeNoMemory) {
     const std::string result = three.graph.values[std::size_t(norm.dst)].name;
     EXPECT_TRUE(has_region(two, result));
     EXPECT_FALSE(has_region(three, result)) << result;
-    EXPECT_TRUE(has_region(three, result + ".diff")) << result;
+    EXPECT_TRUE(has_region(two, result + ".diff")) << result;
+    const int before = three.graph.producer(norm.src[0]);
+    EXPECT_EQ(three.diff_region[std::size_t(norm.dst)], three.diff_region[std::size_t(norm.src[0])]) << result;
+    EXPECT_TRUE(std::get<ConvSpec>(three.graph.nodes[std::size_t(before)].spec).normalises_diff_dst) << result;
     EXPECT_TRUE(has_region(three, norm.name + ".affine")) << result;
+    EXPECT_TRUE(has_region(three, norm.name + ".diff_affine")) << result;
     const Region& affine = three.plan.regions[std::size_t(three.value_region[std::size_t(conv.affine)])];
     EXPECT_LT(affine.first, i);
     EXPECT_EQ(affine.last, 2 * n - 1 - i) << "the gradient of the weight reads it";
     const Region& x = three.plan.regions[std::size_t(three.value_region[std::size_t(norm.src[0])])];
-    EXPECT_GE(x.last, 2 * n - 1 - conv.norm);
+    EXPECT_GE(x.last, 2 * n - 1 - before);
     saved += std::size_t(three.graph.values[std::size_t(norm.dst)].shape.count()) * sizeof(float);
   }
   // All these results would be alive when the backward pass begins. Workspace of the CPU takes a part of what is saved.
@@ -100,6 +106,8 @@ TEST(NormaliseInConvs, RefusedConvolutionsReadTheResultAndAreNoted) {
     using ForwardingBackend::ForwardingBackend;
     std::string why_not_fused(const Spec& spec) override {
       const auto* conv = std::get_if<ConvSpec>(&spec);
+      if (conv && conv->normalises_diff_dst && !conv->accumulates_diff_src)
+        return conv->out_channels == 16 ? "without gradient" : "";
       if (!conv || !conv->normalises_src) return inner.why_not_fused(spec);
       EXPECT_TRUE(conv->produces_sums && conv->produces_diff_sums) << "asked with all that it computes";
       return conv->src[-1] == 16 ? "too slow" : "";
@@ -110,9 +118,61 @@ TEST(NormaliseInConvs, RefusedConvolutionsReadTheResultAndAreNoted) {
   const CompiledGraph three = compile_graph(backend, graph_of(resnet(8)), 3);
   EXPECT_EQ(count_fused(three.graph, &ConvSpec::produces_diff_sums), 3);
   EXPECT_EQ(normalised(three.graph), 2);
+  EXPECT_EQ(count_fused(three.graph, &ConvSpec::normalises_diff_dst), 2);
+  EXPECT_EQ(std::ranges::count_if(three.notes, [](const std::string& n) { return n.ends_with("(without gradient)"); }),
+            1);
   const auto is_note = [](const std::string& n) { return n.find("its result is stored, not computed by") != n.npos; };
   ASSERT_EQ(std::ranges::count_if(three.notes, is_note), 1);
   EXPECT_TRUE(std::ranges::find_if(three.notes, is_note)->ends_with(" (too slow)"));
+}
+
+// Blocks as of MobileNetV2, on images that are large enough for the fusions of the CPU to pay.
+struct Bench : CpuContext, ProgramFixture {
+  Bench(int level, DType dtype)
+      : ProgramFixture(*compute.device, *compute.backend,
+                       layers({"conv 16 3 pad=1",
+                               "batchnorm",
+                               "relu6",
+                               "conv 64 1",
+                               "batchnorm",
+                               "relu6",
+                               "conv 64 3 pad=1 groups=64",
+                               "batchnorm",
+                               "relu6",
+                               "conv 16 1",
+                               "batchnorm as=x",
+                               "conv 48 1",
+                               "batchnorm",
+                               "relu",
+                               "conv 48 3 pad=1 groups=48 stride=2",
+                               "batchnorm",
+                               "relu",
+                               "conv 16 1",
+                               "batchnorm",
+                               "globalpool",
+                               "linear outputs"}),
+                       8, {96, 88, 3}, level, dtype) {}
+};
+
+TEST(NormaliseInConvs, WithoutALevelTheCpuFusesWhatPays) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const CpuContext cpu;
+    if (dtype == DType::bf16 && !cpu::batch_norm::has_bf16_kernels()) continue;
+    Bench plain(1, dtype), fused(-1, dtype);
+    const Graph& graph = fused.program->graph();
+    EXPECT_EQ(count_fused(graph, &ConvSpec::produces_sums), 5);
+    EXPECT_EQ(normalised(graph), 4);
+    EXPECT_EQ(count_fused(graph, &ConvSpec::normalises_diff_dst), 3);
+    EXPECT_FALSE(std::get<ConvSpec>(graph.nodes[1].spec).produces_sums) << "the first convolution has nine taps";
+    EXPECT_TRUE(fused.notes.empty());
+    for (const bool first : {true, false}) {
+      const double a = plain.run(first), b = fused.run(first);
+      EXPECT_NEAR(a, b, (dtype == DType::f32 ? 1e-6 : 2e-3) * std::abs(a));
+      EXPECT_LT(relative_error(fused.gradient, plain.gradient), dtype == DType::f32 ? 1e-4 : 0.1);
+      EXPECT_LT(relative_error(fused.stats, plain.stats), dtype == DType::f32 ? 1e-6 : 1e-2);
+    }
+    EXPECT_LT(fused.program->plan().arena_bytes, plain.program->plan().arena_bytes);
+  }
 }
 
 TEST(NormaliseInConvs, InferenceIsUnchanged) {

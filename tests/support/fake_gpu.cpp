@@ -187,7 +187,7 @@ class EnqueuedBackend : public Backend {
   bool merges_norm(const BatchNormSpec& spec) const override { return backend_->merges_norm(spec); }
   std::string why_not_fused(const Spec& spec) override { return backend_->why_not_fused(spec); }
   int max_fusion_level() const override { return backend_->max_fusion_level(); }
-  int default_fusion_level() const override { return backend_->default_fusion_level(); }
+  int default_fusion_level() const override { return 1; }
   std::string precision_note(DType) const override { return ""; }
 
  private:

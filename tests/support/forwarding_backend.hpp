@@ -26,6 +26,8 @@ struct ForwardingBackend : Backend {
   }
   bool merges_norm(const BatchNormSpec& spec) const override { return inner.merges_norm(spec); }
   bool has_partial_attention() const override { return inner.has_partial_attention(); }
+  bool applies_norm_gradient() const override { return inner.applies_norm_gradient(); }
+  bool pays(const Spec& spec) const override { return inner.pays(spec); }
   std::string why_not_fused(const Spec& spec) override { return inner.why_not_fused(spec); }
   int max_fusion_level() const override { return 3; }
   int default_fusion_level() const override { return 1; }

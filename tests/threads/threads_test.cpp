@@ -132,6 +132,25 @@ TEST(Threads, RangesCoverTheLoopAndBeginAtGrains) {
   }
 }
 
+// Within parts, and outside of loops.
+TEST(Threads, AreAloneForAScope) {
+  const ThreadCount kept(3);
+  std::atomic<int> wrong{0};
+  const auto check = [&] {
+    const int member = cpu::thread_number();
+    {
+      const cpu::Alone alone;
+      int parts = 0;
+      run(4, cpu::thread_count(), [&](int) { parts += cpu::thread_number() == 0; });
+      if (parts != 4 || cpu::thread_count() != 1) ++wrong;
+    }
+    if (cpu::thread_number() != member || cpu::thread_count() != 3) ++wrong;
+  };
+  check();
+  for (int i = 0; i < 100; ++i) run(9, 3, [&](int) { check(); });
+  EXPECT_EQ(wrong, 0);
+}
+
 TEST(Threads, OneDnnComputesOnThem) {
   const ThreadCount kept(2);
   constexpr std::int64_t n = 256;

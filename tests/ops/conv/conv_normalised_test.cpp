@@ -154,7 +154,7 @@ TEST(ConvNormalised, PaddingIsZeroAfterTheNorm) {
   std::fill(affine.begin() + channels, affine.end(), 1.0);
   h.args.affine = h.set_src({2, channels}, s.dtype, affine);
   h.set_weight(0, s.weight(), s.dtype, Values(std::size_t(s.weight().count()), 1.0));
-  for (const int i : {2, 3}) h.set_weight(i, {channels}, DType::f32, Values(std::size_t(channels), 1.0));
+  for (const int i : {2, 3}) h.set_weight(i, {channels}, DType::f32, Values(std::size_t(channels), double(i - 2)));
   h.want_sums(h.args.moments, channels);
   put(h.args.moments, Values(std::size_t(2 * channels), 1.0));
   h.set_diff_dst(s.dst(), s.dtype, Values(std::size_t(pixels), 1.0));
