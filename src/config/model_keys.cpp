@@ -174,10 +174,9 @@ void add_model_keys(Keys& k) {
       MR_FIELD(model.fusion), between(0, 3),
       "how far operations are fused. 0: not at all; 1: normalisation and linear layers with the operations after them, "
       "the sum of a tensor's gradients into the layers that read it, and without positions that nothing reads; 2: also "
-      "the sums of batch normalisation into convolutions, and gradients of relu and gelu_tanh into the next linear "
-      "layer, where possible (millrace plan says where not); 3: also normalisation with relu or relu6 into the "
-      "convolutions around it, so that its result is not stored; auto: 1, and on the CPU 3 for 1x1 and depthwise "
-      "convolutions where memory bounds them",
+      "sums of batch normalisation into convolutions, and gradients of relu and gelu_tanh into the next linear layer, "
+      "where possible (millrace plan says where not); 3: also normalisation with relu or relu6 into the convolutions "
+      "around it, without storing its result; auto: 1, on the CPU 3 for 1x1 and depthwise layers that memory bounds",
       -1));
 }
 
