@@ -36,15 +36,13 @@ BlockedProduct::BlockedProduct(const Extents& e, const MatrixStrides& src, const
     return product(onednn::strided({rows, e.inner}, DType::f32, {src.row, src.column}), factors,
                    onednn::plain({rows, e.columns}, DType::f32), add);
   };
-  const int threads = thread_count();
-  set_thread_count(1);  // oneDNN makes primitives for this number of threads
+  const Alone alone;  // oneDNN makes primitives for this number of threads
   const std::int64_t last = e.rows % block_rows;
   for (ThreadCalls& calls : threads_) {
     if (e.rows >= block_rows) calls.whole = make(block_rows);
     if (last > 0) calls.last = make(last);
     calls.scratch.resize(std::max(calls.whole.scratch_bytes(), calls.last.scratch_bytes()) + 64);
   }
-  set_thread_count(threads);
 }
 
 void BlockedProduct::run_block(ThreadCalls& calls, std::int64_t block, float* src, float* factor, float* dst) {

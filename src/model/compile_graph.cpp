@@ -277,6 +277,7 @@ Cost CompiledGraph::cost() const {
 CompiledGraph compile_graph(Backend& backend, Graph graph, int fusion_level) {
   CompiledGraph out;
   out.device = &backend.device();
+  out.only_what_pays = fusion_level < 0;
   out.graph = rewrite_for(backend, std::move(graph), fusion_level, out.fusion_level, out.notes);
   for (const auto& node : out.graph.nodes) out.ops.push_back(backend.make(node.spec));
   out.leaves_out_input = can_leave_out_input(out.graph, *out.ops.front());

@@ -30,8 +30,9 @@ void describe_network(std::ostringstream& out, const Graph& graph, const Compile
                        compiled.ops[i]->implementation());
   }
   const Cost cost = compiled.cost();
-  out << "  fusion level " << compiled.fusion_level << ": at least " << format_bytes(std::size_t(cost.bytes))
-      << " read and written per micro-batch, forward and backward\n";
+  const bool partly = compiled.only_what_pays && compiled.fusion_level > 1;
+  out << "  fusion level " << compiled.fusion_level << (partly ? " where it pays, else 1" : "") << ": at least "
+      << format_bytes(std::size_t(cost.bytes)) << " read and written per micro-batch, forward and backward\n";
   const int accumulated = count_stores(compiled.gradient_stores, GradientStore::accumulate);
   const int passes = count_stores(compiled.gradient_stores, GradientStore::add_pass);
   if (accumulated + passes > 0)

@@ -77,6 +77,9 @@ TEST(Tuning, AxesContainThePresentValueAndOnlyValuesThatFit) {
   // A rank has 128 samples, of which at most 100 fit at once. So the values are powers of two up to 64.
   EXPECT_EQ(of(axes, "train.micro_batch"), (Values{"1", "2", "4", "8", "16", "32", "64"}));
   EXPECT_EQ(of(axes, "model.fusion"), (Values{"0", "1", "2"}));
+  TuneLimits without_level = room();
+  without_level.fusion = -1;
+  EXPECT_EQ(of(tune_axes(e, without_level), "model.fusion"), (Values{"0", "1", "2", "auto"}));
   EXPECT_EQ(find(axes, "train.global_batch"), nullptr) << "the global batch stays by default";
   EXPECT_EQ(find(axes, "run.threads"), nullptr) << "one thread only";
   BottleneckMetrics wide = e;

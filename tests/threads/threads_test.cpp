@@ -10,17 +10,12 @@
 
 #include "cpu/common/parallel.hpp"
 #include "cpu/onednn/onednn.hpp"
+#include "support/thread_count.hpp"
 
 namespace millrace {
 namespace threads_test {
 
-using cpu::parallel_ranges, cpu::run_parts;
-
-struct ThreadCount {
-  int before = cpu::thread_count();
-  explicit ThreadCount(int count) { cpu::set_thread_count(count); }
-  ~ThreadCount() { cpu::set_thread_count(before); }
-};
+using cpu::parallel_ranges, cpu::run_parts, test::ThreadCount;
 
 template <class Body>
 void run(int parts, int threads, const Body& body) {

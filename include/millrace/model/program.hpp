@@ -74,6 +74,7 @@ struct CompiledGraph {
   bool leaves_out_input = false;
   Device* device = nullptr;        // the device of the backend
   int fusion_level = 0;            // the level that was used
+  bool only_what_pays = false;     // the user set no level: of that level, only the fusions that pay
   std::vector<std::string> notes;  // what was not fused at this level, and why
 
   Cost cost() const;  // of a forward and a backward pass; in Mode::infer, of a forward pass

@@ -16,8 +16,8 @@ void set_thread_count(int threads);
 // Parts that run at the same time have different numbers.
 int thread_number();
 
-// While it lives, the calling thread is member 0 of a team of its own: thread_count() is 1 and thread_number() 0. For
-// ops that are made to run within a part.
+// While it lives, the calling thread computes alone: thread_count() is 1, and thread_number() 0. For primitives and ops
+// that run within a part, when they are made and when they run.
 class Alone {
  public:
   Alone();

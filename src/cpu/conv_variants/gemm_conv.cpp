@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace millrace::cpu {
 namespace {
@@ -16,19 +17,6 @@ std::int64_t rows_of_block(const Im2col& matrix, std::int64_t element, bool toge
   if (matrix.is_source() && (together || thread_count() == 1)) return std::max<std::int64_t>(1, matrix.rows());
   return std::clamp<std::int64_t>(std::max(rows, least), 1, std::max<std::int64_t>(1, matrix.rows()));
 }
-
-// Primitives that are made while it lives run on the calling thread.
-class SingleThread {
- public:
-  explicit SingleThread(bool on) : before_(thread_count()) {
-    if (on) set_thread_count(1);
-  }
-  ~SingleThread() { set_thread_count(before_); }
-  SingleThread(const SingleThread&) = delete;
-
- private:
-  const int before_;
-};
 
 void gather_together(const Im2col& matrix, const void* src, std::int64_t begin, std::int64_t end, void* to,
                      std::int64_t row_bytes) {
@@ -77,7 +65,8 @@ GemmConv::GemmConv(const ConvSpec& s, Of of, bool together, MemoryRequirements& 
                      out = forward_ ? s.out_channels : matrix_.depth();
   const auto canonical = onednn::strided({in, out}, s.dtype, forward_ ? onednn::dims{1, in} : onednn::dims{out, 1});
   const std::int64_t threads = together ? 1 : thread_count();
-  const SingleThread single(!together);
+  std::optional<Alone> alone;
+  if (!together) alone.emplace();
   const auto rows_of = [&](std::int64_t rows, std::int64_t width) { return onednn::plain({rows, width}, s.dtype); };
   onednn::desc packed = canonical;  // FloatMatmul reads no layouts of oneDNN
   if (s.dtype != DType::f32 || !onednn::prefers_float_matmul())
@@ -136,7 +125,8 @@ GemmWeightGradient::GemmWeightGradient(const ConvSpec& s, bool together)
       block_(rows_of_block(matrix_, element_, together, gradient_rows)) {
   const std::int64_t blocks = (matrix_.rows() + block_ - 1) / block_;
   parts_ = together ? 1 : std::clamp<std::int64_t>(thread_count(), 1, std::max<std::int64_t>(1, blocks));
-  const SingleThread single(!together);
+  std::optional<Alone> alone;
+  if (!together) alone.emplace();
   std::size_t scratch = 0;
   const auto add = [&](std::vector<Products>& to, std::int64_t rows) {
     const auto diff = onednn::strided({out_, rows}, s.dtype, {1, out_}),

@@ -70,9 +70,9 @@ MR_AVX512_BF16 inline __m512i word_of(const std::uint32_t* bits, __mmask16 mask,
 
 struct GradientSums {
   float *sum, *product;
+  HalfTarget passed = {};  // where to store the gradient that passed; null: not requested
 };
 
-// stores: dy becomes what passed.
 template <int rows, bool masked, bool stores = false>
 MR_AVX512_BF16 inline void add_gradient_sums(HalfLines dy, HalfLines x, std::int64_t row, std::int64_t n,
                                              const std::uint32_t* bits, const float* mean, GradientSums to) {
@@ -85,7 +85,7 @@ MR_AVX512_BF16 inline void add_gradient_sums(HalfLines dy, HalfLines x, std::int
     for (int r = 0; r < rows; ++r) {
       const __m512 g = passed<masked>(dy.data + (row + r) * dy.stride + i, mask, word, r);
       const __m512 d = _mm512_maskz_sub_ps(mask, widen(x.data + (row + r) * x.stride + i, mask), m);
-      if (stores) narrow(const_cast<bf16*>(dy.data) + (row + r) * dy.stride + i, mask, g);
+      if (stores) narrow(to.passed.data + (row + r) * to.passed.stride + i, mask, g);
       total = _mm512_add_ps(total, g);
       products = _mm512_fmadd_ps(g, d, products);
     }
@@ -96,12 +96,12 @@ MR_AVX512_BF16 inline void add_gradient_sums(HalfLines dy, HalfLines x, std::int
 
 template <bool masked, bool stores = false>
 MR_AVX512_BF16 inline void gradient_sums_of(const Block& b, HalfLines dy, HalfLines x, const std::uint32_t* bits,
-                                            const float* mean, float* sum, float* product) {
+                                            const float* mean, GradientSums to) {
   std::int64_t row = 0;
   for (; row + group <= b.rows; row += group)
-    add_gradient_sums<group, masked, stores>(dy, x, row, b.width, bits, mean, {sum, product});
-  for (; row < b.rows; ++row) add_gradient_sums<1, masked, stores>(dy, x, row, b.width, bits, mean, {sum, product});
-  if (b.tail > 0) add_gradient_sums<1, masked, stores>(dy, x, row, b.tail, bits, mean, {sum, product});
+    add_gradient_sums<group, masked, stores>(dy, x, row, b.width, bits, mean, to);
+  for (; row < b.rows; ++row) add_gradient_sums<1, masked, stores>(dy, x, row, b.width, bits, mean, to);
+  if (b.tail > 0) add_gradient_sums<1, masked, stores>(dy, x, row, b.tail, bits, mean, to);
 }
 
 struct Activated {
@@ -200,15 +200,15 @@ MR_AVX512_BF16 void gradient_sums(const Block& b, HalfLines dy, HalfLines x, con
                                   const float* mean, float* sum, float* product) {
   std::fill_n(sum, whole_vectors(b.width), 0.0f);
   std::fill_n(product, whole_vectors(b.width), 0.0f);
-  bits ? gradient_sums_of<true>(b, dy, x, bits, mean, sum, product)
-       : gradient_sums_of<false>(b, dy, x, bits, mean, sum, product);
+  bits ? gradient_sums_of<true>(b, dy, x, bits, mean, {sum, product})
+       : gradient_sums_of<false>(b, dy, x, bits, mean, {sum, product});
 }
 
 MR_AVX512_BF16 void passed_gradient(const Block& b, HalfTarget g, HalfLines x, const std::uint32_t* bits,
                                     const float* mean, float* sum, float* product) {
   std::fill_n(sum, whole_vectors(b.width), 0.0f);
   std::fill_n(product, whole_vectors(b.width), 0.0f);
-  gradient_sums_of<true, true>(b, {g.data, g.stride}, x, bits, mean, sum, product);
+  gradient_sums_of<true, true>(b, {g.data, g.stride}, x, bits, mean, {sum, product, g});
 }
 
 MR_AVX512_BF16 void normalise(const Block& b, const HalfNorm& o, std::uint32_t* bits, Activation kind,

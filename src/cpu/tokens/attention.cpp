@@ -35,9 +35,10 @@ class Attention : public Op {
   explicit Attention(const AttentionSpec& spec) : spec_(spec), threads_(thread_count()) {
     queries_ = queries_of_block(spec_.asking());
     keys_ = std::min(block_keys, spec_.positions());
-    set_thread_count(1);  // oneDNN makes primitives for this number of threads
-    for (int t = 0; t < threads_; ++t) products_.push_back(attention::make_head_products(spec_, queries_, keys_));
-    set_thread_count(threads_);
+    for (int t = 0; t < threads_; ++t) {
+      const Alone alone;  // oneDNN makes primitives for this number of threads
+      products_.push_back(attention::make_head_products(spec_, queries_, keys_));
+    }
     plan();
   }
 

@@ -11,19 +11,13 @@
 namespace millrace::cpu {
 namespace {
 
-// Sets the number of threads for a scope.
-struct ThreadCount {
-  int before = thread_count();
-  explicit ThreadCount(int count) { set_thread_count(count); }
-  ~ThreadCount() { set_thread_count(before); }
-};
-
 // One of the three products of the operation.
 class BatchProduct {
  public:
   explicit BatchProduct(const BatchedMatmulSpec& spec) : spec_(spec), threads_(thread_count()) {
     by_batch_ = spec.batch >= threads_;
-    const ThreadCount kept(by_batch_ ? 1 : threads_);  // oneDNN makes primitives for this number of threads
+    std::optional<Alone> alone;  // oneDNN makes primitives for this number of threads
+    if (by_batch_) alone.emplace();
     for (int thread = 0; thread < (by_batch_ ? threads_ : 1); ++thread)
       calls_.push_back(onednn::matmul_call(matrix(spec.m, spec.k, spec.transpose_a),
                                            matrix(spec.k, spec.n, spec.transpose_b), onednn::desc(),

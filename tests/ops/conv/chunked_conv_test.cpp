@@ -1,23 +1,20 @@
 // Convolutions of the CPU that share values with the norms around them, in several chunks.
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "cpu/common/ops.hpp"
-#include "cpu/common/parallel.hpp"
+#include "cpu/common/stream.hpp"
 #include "cpu/fused_conv/conv_chunks.hpp"
-#include "ops/weighted_op_checks.hpp"
 #include "reference/conv.hpp"
 #include "support/op_harness.hpp"
+#include "support/thread_count.hpp"
 
 namespace millrace {
 namespace chunked_conv_test {
 
 using namespace test;
-
-struct ThreadCount {
-  int before = cpu::thread_count();
-  explicit ThreadCount(int count) { cpu::set_thread_count(count); }
-  ~ThreadCount() { cpu::set_thread_count(before); }
-};
 
 // What the convolution shares with the norms around it.
 struct Shared {
@@ -249,6 +246,18 @@ TEST(ChunkedConv, ChunksCoverTheTensorsOnce) {
     EXPECT_EQ(dst * s.out_channels, s.dst().count());
     EXPECT_EQ(src * s.src[-1], s.src.count());
   }
+}
+
+TEST(ChunkedConv, StreamsCopyTheirBytesAndNoOthers) {
+  std::vector<char> from(400);
+  std::iota(from.begin(), from.end(), char(1));
+  for (const std::size_t begin : {0, 1, 63, 64})
+    for (const std::size_t count : {0, 1, 62, 64, 129, 250}) {
+      std::vector<char> to(from.size(), 0), expected = to;
+      cpu::stream_copy(to.data() + begin, from.data() + 7, count);
+      std::copy_n(from.begin() + 7, count, expected.begin() + std::ptrdiff_t(begin));
+      EXPECT_EQ(to, expected) << begin << " " << count;
+    }
 }
 
 // Where it pays: large tensors, one tap or depthwise, few multiplications for each byte, work for all threads.
