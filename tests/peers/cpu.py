@@ -22,6 +22,7 @@ import torch
 
 import images
 import loader
+import mobilenet
 import neighbour
 import other_work
 
@@ -36,6 +37,8 @@ CASES = [
     ("MLP 2048-1024-1024-2", "mlp", 128, ["--model.name", "mlp", "--model.hidden", "1024 1024"], "adamw", 1e-4, ((1.8, 1.6), (1.6, 1.6))),
     ("GPT-2 tiny, 128 bytes", "gpt2", 16, ["--model.name", "gpt2", "--model.size", "tiny", *TOKENS], "adamw", 1e-4, ((1.3, 1.3), (1.3, 1.3))),
     ("ViT tiny, 224x224", "vit", 8, ["--model.name", "vit", "--model.size", "tiny"], "adamw", 1e-5, ((1.3, 1.3), (1.3, 1.3))),
+    ("MobileNetV2, 128x128", "mobilenet", 32, ["--model.name", "layers", *(word for line in mobilenet.lines() for word in ("--model.layers", line))], "sgd", 1e-4,
+     ((None, None), (None, None))),
     ("U-Net, 16 to 128", "unet", 8, ["--model.name", "unet", "--model.width", "16"], "adamw", 1e-4, ((1.3, 1.3), (1.3, 1.3))),
     ("CosmoFlow, 16 to 256", "cosmoflow", 2, ["--model.name", "cosmoflow", "--model.width", "16"], "sgd", 1e-3, ((1.3, 1.3), (1.3, 1.3))),
     ("one layer 2048-2", "linear", 128, ["--model.name", "mlp", "--model.hidden", ""], "adamw", 1e-4, ((8, 3.5), (None, None))),
@@ -72,8 +75,8 @@ class Case:
         self.millrace, self.folder, self.ranks, self.threads, self.precision = millrace, folder, ranks, threads, precision
         self.goal = goals[precision == "bf16"][ranks == 1]
         self.batch = self.rows * ranks
-        self.images = self.network.startswith("resnet") or self.network in ("vit", "unet")
-        self.steps = {"resnet18": 10, "vit": 10, "unet": 10, "cosmoflow": 10, "resnet20": 30, "gpt2": 30}.get(self.network, 600)
+        self.images = self.network.startswith("resnet") or self.network in ("vit", "mobilenet", "unet")
+        self.steps = {"resnet18": 10, "vit": 10, "mobilenet": 10, "unet": 10, "cosmoflow": 10, "resnet20": 30, "gpt2": 30}.get(self.network, 600)
         if quick:
             self.steps = max(5, self.steps // 5)
         self.warmup = self.steps // 5
@@ -87,7 +90,7 @@ class Case:
 
     def pack(self):
         noise = numpy.random.default_rng(1)
-        shape, labels = {"mlp": ((2048,), 2), "linear": ((2048,), 2), "vit": ((224, 224, 3), 10), "unet": ((128, 128, 3), 4),
+        shape, labels = {"mlp": ((2048,), 2), "linear": ((2048,), 2), "vit": ((224, 224, 3), 10), "unet": ((128, 128, 3), 4), "mobilenet": ((128, 128, 3), 10),
                          "cosmoflow": ((64, 64, 64, 4), 0), "gpt2": ((129,), 256)}.get(self.network, ((32, 32, 3), 10))
         if self.network == "gpt2":
             self.data.mkdir()
@@ -201,7 +204,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
     parser.add_argument("--quick", action="store_true", help="fewer steps and turns")
-    parser.add_argument("--only", help="the cases whose network begins so: resnet18, resnet20, mlp, gpt2, vit, unet, cosmoflow, linear; loader or images")
+    parser.add_argument("--only", help="the cases whose network begins so: resnet18, resnet20, mlp, gpt2, vit, mobilenet, unet, cosmoflow, linear; loader or images")
     parser.add_argument("--precision", nargs="*", default=["fp32", "bf16"], choices=["fp32", "bf16"])
     parser.add_argument("--ranks", type=int, choices=[1, 2], help="only the rows of so many")
     parser.add_argument("--neighbour", action="store_true", help="only the training beside a busy neighbour, without PyTorch")

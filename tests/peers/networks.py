@@ -4,6 +4,7 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
+from mobilenet import MobileNetV2
 from zoo import CosmoFlow, GPT2, UNet, ViT
 
 
@@ -63,6 +64,7 @@ NETWORKS = {
     "mlp": lambda: mlp(2048, 1024, 1024, 2),
     "gpt2": GPT2,
     "vit": ViT,
+    "mobilenet": MobileNetV2,
     "unet": UNet,
     "cosmoflow": CosmoFlow,
     "linear": lambda: mlp(2048, 2),
