@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cpu/common/registers.hpp"
 #include "cpu/matmul/tile_product.hpp"
 #include "cpu/onednn/onednn.hpp"
 #include "millrace/base/error.hpp"
@@ -10,25 +11,6 @@ namespace millrace::cpu::depthwise {
 namespace {
 
 #define MR_INLINE __attribute__((always_inline)) inline
-
-// What a register holds: 16 channels with AVX-512, which has 32 registers, and 8 with AVX2, which has 16.
-struct Wide {
-  static constexpr int count = 16;
-  typedef float Channels __attribute__((vector_size(64), aligned(alignof(float)), may_alias));
-};
-struct Narrow {
-  static constexpr int count = 8;
-  typedef float Channels __attribute__((vector_size(32), aligned(alignof(float)), may_alias));
-};
-
-template <class Of>
-MR_INLINE const typename Of::Channels& channels_at(const float* from) {
-  return *reinterpret_cast<const typename Of::Channels*>(from);
-}
-template <class Of>
-MR_INLINE typename Of::Channels& channels_at(float* to) {
-  return *reinterpret_cast<typename Of::Channels*>(to);
-}
 
 // A stride of 0 stands for any.
 template <int stride>
@@ -133,14 +115,6 @@ MR_INLINE void add_row(const Row& row, const float* diff, std::int64_t diff_step
   for (; p + 2 <= row.pixels; p += 2) add_pixels<Of, taps, stride, 2>(row, p, diff, diff_step, sums);
   if (p < row.pixels) add_pixels<Of, taps, stride, 1>(row, p, diff, diff_step, sums);
 }
-
-#ifdef __x86_64__
-#define MR_WIDE __attribute__((target("avx512f,avx2,fma")))
-#define MR_NARROW __attribute__((target("avx2,fma")))
-#else
-#define MR_WIDE
-#define MR_NARROW
-#endif
 
 template <int taps, int stride>
 struct ForWide {

@@ -15,6 +15,7 @@
 #include "cpu/onednn/onednn_op.hpp"
 #include "cpu/tokens/attention_blocks.hpp"
 #include "cpu/tokens/attention_products.hpp"
+#include "cpu/tokens/row_sums.hpp"
 #include "millrace/base/align.hpp"
 
 namespace millrace::cpu {
@@ -197,7 +198,7 @@ class Attention : public Op {
     const std::int64_t count = std::min(queries_, spec_.asking() - first), position = spec_.first_query + first;
     for (std::int64_t q = 0; q < count; ++q) {  // the sum of probability * its gradient equals dst * diff_dst
       const std::int64_t from = (row * spec_.asking() + first + q) * args.dst.shape[-1] + head * size_;
-      m.delta[q] = attention::dot(read_floats(args.dst, from, size_, m.tile),
+      m.delta[q] = row_sums().dot(read_floats(args.dst, from, size_, m.tile),
                                   read_floats(args.diff_dst, from, size_, m.tile + size_), size_);
     }
     std::fill_n(m.sums, count * size_, 0.0f);

@@ -6,35 +6,16 @@
 
 #include "cpu/common/draws.hpp"
 #include "cpu/common/vector_math.hpp"
+#include "cpu/tokens/row_sums.hpp"
 #include "millrace/base/target_clones.hpp"
 
 namespace millrace::cpu::attention {
 namespace {
 
-// The compiler keeps such a vector in registers, but not an array of lanes whose elements are compared.
-typedef float Lanes __attribute__((vector_size(lane_count * sizeof(float)), aligned(alignof(float)), may_alias));
-
-// n is a multiple of lane_count in the next three functions.
-MR_TARGET_CLONES float largest(const float* x, std::int64_t n) {
-  const Lanes* const vectors = reinterpret_cast<const Lanes*>(x);
-  Lanes most = vectors[0];
-  for (std::int64_t i = 1; i < n / lane_count; ++i) most = vectors[i] > most ? vectors[i] : most;
-  float result = most[0];
-  for (int l = 1; l < lane_count; ++l) result = most[l] > result ? most[l] : result;
-  return result;
-}
 // x = exp(scale * x - shift)
 MR_TARGET_CLONES void exponentials(float* x, float scale, float shift, std::int64_t n) {
   const ExpBounds bounds;
   for (std::int64_t i = 0; i < n; ++i) x[i] = fast_exp(x[i] * scale - shift, bounds);
-}
-MR_TARGET_CLONES float total(const float* x, std::int64_t n) {
-  const Lanes* const vectors = reinterpret_cast<const Lanes*>(x);
-  Lanes sums = {};
-  for (std::int64_t i = 0; i < n / lane_count; ++i) sums += vectors[i];
-  float sum = 0;
-  for (int l = 0; l < lane_count; ++l) sum += sums[l];
-  return sum;
 }
 MR_TARGET_CLONES void multiply(float* x, float factor, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) x[i] *= factor;
@@ -106,10 +87,11 @@ void softmax_block(const ScoreBlock& b, float scale, float* scores, float* maxim
     const Span span(b, q);
     if (span.count() > 0) {
       span.fill_margins(row, no_score);
-      const float before = maximum[q], now = std::max(before, scale * largest(row + span.begin, span.count()));
+      const float before = maximum[q],
+                  now = std::max(before, scale * row_sums().largest(row + span.begin, span.count()));
       const float factor = std::exp(before - now);  // 0 for the first block, where `before` is -infinity
       exponentials(row + span.begin, scale, now, span.count());
-      sum[q] = sum[q] * factor + total(row + span.begin, span.count());
+      sum[q] = sum[q] * factor + row_sums().sum(row + span.begin, span.count());
       if (factor != 1) multiply(sums + q * size, factor, size);
       maximum[q] = now;
     }
@@ -139,17 +121,6 @@ void score_gradients(const ScoreBlock& b, float scale, float* diff, const float*
 MR_TARGET_CLONES void divide(float* to, const float* from, float divisor, std::int64_t count) {
   const float factor = 1 / divisor;
   for (std::int64_t i = 0; i < count; ++i) to[i] = from[i] * factor;
-}
-
-MR_TARGET_CLONES float dot(const float* a, const float* b, std::int64_t count) {
-  Lanes lanes = {};
-  std::int64_t i = 0;
-  for (; i + lane_count <= count; i += lane_count)
-    lanes += *reinterpret_cast<const Lanes*>(a + i) * *reinterpret_cast<const Lanes*>(b + i);
-  float sum = 0;
-  for (int l = 0; l < lane_count; ++l) sum += lanes[l];
-  for (; i < count; ++i) sum += a[i] * b[i];
-  return sum;
 }
 
 }  // namespace millrace::cpu::attention

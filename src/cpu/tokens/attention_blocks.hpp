@@ -51,6 +51,5 @@ void score_gradients(const ScoreBlock&, float scale, float* diff, const float* p
 
 // to[i] = from[i] / divisor
 void divide(float* to, const float* from, float divisor, std::int64_t count);
-float dot(const float* a, const float* b, std::int64_t count);
 
 }  // namespace millrace::cpu::attention

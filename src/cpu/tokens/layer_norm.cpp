@@ -5,44 +5,13 @@
 
 #include "cpu/common/ops.hpp"
 #include "cpu/common/tile.hpp"
+#include "cpu/tokens/row_sums.hpp"
 
 namespace millrace::cpu {
 namespace {
 
 constexpr std::int64_t max_parts = 64, min_part_positions = 16;
 
-// The compiler keeps such a vector in registers, but not always an array of lanes.
-constexpr std::int64_t norm_lanes = 16;
-typedef float NormLanes __attribute__((vector_size(norm_lanes * sizeof(float)), aligned(alignof(float)), may_alias));
-
-__attribute__((always_inline)) inline const NormLanes& lanes_at(const float* x) {
-  return *reinterpret_cast<const NormLanes*>(x);
-}
-__attribute__((always_inline)) inline float sum_of_lanes(const NormLanes& lanes) {
-  float sum = 0;
-  for (int l = 0; l < norm_lanes; ++l) sum += lanes[l];
-  return sum;
-}
-
-MR_TARGET_CLONES float sum_of(const float* x, std::int64_t n) {
-  NormLanes lanes = {};
-  std::int64_t i = 0;
-  for (; i + norm_lanes <= n; i += norm_lanes) lanes += lanes_at(x + i);
-  float sum = sum_of_lanes(lanes);
-  for (; i < n; ++i) sum += x[i];
-  return sum;
-}
-MR_TARGET_CLONES float sum_of_squares(const float* x, float shift, std::int64_t n) {
-  NormLanes lanes = {};
-  std::int64_t i = 0;
-  for (; i + norm_lanes <= n; i += norm_lanes) {
-    const NormLanes distance = lanes_at(x + i) - shift;
-    lanes += distance * distance;
-  }
-  float sum = sum_of_lanes(lanes);
-  for (; i < n; ++i) sum += (x[i] - shift) * (x[i] - shift);
-  return sum;
-}
 MR_TARGET_CLONES void normalise(float* __restrict y, const float* __restrict x, const float* __restrict gamma,
                                 const float* __restrict beta, float mean, float inverse, std::int64_t n) {
   if (beta)
@@ -51,26 +20,6 @@ MR_TARGET_CLONES void normalise(float* __restrict y, const float* __restrict x, 
     for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * inverse * gamma[i];
 }
 
-struct Products {
-  float g, gx;  // sums of g = dy * gamma, and of g * (x - mean) / std
-};
-MR_TARGET_CLONES Products products(const float* dy, const float* x, const float* gamma, float mean, float inverse,
-                                   std::int64_t n) {
-  NormLanes g_lanes = {}, gx_lanes = {};
-  std::int64_t i = 0;
-  for (; i + norm_lanes <= n; i += norm_lanes) {
-    const NormLanes g = lanes_at(dy + i) * lanes_at(gamma + i);
-    g_lanes += g;
-    gx_lanes += g * ((lanes_at(x + i) - mean) * inverse);
-  }
-  Products sum{sum_of_lanes(g_lanes), sum_of_lanes(gx_lanes)};
-  for (; i < n; ++i) {
-    const float g = dy[i] * gamma[i];
-    sum.g += g;
-    sum.gx += g * ((x[i] - mean) * inverse);
-  }
-  return sum;
-}
 struct Means {  // of one position
   float x, inverse, g, gx;
 };
@@ -135,7 +84,7 @@ class LayerNorm : public Op {
           if (weights)
             add_weight_gradients(of_gamma, spec_.bias ? of_beta : nullptr, dy, x, m.mean, m.inverse, channels_);
           if (!args.diff_src[0]) continue;
-          const Products sum = products(dy, x, gamma, m.mean, m.inverse, channels_);
+          const NormProducts sum = row_sums().norm_products(dy, x, gamma, m.mean, m.inverse, channels_);
           const float mean_g = layer() ? sum.g / float(channels_) : 0;
           write_gradient(args.diff_src[0], p, row, [&](float* dx) {
             gradient(dx, dy, x, gamma, {m.mean, m.inverse, mean_g, sum.gx / float(channels_)}, channels_);
@@ -166,8 +115,8 @@ class LayerNorm : public Op {
   }
 
   Moments moments_of(const float* x) const {
-    const float mean = layer() ? sum_of(x, channels_) / float(channels_) : 0;
-    const double variance = double(sum_of_squares(x, mean, channels_)) / double(channels_);
+    const float mean = layer() ? row_sums().sum(x, channels_) / float(channels_) : 0;
+    const double variance = double(row_sums().squares(x, mean, channels_)) / double(channels_);
     return {mean, float(1 / std::sqrt(variance + double(spec_.epsilon)))};
   }
 

@@ -4,18 +4,14 @@
 // Convolutional Neural Networks"). The gradient of the filter is the transposed computation:
 // diff_g = G' [(A diff_y A') * (B' d B)] G.
 //
-// The structs here are the transforms of one dimension for 16 channels at once. They are those of the polynomial
+// The structs here are the transforms of one dimension for a register of channels. They are those of the polynomial
 // interpolation at the points 0, 1, -1 and infinity for m = 2, and 0, a, -a, b, -b and infinity for m = 4. The usual
 // points are a = 1 and b = 2; with a = 3/4 and b = 3/2 the mean error is half of theirs and the largest a quarter
 // (docs/benchmarks/2026-11-winograd.md).
 // All constants of input() and output() are exact in float32.
 #pragma once
-#include <cstdint>
 
 namespace millrace::cpu::winograd {
-
-constexpr std::int64_t lanes = 16;
-typedef float Lanes __attribute__((vector_size(lanes * sizeof(float))));
 
 #define MR_INLINE __attribute__((always_inline)) static inline
 
@@ -26,6 +22,7 @@ struct Filtering2 {
   // B' d
   struct Input {
     static constexpr int in = 4, out = 4;
+    template <class Lanes>
     MR_INLINE void apply(Lanes (&t)[4], const Lanes (&d)[4]) {
       t[0] = d[0] - d[2];
       t[1] = d[1] + d[2];
@@ -36,6 +33,7 @@ struct Filtering2 {
   // G g
   struct Filter {
     static constexpr int in = 3, out = 4;
+    template <class Lanes>
     MR_INLINE void apply(Lanes (&t)[4], const Lanes (&g)[3]) {
       const Lanes even = 0.5f * (g[0] + g[2]), odd = 0.5f * g[1];
       t[0] = g[0];
@@ -47,6 +45,7 @@ struct Filtering2 {
   // A' y
   struct Output {
     static constexpr int in = 4, out = 2;
+    template <class Lanes>
     MR_INLINE void apply(Lanes (&y)[2], const Lanes (&t)[4]) {
       y[0] = t[0] + t[1] + t[2];
       y[1] = t[1] - t[2] - t[3];
@@ -55,6 +54,7 @@ struct Filtering2 {
   // A diff_y
   struct DiffOutput {
     static constexpr int in = 2, out = 4;
+    template <class Lanes>
     MR_INLINE void apply(Lanes (&t)[4], const Lanes (&y)[2]) {
       t[0] = y[0];
       t[1] = y[0] + y[1];
@@ -65,6 +65,7 @@ struct Filtering2 {
   // G' t
   struct DiffFilter {
     static constexpr int in = 4, out = 3;
+    template <class Lanes>
     MR_INLINE void apply(Lanes (&g)[3], const Lanes (&t)[4]) {
       const Lanes sum = 0.5f * (t[1] + t[2]);
       g[0] = t[0] + sum;
@@ -84,6 +85,7 @@ struct Filtering4 {
 
   struct Input {
     static constexpr int in = 6, out = 6;
+    template <class Lanes>
     MR_INLINE void apply(Lanes (&t)[6], const Lanes (&d)[6]) {
       const Lanes even_a = d[4] - b2 * d[2], odd_a = d[3] - b2 * d[1];
       const Lanes even_b = d[4] - a2 * d[2], odd_b = d[3] - a2 * d[1];
@@ -97,6 +99,7 @@ struct Filtering4 {
   };
   struct Filter {
     static constexpr int in = 3, out = 6;
+    template <class Lanes>
     MR_INLINE void apply(Lanes (&t)[6], const Lanes (&g)[3]) {
       const Lanes even_a = at_a * g[0] + (at_a * a2) * g[2], odd_a = (at_a * a) * g[1];
       const Lanes even_b = at_b * g[0] + (at_b * b2) * g[2], odd_b = (at_b * b) * g[1];
@@ -110,6 +113,7 @@ struct Filtering4 {
   };
   struct Output {
     static constexpr int in = 6, out = 4;
+    template <class Lanes>
     MR_INLINE void apply(Lanes (&y)[4], const Lanes (&t)[6]) {
       const Lanes even_a = t[1] + t[2], odd_a = t[1] - t[2], even_b = t[3] + t[4], odd_b = t[3] - t[4];
       y[0] = t[0] + even_a + even_b;
@@ -120,6 +124,7 @@ struct Filtering4 {
   };
   struct DiffOutput {
     static constexpr int in = 4, out = 6;
+    template <class Lanes>
     MR_INLINE void apply(Lanes (&t)[6], const Lanes (&y)[4]) {
       const Lanes even_a = y[0] + a2 * y[2], odd_a = a * y[1] + a3 * y[3];
       const Lanes even_b = y[0] + b2 * y[2], odd_b = b * y[1] + b3 * y[3];
@@ -133,6 +138,7 @@ struct Filtering4 {
   };
   struct DiffFilter {
     static constexpr int in = 6, out = 3;
+    template <class Lanes>
     MR_INLINE void apply(Lanes (&g)[3], const Lanes (&t)[6]) {
       const Lanes even_a = at_a * (t[1] + t[2]), odd_a = at_a * (t[1] - t[2]);
       const Lanes even_b = at_b * (t[3] + t[4]), odd_b = at_b * (t[3] - t[4]);

@@ -1,120 +1,150 @@
 #include "cpu/winograd/transforms.hpp"
 
+#include "cpu/common/registers.hpp"
+#include "cpu/matmul/tile_product.hpp"
+#include "cpu/onednn/onednn.hpp"
 #include "cpu/winograd/filtering.hpp"
-#include "millrace/base/target_clones.hpp"
 
 namespace millrace::cpu::winograd {
 namespace {
 
-typedef float AnyLanes __attribute__((vector_size(lanes * sizeof(float)), aligned(alignof(float)), may_alias));
+constexpr std::int64_t lanes = 16;  // of a channel vector: one register or two
 
 #define MR_INLINE __attribute__((always_inline)) inline
 
 // Applies a transform to the columns, then to the rows.
-template <class Transform>
-MR_INLINE void gather(const float* const* pixels, std::int64_t vectors, const TransformedTile& to) {
+template <class Of, class Transform>
+MR_INLINE void gather_register(const float* const* pixels, std::int64_t offset, float* to, std::int64_t step) {
   constexpr int in = Transform::in, out = Transform::out;
+  using Lanes = typename Of::Register;
+  Lanes half[out][in];
+#pragma GCC unroll 6
+  for (int j = 0; j < in; ++j) {
+    Lanes column[in], result[out];
+#pragma GCC unroll 6
+    for (int i = 0; i < in; ++i) column[i] = channels_at<Of>(pixels[i * in + j] + offset);
+    Transform::apply(result, column);
+#pragma GCC unroll 6
+    for (int i = 0; i < out; ++i) half[i][j] = result[i];
+  }
+#pragma GCC unroll 6
+  for (int i = 0; i < out; ++i) {
+    Lanes result[out];
+    Transform::apply(result, half[i]);
+#pragma GCC unroll 6
+    for (int j = 0; j < out; ++j) channels_at<Of>(to + (i * out + j) * step) = result[j];
+  }
+}
+template <class Of, class Transform>
+MR_INLINE void gather(const float* const* pixels, std::int64_t vectors, const TransformedTile& to) {
   float* panel = to.data;
   for (std::int64_t v = 0, in_panel = 0; v < vectors; ++v) {
-    Lanes half[out][in];
-#pragma GCC unroll 6
-    for (int j = 0; j < in; ++j) {
-      Lanes column[in], result[out];
-#pragma GCC unroll 6
-      for (int i = 0; i < in; ++i) column[i] = *reinterpret_cast<const AnyLanes*>(pixels[i * in + j] + v * lanes);
-      Transform::apply(result, column);
-#pragma GCC unroll 6
-      for (int i = 0; i < out; ++i) half[i][j] = result[i];
-    }
-    float* const at = panel + in_panel * lanes;
-#pragma GCC unroll 6
-    for (int i = 0; i < out; ++i) {
-      Lanes result[out];
-      Transform::apply(result, half[i]);
-#pragma GCC unroll 6
-      for (int j = 0; j < out; ++j) *reinterpret_cast<AnyLanes*>(at + (i * out + j) * to.step) = result[j];
-    }
+    for (std::int64_t c = 0; c < lanes; c += Of::count)
+      gather_register<Of, Transform>(pixels, v * lanes + c, panel + in_panel * lanes + c, to.step);
     if (++in_panel < to.panel) continue;
     in_panel = 0;
     panel += to.panel_step;
   }
 }
 
-// The transform of 16 channels.
-template <class Transform>
-MR_INLINE void scatter_vector(const float* from, std::int64_t step, Lanes (&results)[Transform::out][Transform::out]) {
+// Applies a transform to the columns. It is to be applied to the rows of `half`.
+template <class Of, class Transform>
+MR_INLINE void scatter_columns(const float* from, std::int64_t step,
+                               typename Of::Register (&half)[Transform::out][Transform::in]) {
   constexpr int in = Transform::in, out = Transform::out;
-  Lanes half[out][in];
 #pragma GCC unroll 6
   for (int j = 0; j < in; ++j) {
-    Lanes column[in], result[out];
+    typename Of::Register column[in], result[out];
 #pragma GCC unroll 6
-    for (int i = 0; i < in; ++i) column[i] = *reinterpret_cast<const AnyLanes*>(from + (i * in + j) * step);
+    for (int i = 0; i < in; ++i) column[i] = channels_at<Of>(from + (i * in + j) * step);
     Transform::apply(result, column);
 #pragma GCC unroll 6
     for (int i = 0; i < out; ++i) half[i][j] = result[i];
   }
-#pragma GCC unroll 6
-  for (int i = 0; i < out; ++i) Transform::apply(results[i], half[i]);
 }
 
-template <class Transform>
+template <class Of, class Transform>
 MR_INLINE void scatter(const float* from, std::int64_t step, const float* bias, std::int64_t vectors,
                        float* const* pixels) {
-  constexpr int out = Transform::out;
-  for (std::int64_t v = 0; v < vectors; ++v) {
-    Lanes results[out][out], start = {};
-    scatter_vector<Transform>(from + v * lanes, step, results);
-    if (bias) start = *reinterpret_cast<const AnyLanes*>(bias + v * lanes);
+  constexpr int in = Transform::in, out = Transform::out;
+  using Lanes = typename Of::Register;
+  for (std::int64_t c = 0; c < vectors * lanes; c += Of::count) {
+    Lanes half[out][in];
+    scatter_columns<Of, Transform>(from + c, step, half);
+    const Lanes start = bias ? channels_at<Of>(bias + c) : Lanes{};
 #pragma GCC unroll 6
-    for (int i = 0; i < out; ++i)
+    for (int i = 0; i < out; ++i) {
+      Lanes result[out];
+      Transform::apply(result, half[i]);
 #pragma GCC unroll 6
-      for (int j = 0; j < out; ++j)
-        *reinterpret_cast<AnyLanes*>(pixels[i * out + j] + v * lanes) = results[i][j] + start;
+      for (int j = 0; j < out; ++j) channels_at<Of>(pixels[i * out + j] + c) = result[j] + start;
+    }
   }
 }
 
-template <class Transform>
+template <class Of, class Transform>
 MR_INLINE void scatter_taps(const float* from, std::int64_t step, std::int64_t vectors, bool add, float* const* taps) {
-  constexpr int out = Transform::out;
-  for (std::int64_t v = 0; v < vectors; ++v) {
-    Lanes results[out][out];
-    scatter_vector<Transform>(from + v * lanes, step, results);
-    for (int i = 0; i < out; ++i)
+  constexpr int in = Transform::in, out = Transform::out;
+  using Lanes = typename Of::Register;
+  for (std::int64_t c = 0; c < vectors * lanes; c += Of::count) {
+    Lanes half[out][in];
+    scatter_columns<Of, Transform>(from + c, step, half);
+#pragma GCC unroll 6
+    for (int i = 0; i < out; ++i) {
+      Lanes result[out];
+      Transform::apply(result, half[i]);
+#pragma GCC unroll 6
       for (int j = 0; j < out; ++j) {
-        AnyLanes* const to = reinterpret_cast<AnyLanes*>(taps[i * out + j] + v * lanes);
-        *to = add ? *to + results[i][j] : results[i][j];
+        typename Of::Channels& to = channels_at<Of>(taps[i * out + j] + c);
+        to = add ? to + result[j] : result[j];
       }
+    }
   }
 }
 
 #undef MR_INLINE
 
-#define MR_TRANSFORMS(m)                                                                                          \
-  MR_TARGET_CLONES void input_##m(const float* const* pixels, std::int64_t vectors, const TransformedTile& to) {  \
-    gather<Filtering##m::Input>(pixels, vectors, to);                                                             \
-  }                                                                                                               \
-  MR_TARGET_CLONES void filter_##m(const float* const* taps, std::int64_t vectors, const TransformedTile& to) {   \
-    gather<Filtering##m::Filter>(taps, vectors, to);                                                              \
-  }                                                                                                               \
-  MR_TARGET_CLONES void diff_##m(const float* const* pixels, std::int64_t vectors, const TransformedTile& to) {   \
-    gather<Filtering##m::DiffOutput>(pixels, vectors, to);                                                        \
-  }                                                                                                               \
-  MR_TARGET_CLONES void output_##m(const float* from, std::int64_t step, const float* bias, std::int64_t vectors, \
-                                   float* const* pixels) {                                                        \
-    scatter<Filtering##m::Output>(from, step, bias, vectors, pixels);                                             \
-  }                                                                                                               \
-  MR_TARGET_CLONES void taps_##m(const float* from, std::int64_t step, std::int64_t vectors, bool add,            \
-                                 float* const* taps) {                                                            \
-    scatter_taps<Filtering##m::DiffFilter>(from, step, vectors, add, taps);                                       \
-  }
+// The functions of Transforms for F(m x m).
+#define MR_TRANSFORMS(Functions, Of, MR_TARGET)                                                                      \
+  template <class Filtering>                                                                                         \
+  struct Functions {                                                                                                 \
+    MR_TARGET static void input(const float* const* pixels, std::int64_t vectors, const TransformedTile& to) {       \
+      gather<Of, typename Filtering::Input>(pixels, vectors, to);                                                    \
+    }                                                                                                                \
+    MR_TARGET static void filter(const float* const* taps, std::int64_t vectors, const TransformedTile& to) {        \
+      gather<Of, typename Filtering::Filter>(taps, vectors, to);                                                     \
+    }                                                                                                                \
+    MR_TARGET static void diff_output(const float* const* pixels, std::int64_t vectors, const TransformedTile& to) { \
+      gather<Of, typename Filtering::DiffOutput>(pixels, vectors, to);                                               \
+    }                                                                                                                \
+    MR_TARGET static void output(const float* from, std::int64_t step, const float* bias, std::int64_t vectors,      \
+                                 float* const* pixels) {                                                             \
+      scatter<Of, typename Filtering::Output>(from, step, bias, vectors, pixels);                                    \
+    }                                                                                                                \
+    MR_TARGET static void diff_filter(const float* from, std::int64_t step, std::int64_t vectors, bool add,          \
+                                      float* const* taps) {                                                          \
+      scatter_taps<Of, typename Filtering::DiffFilter>(from, step, vectors, add, taps);                              \
+    }                                                                                                                \
+  };
 
-MR_TRANSFORMS(2)
-MR_TRANSFORMS(4)
+MR_TRANSFORMS(WideFunctions, Wide, MR_WIDE)
+MR_TRANSFORMS(NarrowFunctions, Narrow, MR_NARROW)
+
+template <class Filtering, class F>
+constexpr Transforms transforms_of(const char* name) {
+  return {Filtering::m, Filtering::tile, name, F::input, F::filter, F::diff_output, F::output, F::diff_filter};
+}
+template <template <class> class Functions>
+const Transforms& choose(std::int64_t m) {
+  static constexpr Transforms two = transforms_of<Filtering2, Functions<Filtering2>>("F(2x2)"),
+                              four = transforms_of<Filtering4, Functions<Filtering4>>("F(4x4)");
+  return m == 2 ? two : four;
+}
 
 }  // namespace
 
-const Transforms transforms_2{Filtering2::m, Filtering2::tile, "F(2x2)", input_2, filter_2, diff_2, output_2, taps_2};
-const Transforms transforms_4{Filtering4::m, Filtering4::tile, "F(4x4)", input_4, filter_4, diff_4, output_4, taps_4};
+const Transforms& transforms(std::int64_t m) {
+  return onednn::tile_kernels() == &matmul::wide_tiles ? choose<WideFunctions>(m) : choose<NarrowFunctions>(m);
+}
 
 }  // namespace millrace::cpu::winograd

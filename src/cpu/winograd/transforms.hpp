@@ -28,6 +28,7 @@ struct Transforms {
 
   std::int64_t positions() const { return tile * tile; }
 };
-extern const Transforms transforms_2, transforms_4;
+// m: 2 or 4. For the instructions of this processor, which must have AVX2.
+const Transforms& transforms(std::int64_t m);
 
 }  // namespace millrace::cpu::winograd

@@ -24,7 +24,7 @@ constexpr std::int64_t least_together_bytes = 2 << 20, most_together_bytes = 16 
 
 WinogradConv::WinogradConv(const ConvSpec& s, Of of, std::int64_t m, MemoryRequirements& needs, Split split)
     : of_(of),
-      transforms_(m == 2 ? winograd::transforms_2 : winograd::transforms_4),
+      transforms_(winograd::transforms(m)),
       kernels_(*onednn::tile_kernels()),
       tiles_(s, of, m),
       in_(tiles_.from[3]),

@@ -38,7 +38,7 @@ class WinogradSliceConv : public ConvPart {
   void transform_products(const Tensors&, const Unit&) const;
 
   const Of of_;
-  const winograd::Transforms& transforms_ = winograd::transforms_4;
+  const winograd::Transforms& transforms_ = winograd::transforms(4);
   const matmul::TileKernels& kernels_;
   const winograd::Tiles tiles_;
   const std::int64_t in_, out_;

@@ -6,7 +6,6 @@
 
 #include "cpu/common/tile.hpp"
 #include "cpu/onednn/onednn_op.hpp"
-#include "cpu/winograd/filtering.hpp"
 
 namespace millrace::cpu {
 
@@ -27,7 +26,7 @@ std::size_t floats_at(std::int64_t floats) { return align64(std::size_t(floats) 
 }  // namespace
 
 WinogradWeightGradient::WinogradWeightGradient(const ConvSpec& s, std::int64_t m)
-    : transforms_(m == 2 ? winograd::transforms_2 : winograd::transforms_4),
+    : transforms_(winograd::transforms(m)),
       kernels_(*onednn::tile_kernels()),
       tiles_(s, ConvPart::Of::forward, m),
       in_(tiles_.from[3]),
