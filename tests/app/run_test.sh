@@ -88,9 +88,10 @@ case_files() {
     "$(LC_ALL=C awk -v l="$(summary run valid_loss)" -v a="$(summary run valid_accuracy)" 'BEGIN { printf "%.4f %.2f", l, 100 * a }')"
   expect_number samples_per_second "$(summary run samples_per_second)" ">" "$(awk -v t="$(summary run seconds)" 'BEGIN { print 1500 / t }')"
   expect_number samples_per_second "$(summary run samples_per_second)" "<" 1e9
-  # On each rank the ten phases add up to the wall time, which is that of the run.
+  # On each rank the ten phases add up to the wall time, which is that of the run. That is taken on rank 0; another one
+  # may start earlier, by 9 ms when the machine was busy.
   awk -v t="$(summary run seconds)" -F'[:,] *' '/"seconds": \{/ { inside = 1; sum = phases = 0; next } inside && /}/ { inside = 0 } inside { sum += $2; ++phases }
-    /"wall_seconds": [0-9]/ { ++ranks; if (phases != 10 || sum < 0.99 * $2 || sum > 1.01 * $2 || $2 < 0.5 * t || $2 > 1.01 * t) bad = 1 }
+    /"wall_seconds": [0-9]/ { ++ranks; if (phases != 10 || sum < 0.99 * $2 || sum > 1.01 * $2 || $2 < 0.5 * t || $2 > 1.01 * t + 0.05) bad = 1 }
     END { exit bad || ranks != 2 }' run/summary.json ||
     complain "expected ten phases on each of two ranks that add up to its wall_seconds: $(cat run/summary.json)"
   awk -F'[:,] *' '/"mark_seconds": / { cost = $2 } /"marks_per_step": / { marks = $2 }

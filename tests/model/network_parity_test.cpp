@@ -140,12 +140,12 @@ void expect_evaluation(const ProgramFixture& trained, ProgramFixture& evaluated,
     const auto& slot = trained.layout->stats[s];
     const std::string& name = graph.stats[s].name;
     expect_digest(name, &trained.running[std::size_t(slot.begin)], slot.count, c["running"][name], 1,
-                  c["model"] == "unet" && has_amx() ? 3e-5 : 1e-5);  // 1.2e-5
+                  c["model"] == "unet" ? 3e-5 : 1e-5);  // 1.2e-5 with AMX and with AVX2 only
   }
   if (graph.stats.empty()) return;
   evaluated.master = trained.master;
   evaluated.running = trained.running;
-  expect_logits(evaluated, c["evaluated"], "evaluated", c["model"] == "unet" && has_amx() ? 3e-4 : 1e-5);  // 1.5e-4
+  expect_logits(evaluated, c["evaluated"], "evaluated", c["model"] == "unet" ? 5e-4 : 1e-5);  // 1.5e-4 and 2.5e-4
 }
 
 void expect_gradients(const ProgramFixture& f, const json& c) {

@@ -18,12 +18,13 @@ def block(name, inside, expansion, channels, stride):
 
 
 def lines():
-    all_lines, inside = norm_of("conv 32 3 pad=1 stride=2", "stem"), 32
+    all_lines = norm_of("conv 32 3 pad=1 stride=2", "stem")
+    inside = 32
     for stage, (expansion, channels, blocks, stride) in enumerate(STAGES, 1):
         for number in range(blocks):
             all_lines += block(f"stage{stage}_{number}", inside, expansion, channels, 1 if number else stride)
             inside = channels
-    return all_lines + norm_of("conv 1280 1", "head") + ["globalpool", "dropout 0", "linear outputs as=classes"]
+    return all_lines + norm_of("conv 1280 1", "head") + ["globalpool", "linear outputs as=classes"]
 
 
 class MobileNetV2(nn.Module):
@@ -32,11 +33,12 @@ class MobileNetV2(nn.Module):
         self.steps, inside = [], 3
         for line in lines():
             kind, *words = line.split()
-            name = next((word[3:] for word in words if word.startswith("as=")), None)
-            options = {key: int(value) for key, value in (word.split("=") for word in words if word[0] in "psg" and "=" in word)}
+            options = dict(word.split("=") for word in words if "=" in word)
+            name = options.pop("as", None)
+            stride, pad, groups = (int(options.get(key, default)) for key, default in (("stride", 1), ("pad", 0), ("groups", 1)))
             if kind == "conv":
                 outside = int(words[0])
-                self.add(name, nn.Conv2d(inside, outside, int(words[1]), options.get("stride", 1), options.get("pad", 0), groups=options.get("groups", 1), bias=False))
+                self.add(name, nn.Conv2d(inside, outside, int(words[1]), stride, pad, groups=groups, bias=False))
                 inside = outside
             elif kind == "batchnorm":
                 self.add(name, nn.BatchNorm2d(inside))
@@ -44,8 +46,10 @@ class MobileNetV2(nn.Module):
                 self.add(name, nn.Linear(inside, classes))
             elif kind == "relu6":
                 self.steps.append(nn.ReLU6(inplace=True))
-            else:
+            elif kind in ("residual", "}", "globalpool"):
                 self.steps.append(kind)
+            else:
+                raise ValueError(line)
 
     def add(self, name, module):
         self.add_module(name, module)
@@ -59,6 +63,6 @@ class MobileNetV2(nn.Module):
                 x = x + skip
             elif step == "globalpool":
                 x = x.mean((2, 3))
-            elif step != "dropout":
+            else:
                 x = step(x)
         return x

@@ -6,7 +6,7 @@
 
 namespace millrace::cpu {
 
-// What a register holds: 16 channels, or 8. Channels are anywhere in memory, a Register is a local variable.
+// What a register holds: 16 channels, or 8. Channels may lie anywhere in memory; a Register is aligned.
 struct Wide {
   static constexpr int count = 16;
   typedef float Register __attribute__((vector_size(64)));
@@ -18,7 +18,8 @@ struct Narrow {
   typedef float Channels __attribute__((vector_size(32), aligned(alignof(float)), may_alias));
 };
 
-// Functions that use Wide, and those that use Narrow. What they call must be inlined.
+// Attributes of functions that use Wide or Narrow. Whatever they call must be always_inline: anything else, a lambda
+// too, is compiled for the baseline instruction set.
 #ifdef __x86_64__
 #define MR_WIDE __attribute__((target("avx512f,avx2,fma")))
 #define MR_NARROW __attribute__((target("avx2,fma")))

@@ -172,6 +172,8 @@ Kernels choose(std::int64_t length, std::int64_t stride) {
   fail(Exit::internal, "internal error: no depthwise convolution by runs of {} taps. ask run_length()", length);
 }
 
+#undef MR_INLINE
+
 }  // namespace
 
 std::int64_t run_length(std::int64_t count, std::int64_t stride) {

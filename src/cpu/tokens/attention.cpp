@@ -15,7 +15,6 @@
 #include "cpu/onednn/onednn_op.hpp"
 #include "cpu/tokens/attention_blocks.hpp"
 #include "cpu/tokens/attention_products.hpp"
-#include "cpu/tokens/row_sums.hpp"
 #include "millrace/base/align.hpp"
 
 namespace millrace::cpu {
@@ -196,10 +195,11 @@ class Attention : public Op {
 
   void backward_queries(const OpArgs& args, const Memory& m, std::int64_t row, std::int64_t head, std::int64_t first) {
     const std::int64_t count = std::min(queries_, spec_.asking() - first), position = spec_.first_query + first;
+    const RowSums& rows = row_sums();
     for (std::int64_t q = 0; q < count; ++q) {  // the sum of probability * its gradient equals dst * diff_dst
       const std::int64_t from = (row * spec_.asking() + first + q) * args.dst.shape[-1] + head * size_;
-      m.delta[q] = row_sums().dot(read_floats(args.dst, from, size_, m.tile),
-                                  read_floats(args.diff_dst, from, size_, m.tile + size_), size_);
+      m.delta[q] = rows.dot(read_floats(args.dst, from, size_, m.tile),
+                            read_floats(args.diff_dst, from, size_, m.tile + size_), size_);
     }
     std::fill_n(m.sums, count * size_, 0.0f);
     m.products->begin_queries(count, in_src(args.src[0], row, position, head), in_src(args.diff_dst, row, first, head));

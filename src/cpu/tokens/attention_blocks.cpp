@@ -6,7 +6,6 @@
 
 #include "cpu/common/draws.hpp"
 #include "cpu/common/vector_math.hpp"
-#include "cpu/tokens/row_sums.hpp"
 #include "millrace/base/target_clones.hpp"
 
 namespace millrace::cpu::attention {
@@ -82,16 +81,17 @@ void dropout_factors(const ScoreBlock& b, const HeadDropout& of, float* factors)
 
 void softmax_block(const ScoreBlock& b, float scale, float* scores, float* maximum, float* sum, float* sums,
                    std::int64_t size) {
+  const RowSums& rows = row_sums();
   for (std::int64_t q = 0; q < b.queries; ++q) {
     float* const row = scores + q * b.row_width();
     const Span span(b, q);
     if (span.count() > 0) {
       span.fill_margins(row, no_score);
-      const float before = maximum[q],
-                  now = std::max(before, scale * row_sums().largest(row + span.begin, span.count()));
+      const float before = maximum[q];
+      const float now = std::max(before, scale * rows.largest(row + span.begin, span.count()));
       const float factor = std::exp(before - now);  // 0 for the first block, where `before` is -infinity
       exponentials(row + span.begin, scale, now, span.count());
-      sum[q] = sum[q] * factor + row_sums().sum(row + span.begin, span.count());
+      sum[q] = sum[q] * factor + rows.sum(row + span.begin, span.count());
       if (factor != 1) multiply(sums + q * size, factor, size);
       maximum[q] = now;
     }

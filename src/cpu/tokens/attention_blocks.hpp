@@ -2,11 +2,12 @@
 #pragma once
 #include <cstdint>
 
+#include "cpu/tokens/row_sums.hpp"
 #include "millrace/ops/attention_dropout.hpp"
 
 namespace millrace::cpu::attention {
 
-constexpr std::int64_t lane_count = 16;  // vectors hold at most so many float32
+constexpr std::int64_t lane_count = row_sum_lanes;  // rows of scores have a multiple of it
 
 // A block of scores: queries [first_query, + queries) against keys [first_key, + keys). It is stored with row_width()
 // elements a query. Of those after the last key, the passes over a block may change any.

@@ -84,7 +84,7 @@ class LayerNorm : public Op {
           if (weights)
             add_weight_gradients(of_gamma, spec_.bias ? of_beta : nullptr, dy, x, m.mean, m.inverse, channels_);
           if (!args.diff_src[0]) continue;
-          const NormProducts sum = row_sums().norm_products(dy, x, gamma, m.mean, m.inverse, channels_);
+          const NormProducts sum = rows_.norm_products(dy, x, gamma, m.mean, m.inverse, channels_);
           const float mean_g = layer() ? sum.g / float(channels_) : 0;
           write_gradient(args.diff_src[0], p, row, [&](float* dx) {
             gradient(dx, dy, x, gamma, {m.mean, m.inverse, mean_g, sum.gx / float(channels_)}, channels_);
@@ -115,8 +115,8 @@ class LayerNorm : public Op {
   }
 
   Moments moments_of(const float* x) const {
-    const float mean = layer() ? row_sums().sum(x, channels_) / float(channels_) : 0;
-    const double variance = double(row_sums().squares(x, mean, channels_)) / double(channels_);
+    const float mean = layer() ? rows_.sum(x, channels_) / float(channels_) : 0;
+    const double variance = double(rows_.squares(x, mean, channels_)) / double(channels_);
     return {mean, float(1 / std::sqrt(variance + double(spec_.epsilon)))};
   }
 
@@ -158,6 +158,7 @@ class LayerNorm : public Op {
   }
 
   LayerNormSpec spec_;
+  const RowSums& rows_ = row_sums();
   std::vector<float> ones_;  // in place of a weight
   std::int64_t channels_, positions_, parts_ = 1;
 };

@@ -1,24 +1,22 @@
 #include "cpu/tokens/row_sums.hpp"
 
 #include "cpu/common/registers.hpp"
+#include "cpu/matmul/tile_product.hpp"
+#include "cpu/onednn/onednn.hpp"
 
 namespace millrace::cpu {
 namespace row_kernels {
 
 #define MR_INLINE __attribute__((always_inline)) inline
 
-constexpr std::int64_t lane_count = 16;
+constexpr std::int64_t lane_count = row_sum_lanes;
 
 // 16 numbers, in one register or in two.
 template <class Of>
 struct Lanes {
   static constexpr int registers = int(lane_count) / Of::count;
-  typename Of::Channels v[registers];
+  typename Of::Register v[registers];
 };
-template <class Of>
-MR_INLINE typename Of::Channels load(const float* from, int part) {
-  return channels_at<Of>(from + part * Of::count);
-}
 
 template <class Of>
 MR_INLINE float sum_of(const Lanes<Of>& lanes) {
@@ -35,7 +33,7 @@ MR_INLINE float sum(const float* x, std::int64_t count) {
   std::int64_t i = 0;
   for (; i + lane_count <= count; i += lane_count)
 #pragma GCC unroll 2
-    for (int r = 0; r < Lanes<Of>::registers; ++r) lanes.v[r] += load<Of>(x + i, r);
+    for (int r = 0; r < Lanes<Of>::registers; ++r) lanes.v[r] += channels_at<Of>(x + i + r * Of::count);
   float result = sum_of<Of>(lanes);
   for (; i < count; ++i) result += x[i];
   return result;
@@ -48,7 +46,7 @@ MR_INLINE float squares(const float* x, float shift, std::int64_t count) {
   for (; i + lane_count <= count; i += lane_count)
 #pragma GCC unroll 2
     for (int r = 0; r < Lanes<Of>::registers; ++r) {
-      const typename Of::Channels distance = load<Of>(x + i, r) - shift;
+      const typename Of::Register distance = channels_at<Of>(x + i + r * Of::count) - shift;
       lanes.v[r] += distance * distance;
     }
   float result = sum_of<Of>(lanes);
@@ -62,7 +60,8 @@ MR_INLINE float dot(const float* a, const float* b, std::int64_t count) {
   std::int64_t i = 0;
   for (; i + lane_count <= count; i += lane_count)
 #pragma GCC unroll 2
-    for (int r = 0; r < Lanes<Of>::registers; ++r) lanes.v[r] += load<Of>(a + i, r) * load<Of>(b + i, r);
+    for (int r = 0; r < Lanes<Of>::registers; ++r)
+      lanes.v[r] += channels_at<Of>(a + i + r * Of::count) * channels_at<Of>(b + i + r * Of::count);
   float result = sum_of<Of>(lanes);
   for (; i < count; ++i) result += a[i] * b[i];
   return result;
@@ -76,9 +75,10 @@ MR_INLINE NormProducts norm_products(const float* dy, const float* x, const floa
   for (; i + lane_count <= count; i += lane_count)
 #pragma GCC unroll 2
     for (int r = 0; r < Lanes<Of>::registers; ++r) {
-      const typename Of::Channels g = load<Of>(dy + i, r) * load<Of>(gamma + i, r);
+      const typename Of::Register g =
+          channels_at<Of>(dy + i + r * Of::count) * channels_at<Of>(gamma + i + r * Of::count);
       of_g.v[r] += g;
-      of_gx.v[r] += g * ((load<Of>(x + i, r) - mean) * inverse);
+      of_gx.v[r] += g * ((channels_at<Of>(x + i + r * Of::count) - mean) * inverse);
     }
   NormProducts result{sum_of<Of>(of_g), sum_of<Of>(of_gx)};
   for (; i < count; ++i) {
@@ -93,11 +93,11 @@ template <class Of>
 MR_INLINE float largest(const float* x, std::int64_t count) {
   Lanes<Of> most;
 #pragma GCC unroll 2
-  for (int r = 0; r < Lanes<Of>::registers; ++r) most.v[r] = load<Of>(x, r);
+  for (int r = 0; r < Lanes<Of>::registers; ++r) most.v[r] = channels_at<Of>(x + r * Of::count);
   for (std::int64_t i = lane_count; i < count; i += lane_count)
 #pragma GCC unroll 2
     for (int r = 0; r < Lanes<Of>::registers; ++r) {
-      const typename Of::Channels next = load<Of>(x + i, r);
+      const typename Of::Register next = channels_at<Of>(x + i + r * Of::count);
       most.v[r] = next > most.v[r] ? next : most.v[r];
     }
   float all[lane_count];
@@ -114,38 +114,32 @@ MR_INLINE float largest(const float* x, std::int64_t count) {
 
 namespace {
 
-#define MR_ROW_SUMS(Functions, Of, MR_TARGET)                                                                    \
-  struct Functions {                                                                                             \
-    MR_TARGET static float sum(const float* x, std::int64_t n) { return row_kernels::sum<Of>(x, n); }            \
-    MR_TARGET static float squares(const float* x, float shift, std::int64_t n) {                                \
-      return row_kernels::squares<Of>(x, shift, n);                                                              \
-    }                                                                                                            \
-    MR_TARGET static float dot(const float* a, const float* b, std::int64_t n) {                                 \
-      return row_kernels::dot<Of>(a, b, n);                                                                      \
-    }                                                                                                            \
-    MR_TARGET static NormProducts norm_products(const float* dy, const float* x, const float* gamma, float mean, \
-                                                float inverse, std::int64_t n) {                                 \
-      return row_kernels::norm_products<Of>(dy, x, gamma, mean, inverse, n);                                     \
-    }                                                                                                            \
-    MR_TARGET static float largest(const float* x, std::int64_t n) { return row_kernels::largest<Of>(x, n); }    \
-    static constexpr RowSums all{sum, squares, dot, norm_products, largest};                                     \
+#define MR_ROW_SUMS(Functions, Of, Target)                                                                            \
+  struct Functions {                                                                                                  \
+    Target static float sum(const float* x, std::int64_t n) { return row_kernels::sum<Of>(x, n); }                    \
+    Target static float squares(const float* x, float shift, std::int64_t n) {                                        \
+      return row_kernels::squares<Of>(x, shift, n);                                                                   \
+    }                                                                                                                 \
+    Target static float dot(const float* a, const float* b, std::int64_t n) { return row_kernels::dot<Of>(a, b, n); } \
+    Target static NormProducts norm_products(const float* dy, const float* x, const float* gamma, float mean,         \
+                                             float inverse, std::int64_t n) {                                         \
+      return row_kernels::norm_products<Of>(dy, x, gamma, mean, inverse, n);                                          \
+    }                                                                                                                 \
+    Target static float largest(const float* x, std::int64_t n) { return row_kernels::largest<Of>(x, n); }            \
+    static constexpr RowSums all{sum, squares, dot, norm_products, largest};                                          \
   };
 
 MR_ROW_SUMS(ForWide, Wide, MR_WIDE)
 MR_ROW_SUMS(ForNarrow, Narrow, MR_NARROW)
-MR_ROW_SUMS(ForAny, Narrow, )
+MR_ROW_SUMS(ForAny, Narrow, )  // correct on every processor, but slow
+#undef MR_ROW_SUMS
 
 }  // namespace
 
 const RowSums& row_sums() {
-#ifdef __x86_64__
-  static const RowSums& chosen = __builtin_cpu_supports("avx512f")                                 ? ForWide::all
-                                 : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? ForNarrow::all
-                                                                                                   : ForAny::all;
-  return chosen;
-#else
-  return ForAny::all;
-#endif
+  const matmul::TileKernels* const tiles = onednn::tile_kernels();
+  if (tiles == &matmul::wide_tiles) return ForWide::all;
+  return tiles == &matmul::narrow_tiles ? ForNarrow::all : ForAny::all;
 }
 
 }  // namespace millrace::cpu

@@ -1,14 +1,16 @@
-// Sums over a row of float32, and its largest element, with the registers of this processor. A sum has 16 parts, which
-// are added at the end.
+// Sums and the maximum of a row of float32, for layer norm and attention. Each sum is accumulated in 16 partial sums,
+// in the widest registers that this processor has and oneDNN's settings permit.
 #pragma once
 #include <cstdint>
 
 namespace millrace::cpu {
 
-// The sums of g = dy * gamma, and of g * (x - mean) * inverse.
+// For the gradient of a norm: the sums of g = dy * gamma, and of g * (x - mean) * inverse.
 struct NormProducts {
   float g, gx;
 };
+
+constexpr std::int64_t row_sum_lanes = 16;
 
 struct RowSums {
   float (*sum)(const float* x, std::int64_t count);
@@ -16,7 +18,7 @@ struct RowSums {
   float (*dot)(const float* a, const float* b, std::int64_t count);
   NormProducts (*norm_products)(const float* dy, const float* x, const float* gamma, float mean, float inverse,
                                 std::int64_t count);
-  float (*largest)(const float* x, std::int64_t count);  // count: a multiple of 16, and not 0
+  float (*largest)(const float* x, std::int64_t count);  // count: a multiple of row_sum_lanes, and not 0
 };
 const RowSums& row_sums();
 

@@ -8,7 +8,7 @@
 namespace millrace::cpu::winograd {
 namespace {
 
-constexpr std::int64_t lanes = 16;  // of a channel vector: one register or two
+constexpr std::int64_t lanes = 16;  // channels of a channel vector, which fills one Wide register or two Narrow ones
 
 #define MR_INLINE __attribute__((always_inline)) inline
 
@@ -47,7 +47,7 @@ MR_INLINE void gather(const float* const* pixels, std::int64_t vectors, const Tr
   }
 }
 
-// Applies a transform to the columns. It is to be applied to the rows of `half`.
+// Transforms the columns. The caller transforms the rows of `half`.
 template <class Of, class Transform>
 MR_INLINE void scatter_columns(const float* from, std::int64_t step,
                                typename Of::Register (&half)[Transform::out][Transform::in]) {
@@ -104,31 +104,32 @@ MR_INLINE void scatter_taps(const float* from, std::int64_t step, std::int64_t v
 
 #undef MR_INLINE
 
-// The functions of Transforms for F(m x m).
-#define MR_TRANSFORMS(Functions, Of, MR_TARGET)                                                                      \
-  template <class Filtering>                                                                                         \
-  struct Functions {                                                                                                 \
-    MR_TARGET static void input(const float* const* pixels, std::int64_t vectors, const TransformedTile& to) {       \
-      gather<Of, typename Filtering::Input>(pixels, vectors, to);                                                    \
-    }                                                                                                                \
-    MR_TARGET static void filter(const float* const* taps, std::int64_t vectors, const TransformedTile& to) {        \
-      gather<Of, typename Filtering::Filter>(taps, vectors, to);                                                     \
-    }                                                                                                                \
-    MR_TARGET static void diff_output(const float* const* pixels, std::int64_t vectors, const TransformedTile& to) { \
-      gather<Of, typename Filtering::DiffOutput>(pixels, vectors, to);                                               \
-    }                                                                                                                \
-    MR_TARGET static void output(const float* from, std::int64_t step, const float* bias, std::int64_t vectors,      \
-                                 float* const* pixels) {                                                             \
-      scatter<Of, typename Filtering::Output>(from, step, bias, vectors, pixels);                                    \
-    }                                                                                                                \
-    MR_TARGET static void diff_filter(const float* from, std::int64_t step, std::int64_t vectors, bool add,          \
-                                      float* const* taps) {                                                          \
-      scatter_taps<Of, typename Filtering::DiffFilter>(from, step, vectors, add, taps);                              \
-    }                                                                                                                \
+// The functions of a struct Transforms, for registers of one size.
+#define MR_TRANSFORMS(Functions, Of, Target)                                                                      \
+  template <class Filtering>                                                                                      \
+  struct Functions {                                                                                              \
+    Target static void input(const float* const* pixels, std::int64_t vectors, const TransformedTile& to) {       \
+      gather<Of, typename Filtering::Input>(pixels, vectors, to);                                                 \
+    }                                                                                                             \
+    Target static void filter(const float* const* taps, std::int64_t vectors, const TransformedTile& to) {        \
+      gather<Of, typename Filtering::Filter>(taps, vectors, to);                                                  \
+    }                                                                                                             \
+    Target static void diff_output(const float* const* pixels, std::int64_t vectors, const TransformedTile& to) { \
+      gather<Of, typename Filtering::DiffOutput>(pixels, vectors, to);                                            \
+    }                                                                                                             \
+    Target static void output(const float* from, std::int64_t step, const float* bias, std::int64_t vectors,      \
+                              float* const* pixels) {                                                             \
+      scatter<Of, typename Filtering::Output>(from, step, bias, vectors, pixels);                                 \
+    }                                                                                                             \
+    Target static void diff_filter(const float* from, std::int64_t step, std::int64_t vectors, bool add,          \
+                                   float* const* taps) {                                                          \
+      scatter_taps<Of, typename Filtering::DiffFilter>(from, step, vectors, add, taps);                           \
+    }                                                                                                             \
   };
 
 MR_TRANSFORMS(WideFunctions, Wide, MR_WIDE)
 MR_TRANSFORMS(NarrowFunctions, Narrow, MR_NARROW)
+#undef MR_TRANSFORMS
 
 template <class Filtering, class F>
 constexpr Transforms transforms_of(const char* name) {
@@ -136,8 +137,8 @@ constexpr Transforms transforms_of(const char* name) {
 }
 template <template <class> class Functions>
 const Transforms& choose(std::int64_t m) {
-  static constexpr Transforms two = transforms_of<Filtering2, Functions<Filtering2>>("F(2x2)"),
-                              four = transforms_of<Filtering4, Functions<Filtering4>>("F(4x4)");
+  static constexpr Transforms two = transforms_of<Filtering2, Functions<Filtering2>>("F(2x2)");
+  static constexpr Transforms four = transforms_of<Filtering4, Functions<Filtering4>>("F(4x4)");
   return m == 2 ? two : four;
 }
 

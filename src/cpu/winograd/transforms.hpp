@@ -28,7 +28,7 @@ struct Transforms {
 
   std::int64_t positions() const { return tile * tile; }
 };
-// m: 2 or 4. For the instructions of this processor, which must have AVX2.
+// m: 2 or 4. Needs onednn::tile_kernels(), whose instructions these use.
 const Transforms& transforms(std::int64_t m);
 
 }  // namespace millrace::cpu::winograd
