@@ -16,6 +16,7 @@ using namespace matmul;
 // A block of a of row_block x depth_block elements stays in the second-level cache (96 KiB), a panel of b in the first
 // (16 KiB), and column_block x depth_block elements of b in the third.
 constexpr std::int64_t most_depth = 256, row_block = 16 * tile_rows, column_block = 32 * tile_columns;
+constexpr std::int64_t most_by_rows = 64 << 10;
 
 }  // namespace
 
@@ -61,6 +62,9 @@ void FloatMatmul::run_part(const Part& part, const float* a, const float* b, con
   const bool packs_rows = shape_.a.row == 1 && shape_.a.column != 1;
   for (std::int64_t c0 = part.column_begin; c0 < part.column_end; c0 += column_block) {
     const std::int64_t columns = std::min(column_block, part.column_end - c0);
+    // Few multiplications for each element of the result, as in gradients of weights with few rows: writing it is what
+    // takes long, so a row of tiles is written as a whole. The columns of b must fit into the second-level cache.
+    const bool by_rows = shape_.depth <= std::min(depth_block_, columns) && columns * shape_.depth <= most_by_rows;
     for (std::int64_t k0 = 0; k0 < shape_.depth; k0 += depth_block_) {
       const std::int64_t depth = std::min(depth_block_, shape_.depth - k0);
       for (std::int64_t c = 0; c < columns; c += tile_columns)
@@ -74,16 +78,21 @@ void FloatMatmul::run_part(const Part& part, const float* a, const float* b, con
         if (packs_rows)
           for (std::int64_t r = 0; r < rows; r += tile_rows)
             pack_rows(packed_a + r * depth, from + r, shape_.a.column, depth, std::min(tile_rows, rows - r));
-        for (std::int64_t c = 0; c < columns; c += tile_columns)
-          for (std::int64_t r = 0; r < rows; r += tile_rows) {
-            const std::int64_t tall = std::min(tile_rows, rows - r), wide = std::min(tile_columns, columns - c);
-            const float* row = packs_rows ? packed_a + r * depth : from + r * shape_.a.row;
-            const float* pointers[tile_rows];
-            for (std::int64_t i = 0; i < tall; ++i) pointers[i] = row + i * (packs_rows ? 1 : shape_.a.row);
-            const RowPanel panel{pointers, tall, 1, depth, packs_rows ? tile_rows : shape_.a.column};
-            multiply_columns(panel, packed_b + c * depth, start, bias ? bias + c0 + c : nullptr,
-                             dst + (r0 + r) * shape_.dst_width + c0 + c, shape_.dst_width, wide);
-          }
+        const auto tile = [&](std::int64_t r, std::int64_t c) {
+          const std::int64_t tall = std::min(tile_rows, rows - r), wide = std::min(tile_columns, columns - c);
+          const float* row = packs_rows ? packed_a + r * depth : from + r * shape_.a.row;
+          const float* pointers[tile_rows];
+          for (std::int64_t i = 0; i < tall; ++i) pointers[i] = row + i * (packs_rows ? 1 : shape_.a.row);
+          const RowPanel panel{pointers, tall, 1, depth, packs_rows ? tile_rows : shape_.a.column};
+          multiply_columns(panel, packed_b + c * depth, start, bias ? bias + c0 + c : nullptr,
+                           dst + (r0 + r) * shape_.dst_width + c0 + c, shape_.dst_width, wide);
+        };
+        if (by_rows)
+          for (std::int64_t r = 0; r < rows; r += tile_rows)
+            for (std::int64_t c = 0; c < columns; c += tile_columns) tile(r, c);
+        else
+          for (std::int64_t c = 0; c < columns; c += tile_columns)
+            for (std::int64_t r = 0; r < rows; r += tile_rows) tile(r, c);
         if (k0 + depth == shape_.depth)
           activate_rows(activation_, dst + r0 * shape_.dst_width + c0, shape_.dst_width, rows, columns);
       }
