@@ -84,7 +84,7 @@ diagnosis-table: deps build
 scaling-table: deps program
 	tests/tables/scaling_table.sh . $(MILLRACE) mpirun $(KINDS)
 
-# Compares millrace with PyTorch on the CPU: training of several networks, and data loading. Takes about an hour. The
+# Compares millrace with PyTorch on the CPU: training of several networks, and data loading. Takes one to two hours. The
 # table is also written to build/peers.json, and the rows that no other work disturbed to build/peers-DATE.md. Choose
 # with OPTIONS="--quick", OPTIONS="--only mlp", OPTIONS="--neighbour" (only the training beside a busy loop) and others.
 peers: deps program
