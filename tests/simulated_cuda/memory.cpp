@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <set>
+#include <utility>
 
 #include "simulated_cuda/runtime.hpp"
 
@@ -45,8 +47,72 @@ const std::pair<const char* const, Range>* find(const void* p) {
   return static_cast<const char*>(p) < found.first + found.second.bytes ? &found : nullptr;
 }
 
-void protect(const Range& range) {
-  ::mprotect(range.mapped, range.mapped_bytes, accesses > 0 ? PROT_READ | PROT_WRITE : PROT_NONE);
+// Takes addresses that nothing can access. Null: there are none.
+char* reserve(char* at, std::size_t bytes, int flags) {
+  void* mapped = ::mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  ::madvise(mapped, bytes, MADV_HUGEPAGE);  // or each change of protection would walk the many pages of large memory
+  return static_cast<char*>(mapped);
+}
+
+void protect_pages(char* begin, std::size_t bytes) {
+  ::mprotect(begin, bytes, accesses > 0 ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+// Device memory without a protection key. One call protects all of it, because one for each allocation took four fifths
+// of the time of some tests: the allocations lie one behind the other. Guards of the kernel, which mprotect() leaves in
+// place, are between them and cover what was freed. Addresses behind the last allocation are used again.
+class Arena {
+ public:
+  // Null if the kernel has no guards (Linux before 6.13) or gives no addresses.
+  static Arena* get() {
+    static Arena arena;
+    return arena.begin_ ? &arena : nullptr;
+  }
+  // Readable and writable until the next protect(). Null: the addresses are used up.
+  char* allocate(std::size_t bytes) {
+    if (bytes > std::size_t(begin_ + size - end_)) return nullptr;
+    char* const p = std::exchange(end_, end_ + bytes);
+    ends_.insert(end_);
+    ::madvise(end_ - page, page, guard_install);
+    ::mprotect(p, bytes, PROT_READ | PROT_WRITE);
+    return p;
+  }
+  void free(char* p, std::size_t bytes) {
+    ::madvise(p, bytes, guard_install);
+    ends_.erase(p + bytes);
+    const char* const old_end = std::exchange(end_, *ends_.rbegin());
+    if (old_end > end_) reserve(end_, std::size_t(old_end - end_), MAP_FIXED);
+  }
+  void protect() const { protect_pages(begin_, std::size_t(end_ - begin_)); }
+
+ private:
+  static constexpr std::size_t size = std::size_t(1) << 40;
+  static constexpr int guard_install = 102;  // MADV_GUARD_INSTALL; older headers lack it
+  char *begin_ = nullptr, *end_ = nullptr;
+  std::set<char*> ends_;  // of a first guard and of all allocations
+
+  Arena() {
+    char* const mapped = reserve(nullptr, size, 0);
+    if (!mapped || ::madvise(mapped, page, guard_install) != 0) return;
+    begin_ = mapped;
+    end_ = begin_ + page;
+    ends_.insert(end_);
+  }
+};
+
+Arena* arena_of(Place place) { return place == Place::device && protection_key() < 0 ? Arena::get() : nullptr; }
+
+char* map_pages(std::size_t bytes) {
+  char* const mapped = reserve(nullptr, bytes, 0);
+  if (mapped) ::mprotect(mapped, bytes - page, PROT_READ | PROT_WRITE);
+  return mapped;
+}
+
+void protect_all_device_memory() {
+  if (const Arena* arena = arena_of(Place::device)) return arena->protect();
+  for (const auto& [begin, range] : ranges())
+    if (range.place == Place::device) protect_pages(range.mapped, range.mapped_bytes);
 }
 
 // Device memory was touched by the host, or by work outside of what is allocated.
@@ -73,23 +139,20 @@ void* map_range(Place place, std::size_t bytes, std::size_t offset) {
   Range range;
   range.place = place;
   range.bytes = bytes;
-  range.mapped_bytes = (offset + bytes + page - 1) / page * page + page;  // the last page stays unmapped
-  void* mapped = ::mmap(nullptr, range.mapped_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (mapped == MAP_FAILED) return nullptr;
-  // Else each change of the protection of large memory would walk its many pages.
-  ::madvise(mapped, range.mapped_bytes, MADV_HUGEPAGE);
-  range.mapped = static_cast<char*>(mapped);
-  range.mapped_bytes -= page;
-  char* const begin = range.mapped + offset;
-  ::mprotect(range.mapped, range.mapped_bytes, PROT_READ | PROT_WRITE);
-  std::memset(begin, 0xff, bytes);  // uninitialised memory is not zero
+  range.mapped_bytes = (offset + bytes + page - 1) / page * page;
   const std::lock_guard hold(memory_mutex);
+  Arena* const arena = arena_of(place);
+  const std::size_t with_guard = range.mapped_bytes + page;
+  range.mapped = arena ? arena->allocate(with_guard) : map_pages(with_guard);
+  if (!range.mapped) return nullptr;
+  char* const begin = range.mapped + offset;
+  std::memset(begin, 0xff, bytes);  // uninitialised memory is not zero
   if (place == Place::device) {
     device_bytes += bytes;
     if (const int key = protection_key(); key >= 0)
       ::pkey_mprotect(range.mapped, range.mapped_bytes, PROT_READ | PROT_WRITE, key);
     else
-      protect(range);
+      protect_pages(range.mapped, range.mapped_bytes);
   }
   ranges()[begin] = range;
   return begin;
@@ -100,7 +163,11 @@ bool unmap_range(Place place, void* p) {
   const std::lock_guard hold(memory_mutex);
   const auto found = ranges().find(static_cast<const char*>(p));
   if (found == ranges().end() || found->second.place != place || !found->second.mapped) return false;
-  ::munmap(found->second.mapped, found->second.mapped_bytes + page);
+  const std::size_t with_guard = found->second.mapped_bytes + page;
+  if (Arena* arena = arena_of(place))
+    arena->free(found->second.mapped, with_guard);
+  else
+    ::munmap(found->second.mapped, with_guard);
   if (place == Place::device) device_bytes -= found->second.bytes;
   ranges().erase(found);
   return true;
@@ -115,9 +182,7 @@ void change_accesses(int by) {
   const std::lock_guard hold(memory_mutex);
   const bool before = accesses > 0;
   accesses += by;
-  if (before == (accesses > 0)) return;
-  for (const auto& [begin, range] : ranges())
-    if (range.place == Place::device) protect(range);
+  if (before != (accesses > 0)) protect_all_device_memory();
 }
 
 }  // namespace
