@@ -11,9 +11,22 @@ struct ConvGradients {
   std::vector<double> src, weight, bias;
 };
 
-// Calls visit(dst, src, weight) with the flat indices of every product in the sum.
+// The tests are compiled for debugging, and these loops take most of their time.
+#define MILLRACE_QUICK [[gnu::noinline, gnu::optimize("O3")]]
+MILLRACE_QUICK inline double dot(const double* a, const double* b, std::int64_t count) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) sum += a[i] * b[i];
+  return sum;
+}
+MILLRACE_QUICK inline void add_times(double* to, double factor, const double* from, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] += factor * from[i];
+}
+#undef MILLRACE_QUICK
+
+// Calls visit(dst, src, weight, count) with the flat indices of the products of each sum, one row of channels at a
+// time: those of [src, src + count) and [weight, weight + count) belong to the element dst.
 template <class Visit>
-void each_product(const ConvSpec& s, const Visit& visit) {
+void each_row_of_products(const ConvSpec& s, const Visit& visit) {
   const Shape out = s.dst();
   const Window& w = s.window;
   const std::int64_t channels = s.src[-1], group_in = channels / s.groups, group_out = s.out_channels / s.groups;
@@ -41,16 +54,15 @@ void each_product(const ConvSpec& s, const Visit& visit) {
                 const std::int64_t tap = (t[0] * w.kernel[1] + t[1]) * w.kernel[2] + t[2];
                 const std::int64_t taps = w.kernel[0] * w.kernel[1] * w.kernel[2];
                 for (std::int64_t k = 0; k < s.out_channels; ++k)
-                  for (std::int64_t c = 0; c < group_in; ++c)
-                    visit(dst * s.out_channels + k, src * channels + k / group_out * group_in + c,
-                          (k * taps + tap) * group_in + c);
+                  visit(dst * s.out_channels + k, src * channels + k / group_out * group_in,
+                        (k * taps + tap) * group_in, group_in);
               }
 }
 
 inline std::vector<double> conv_forward(const ConvSpec& s, const std::vector<double>& src,
                                         const std::vector<double>& weight, const std::vector<double>& bias) {
   std::vector<double> dst(static_cast<std::size_t>(s.dst().count()), 0.0);
-  each_product(s, [&](auto d, auto i, auto w) { dst[d] += src[i] * weight[w]; });
+  each_row_of_products(s, [&](auto d, auto i, auto w, auto n) { dst[d] += dot(&src[i], &weight[w], n); });
   for (std::size_t i = 0; s.bias && i < dst.size(); ++i) dst[i] += bias[i % s.out_channels];
   return dst;
 }
@@ -59,9 +71,9 @@ inline ConvGradients conv_backward(const ConvSpec& s, const std::vector<double>&
                                    const std::vector<double>& diff_dst) {
   ConvGradients g{std::vector<double>(src.size(), 0.0), std::vector<double>(weight.size(), 0.0),
                   std::vector<double>(s.bias ? s.out_channels : 0, 0.0)};
-  each_product(s, [&](auto d, auto i, auto w) {
-    g.src[i] += diff_dst[d] * weight[w];
-    g.weight[w] += diff_dst[d] * src[i];
+  each_row_of_products(s, [&](auto d, auto i, auto w, auto n) {
+    add_times(&g.src[i], diff_dst[d], &weight[w], n);
+    add_times(&g.weight[w], diff_dst[d], &src[i], n);
   });
   for (std::size_t i = 0; s.bias && i < diff_dst.size(); ++i) g.bias[i % s.out_channels] += diff_dst[i];
   return g;
@@ -71,7 +83,8 @@ inline ConvGradients conv_backward(const ConvSpec& s, const std::vector<double>&
 inline std::vector<double> transposed_conv_forward(const TransposedConvSpec& s, const std::vector<double>& src,
                                                    const std::vector<double>& weight, const std::vector<double>& bias) {
   std::vector<double> dst(static_cast<std::size_t>(s.dst().count()), 0.0);
-  each_product(s.conv(), [&](auto from, auto to, auto w) { dst[to] += src[from] * weight[w]; });
+  each_row_of_products(s.conv(),
+                       [&](auto from, auto to, auto w, auto n) { add_times(&dst[to], src[from], &weight[w], n); });
   for (std::size_t i = 0; s.bias && i < dst.size(); ++i) dst[i] += bias[i % s.out_channels];
   return dst;
 }
@@ -80,9 +93,9 @@ inline ConvGradients transposed_conv_backward(const TransposedConvSpec& s, const
                                               const std::vector<double>& weight, const std::vector<double>& diff_dst) {
   ConvGradients g{std::vector<double>(src.size(), 0.0), std::vector<double>(weight.size(), 0.0),
                   std::vector<double>(s.bias ? s.out_channels : 0, 0.0)};
-  each_product(s.conv(), [&](auto from, auto to, auto w) {
-    g.src[from] += diff_dst[to] * weight[w];
-    g.weight[w] += diff_dst[to] * src[from];
+  each_row_of_products(s.conv(), [&](auto from, auto to, auto w, auto n) {
+    g.src[from] += dot(&diff_dst[to], &weight[w], n);
+    add_times(&g.weight[w], src[from], &diff_dst[to], n);
   });
   for (std::size_t i = 0; s.bias && i < diff_dst.size(); ++i) g.bias[i % s.out_channels] += diff_dst[i];
   return g;

@@ -133,35 +133,36 @@ TEST_F(SimulatedStreams, ReportUnfinishedWork) {
 TEST_F(SimulatedStreams, RefuseWhatIsUndefined) {
   EXPECT_VIOLATION(device[0] = 1, "the host: touches .* memory of the GPU");
   EXPECT_VIOLATION(std::thread([&] { add(first, 1); }).join(), "has not chosen a GPU");
-  EXPECT_VIOLATION(
-      {
-        cudaSetDevice(1);
-        add(first, 1);
-      },
-      "belongs to GPU 0, the thread uses GPU 1");
-  EXPECT_VIOLATION(
-      {
-        cudaStreamDestroy(second);
-        add(second, 1);
-      },
-      "does not exist");
+  EXPECT_VIOLATION((cudaSetDevice(1), add(first, 1)), "belongs to GPU 0, the thread uses GPU 1");
+  EXPECT_VIOLATION((cudaStreamDestroy(second), add(second, 1)), "does not exist");
   EXPECT_VIOLATION(
       {
         simulated::enqueue(first, "a host function", [] { cudaGetLastError(), cudaSetDevice(0); });
         cudaStreamSynchronize(first);
       },
       "called by work that runs in a stream");
-  EXPECT_VIOLATION(
-      {
-        for_each(LaunchContext{first, 1}, 4096, Add{device, 1});
-        cudaStreamSynchronize(first);
-      },
-      "'.*Add.*' in a stream: touches .* no allocated memory");
   EXPECT_VIOLATION(cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyDeviceToHost, first), "kind of copy contradicts");
   EXPECT_VIOLATION(cudaMemcpyAsync(device, pinned, bytes + 1, cudaMemcpyHostToDevice, first), "beyond an allocation");
   float milliseconds = 0;
   EXPECT_VIOLATION(cudaEventElapsedTime(&milliseconds, event, event), "never recorded");
   EXPECT_VIOLATION(cudaFree(device + 1), "no allocation");
+}
+
+TEST_F(SimulatedStreams, RefuseWorkOutsideOfAllocations) {
+  const auto write = [&](void* p, std::int64_t floats) {
+    for_each(LaunchContext{first, 1}, floats, Add{static_cast<float*>(p), 1});
+    cudaStreamSynchronize(first);
+  };
+#define EXPECT_REFUSED(work) EXPECT_VIOLATION(work, "'.*Add.*' in a stream: touches .* no allocated memory")
+  void *freed = nullptr, *behind = nullptr;
+  for (void** p : {&freed, &behind}) ASSERT_EQ(cudaMalloc(p, 1 << 20), cudaSuccess);
+  write(freed, 1 << 18);
+  EXPECT_EQ(cudaFree(freed), cudaSuccess);
+  EXPECT_REFUSED(write(device, 4096));
+  EXPECT_REFUSED(write(freed, 1));
+  EXPECT_EQ(cudaFree(behind), cudaSuccess);
+  EXPECT_REFUSED(write(behind, 1));
+#undef EXPECT_REFUSED
 }
 
 using SimulatedCaptures = SimulatedCuda;
