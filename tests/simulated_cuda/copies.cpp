@@ -4,7 +4,7 @@
 #include <cstring>
 #include <future>
 
-#include "simulated_cuda/memory.hpp"
+#include "simulated_cuda/memory/memory.hpp"
 #include "simulated_cuda/runtime.hpp"
 
 namespace millrace::simulated {

@@ -6,7 +6,7 @@
 #include <exception>
 #include <fstream>
 
-#include "simulated_cuda/memory.hpp"
+#include "simulated_cuda/memory/memory.hpp"
 #include "simulated_cuda/runtime.hpp"
 
 struct CUgraph_st {

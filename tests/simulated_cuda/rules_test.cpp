@@ -158,7 +158,7 @@ TEST_F(SimulatedStreams, RefuseWorkOutsideOfAllocations) {
   for (void** p : {&freed, &behind}) ASSERT_EQ(cudaMalloc(p, 1 << 20), cudaSuccess);
   write(freed, 1 << 18);
   EXPECT_EQ(cudaFree(freed), cudaSuccess);
-  EXPECT_REFUSED(write(device, 4096));
+  EXPECT_REFUSED(write(device, 1200));  // ends in the page behind
   EXPECT_REFUSED(write(freed, 1));
   EXPECT_EQ(cudaFree(behind), cudaSuccess);
   EXPECT_REFUSED(write(behind, 1));

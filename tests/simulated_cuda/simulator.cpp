@@ -36,6 +36,8 @@ Settings settings_of_environment() {
   s.fault = fault ? fault : "";
   const char* graphs = std::getenv("MILLRACE_SIMULATED_GRAPHS");
   s.graphs_file = graphs ? graphs : "";
+  const char* protection = std::getenv("MILLRACE_SIMULATED_PROTECTION");
+  s.protection = protection ? protection : "";
   return s;
 }
 Settings& current_settings() {

@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "simulated_cuda/memory.hpp"
+#include "simulated_cuda/memory/memory.hpp"
 #include "simulated_cuda/runtime.hpp"
 
 namespace millrace::simulated {

@@ -85,10 +85,10 @@ struct Problem {
     const auto g = reference::conv_backward(s, x, w, dy);
     return {reference::conv_forward(s, x, w, s.bias ? b : Values{}), g.src, g.weight, s.bias ? g.bias : Values{}};
   }
-  Results expected(Results of_sums) const {
-    add(of_sums.diff_weight, w0);
-    if (s.bias) add(of_sums.diff_bias, b0);
-    return of_sums;
+  Results expected(Results r) const {
+    add(r.diff_weight, w0);
+    if (s.bias) add(r.diff_bias, b0);
+    return r;
   }
   Results expected() const { return expected(sums()); }
 };
@@ -104,9 +104,9 @@ TEST_P(WinogradConv, ForwardAndGradientsMatch) {
   Problem problem{cases()[index].spec()};
   std::string with;
   const Results actual = problem.by(method, mode, &with);
-  static std::map<std::size_t, Results> sums;  // all methods get the same numbers
-  if (!sums.contains(index)) sums[index] = problem.sums();
-  const Results expected = problem.expected(sums[index]);
+  static std::map<std::size_t, Results> known;  // all methods get the same numbers
+  if (!known.contains(index)) known[index] = problem.sums();
+  const Results expected = problem.expected(known[index]);
   const char* name = method == ConvMethod::winograd_2 ? "winograd F(2x2)" : "winograd F(4x4)";
   for (const char* part : {"", "backward data ", "backward weights "})
     EXPECT_NE(with.find(std::string(part) + name), std::string::npos) << with;

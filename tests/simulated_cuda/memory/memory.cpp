@@ -1,4 +1,4 @@
-#include "simulated_cuda/memory.hpp"
+#include "simulated_cuda/memory/memory.hpp"
 
 #include <fmt/core.h>
 #include <signal.h>
@@ -6,15 +6,13 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <set>
-#include <utility>
 
+#include "simulated_cuda/memory/arena.hpp"
 #include "simulated_cuda/runtime.hpp"
 
 namespace millrace::simulated {
 namespace {
 
-constexpr std::size_t page = 4096;
 // cudaMalloc guarantees an alignment of 256 bytes, and cudaHostAlloc was seen to give no more than 512.
 constexpr std::size_t device_offset = 256, pinned_offset = 512;
 
@@ -35,7 +33,7 @@ int accesses = 0;  // of all threads; used without a protection key
 // The processor's protection key of device memory. Each thread opens and closes the memory for itself, without a system
 // call. -1: the processor or the kernel has no keys; then the pages of all allocations change their protection.
 int protection_key() {
-  static const int key = ::pkey_alloc(0, PKEY_DISABLE_ACCESS);
+  static const int key = settings().protection.empty() ? ::pkey_alloc(0, PKEY_DISABLE_ACCESS) : -1;
   return key;
 }
 thread_local int accesses_of_thread = 0;
@@ -47,72 +45,24 @@ const std::pair<const char* const, Range>* find(const void* p) {
   return static_cast<const char*>(p) < found.first + found.second.bytes ? &found : nullptr;
 }
 
-// Takes addresses that nothing can access. Null: there are none.
-char* reserve(char* at, std::size_t bytes, int flags) {
-  void* mapped = ::mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
-  if (mapped == MAP_FAILED) return nullptr;
-  ::madvise(mapped, bytes, MADV_HUGEPAGE);  // or each change of protection would walk the many pages of large memory
-  return static_cast<char*>(mapped);
+int protection() { return accesses > 0 ? PROT_READ | PROT_WRITE : PROT_NONE; }
+
+// Null: not of device memory, or not used.
+Arena* arena_of(Place place) {
+  const bool use = place == Place::device && protection_key() < 0 && settings().protection != "pages";
+  return use ? Arena::get() : nullptr;
 }
-
-void protect_pages(char* begin, std::size_t bytes) {
-  ::mprotect(begin, bytes, accesses > 0 ? PROT_READ | PROT_WRITE : PROT_NONE);
-}
-
-// Device memory without a protection key. One call protects all of it, because one for each allocation took four fifths
-// of the time of some tests: the allocations lie one behind the other. Guards of the kernel, which mprotect() leaves in
-// place, are between them and cover what was freed. Addresses behind the last allocation are used again.
-class Arena {
- public:
-  // Null if the kernel has no guards (Linux before 6.13) or gives no addresses.
-  static Arena* get() {
-    static Arena arena;
-    return arena.begin_ ? &arena : nullptr;
-  }
-  // Readable and writable until the next protect(). Null: the addresses are used up.
-  char* allocate(std::size_t bytes) {
-    if (bytes > std::size_t(begin_ + size - end_)) return nullptr;
-    char* const p = std::exchange(end_, end_ + bytes);
-    ends_.insert(end_);
-    ::madvise(end_ - page, page, guard_install);
-    ::mprotect(p, bytes, PROT_READ | PROT_WRITE);
-    return p;
-  }
-  void free(char* p, std::size_t bytes) {
-    ::madvise(p, bytes, guard_install);
-    ends_.erase(p + bytes);
-    const char* const old_end = std::exchange(end_, *ends_.rbegin());
-    if (old_end > end_) reserve(end_, std::size_t(old_end - end_), MAP_FIXED);
-  }
-  void protect() const { protect_pages(begin_, std::size_t(end_ - begin_)); }
-
- private:
-  static constexpr std::size_t size = std::size_t(1) << 40;
-  static constexpr int guard_install = 102;  // MADV_GUARD_INSTALL; older headers lack it
-  char *begin_ = nullptr, *end_ = nullptr;
-  std::set<char*> ends_;  // of a first guard and of all allocations
-
-  Arena() {
-    char* const mapped = reserve(nullptr, size, 0);
-    if (!mapped || ::madvise(mapped, page, guard_install) != 0) return;
-    begin_ = mapped;
-    end_ = begin_ + page;
-    ends_.insert(end_);
-  }
-};
-
-Arena* arena_of(Place place) { return place == Place::device && protection_key() < 0 ? Arena::get() : nullptr; }
 
 char* map_pages(std::size_t bytes) {
   char* const mapped = reserve(nullptr, bytes, 0);
-  if (mapped) ::mprotect(mapped, bytes - page, PROT_READ | PROT_WRITE);
+  if (mapped) ::mprotect(mapped, bytes - page_bytes, PROT_READ | PROT_WRITE);
   return mapped;
 }
 
 void protect_all_device_memory() {
-  if (const Arena* arena = arena_of(Place::device)) return arena->protect();
+  if (const Arena* arena = arena_of(Place::device)) return arena->protect(protection());
   for (const auto& [begin, range] : ranges())
-    if (range.place == Place::device) protect_pages(range.mapped, range.mapped_bytes);
+    if (range.place == Place::device) ::mprotect(range.mapped, range.mapped_bytes, protection());
 }
 
 // Device memory was touched by the host, or by work outside of what is allocated.
@@ -139,20 +89,22 @@ void* map_range(Place place, std::size_t bytes, std::size_t offset) {
   Range range;
   range.place = place;
   range.bytes = bytes;
-  range.mapped_bytes = (offset + bytes + page - 1) / page * page;
-  const std::lock_guard hold(memory_mutex);
+  range.mapped_bytes = (offset + bytes + page_bytes - 1) / page_bytes * page_bytes;
   Arena* const arena = arena_of(place);
-  const std::size_t with_guard = range.mapped_bytes + page;
+  std::unique_lock hold(memory_mutex);
+  const std::size_t with_guard = range.mapped_bytes + page_bytes;
   range.mapped = arena ? arena->allocate(with_guard) : map_pages(with_guard);
   if (!range.mapped) return nullptr;
   char* const begin = range.mapped + offset;
+  if (!arena) hold.unlock();        // the work of other threads cannot close this memory during the fill
   std::memset(begin, 0xff, bytes);  // uninitialised memory is not zero
+  if (!arena) hold.lock();
   if (place == Place::device) {
     device_bytes += bytes;
     if (const int key = protection_key(); key >= 0)
       ::pkey_mprotect(range.mapped, range.mapped_bytes, PROT_READ | PROT_WRITE, key);
     else
-      protect_pages(range.mapped, range.mapped_bytes);
+      ::mprotect(range.mapped, range.mapped_bytes, protection());
   }
   ranges()[begin] = range;
   return begin;
@@ -163,7 +115,7 @@ bool unmap_range(Place place, void* p) {
   const std::lock_guard hold(memory_mutex);
   const auto found = ranges().find(static_cast<const char*>(p));
   if (found == ranges().end() || found->second.place != place || !found->second.mapped) return false;
-  const std::size_t with_guard = found->second.mapped_bytes + page;
+  const std::size_t with_guard = found->second.mapped_bytes + page_bytes;
   if (Arena* arena = arena_of(place))
     arena->free(found->second.mapped, with_guard);
   else
