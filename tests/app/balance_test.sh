@@ -7,7 +7,6 @@
 # Usage: balance_test.sh MILLRACE MPIEXEC quick|table
 set -euo pipefail
 source "$(dirname "$0")/lib.sh" "$1" "$2"
-export OMPI_MCA_mpi_yield_when_idle=1
 
 conv_model >net.cfg
 cat >>net.cfg <<'CFG'

@@ -49,7 +49,6 @@ case_input() {
 # On two ranks: a slow all-reduce, and a rank that takes three times as long for a sample.
 case_sums() {
   local balance ms
-  export OMPI_MCA_mpi_yield_when_idle=1  # leave the core to the other rank
   expect_exit 0 run_on 2 diagnose -c net.cfg --seconds 0.05 --data.reader mmap --model.hidden 400 400 --test.all_reduce_delay 0.02 --run.threads 1 --data.prefetch 2
   expect_first_line '^communication-bound: .*gives '
   expect_gain 'comm.grad_dtype' 1.25

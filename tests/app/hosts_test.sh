@@ -7,7 +7,7 @@ source "$(dirname "$0")/lib.sh" "$1" "$2"
 [ "$(id -u)" = 0 ] || skip "network namespaces need root"
 
 support=$root/tests/support/slurm
-export NSDIR=$folder/hosts NSNAME=mrh NSNET=10.79.0 NSBRIDGE=br-mrh OMPI_MCA_mpi_yield_when_idle=1
+export NSDIR=$folder/hosts NSNAME=mrh NSNET=10.79.0 NSBRIDGE=br-mrh
 # mpirun and its daemons notice within 5 s that a host no longer answers, before comm.timeout ends: Linux does not look for a lost
 # host while data to it are unanswered, and mpirun would wait for minutes for the answer to the abort of rank 0.
 export OMPI_MCA_oob_tcp_keepalive_time=2 OMPI_MCA_oob_tcp_keepalive_intvl=1 OMPI_MCA_oob_tcp_keepalive_probes=3

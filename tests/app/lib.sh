@@ -33,7 +33,7 @@ faulty_files=$build/tests/app/libfaulty_files.so
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe PRTE_MCA_hwloc_default_binding_policy=none
-# A rank that waits leaves its core to other tests.
+# A rank that waits leaves its core to other ranks and other tests.
 export OMPI_MCA_mpi_yield_when_idle=1
 # A process without mpirun starts no daemon of its own, which saves a quarter of its start.
 export OMPI_MCA_ess_singleton_isolated=1

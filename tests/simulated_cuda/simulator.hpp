@@ -14,8 +14,8 @@
 //   MILLRACE_SIMULATED_DELAY     longest random delay before a piece of work, in microseconds (50)
 //   MILLRACE_SIMULATED_CAPTURE   duration of each call that adds to a capture, in microseconds (0)
 //   MILLRACE_SIMULATED_LARGE     skip: work that would take minutes is left out; otherwise it ends the process
-//   MILLRACE_SIMULATED_PROTECTION arena, pages: device memory is protected as on processors without protection keys, by
-//                                one call for all of it (if the kernel has guards) or one for each allocation
+//   MILLRACE_SIMULATED_PROTECTION  arena, pages: protect device memory without protection keys, by one call for all of
+//                                it (if the kernel has guards) or by one for each allocation
 //   MILLRACE_SIMULATED_GRAPHS    a file, to which each capture appends a line "CAPTURE: WORK" for each piece of work
 //   MILLRACE_SIMULATED_FAULT     KIND:RANK:N: the N-th piece of work (kernel), cudaMalloc (malloc) or cudaHostAlloc
 //                                (host-alloc), launch of a kernel in a capture (capture-launch) or end of a capture

@@ -25,7 +25,7 @@ class Arena {
 
  private:
   char *begin_ = nullptr, *end_ = nullptr;     // end_: of the last allocation
-  std::map<char*, std::size_t> live_, holes_;  // bytes by the first one
+  std::map<char*, std::size_t> live_, holes_;  // sizes in bytes by address
 
   Arena();
   char* take_hole(std::size_t bytes);
