@@ -62,12 +62,13 @@ TEST_F(SimulatedMemory, RefusesTheHost) {
 TEST_F(SimulatedMemory, RefusesWorkOutsideOfAllocations) {
   unsigned char *const freed = allocate(large), *const behind = allocate(large);
   fill(freed, large, 1);
+  EXPECT_REFUSED(fill(freed + large, page, 1));  // ends in the page behind
   free(freed);
   EXPECT_REFUSED(fill(freed, 1, 1));
   EXPECT_REFUSED(fill(freed + large - 1, 1, 1));
   unsigned char* const again = allocate(large / 2);  // may lie where memory was freed
   fill(again, large / 2, 2);
-  EXPECT_REFUSED(fill(again + large / 2, page, 1));  // ends in the page behind
+  EXPECT_REFUSED(fill(again + large / 2, page, 1));
   free(behind);
   EXPECT_REFUSED(fill(behind, 1, 1));
   EXPECT_REFUSED(fill(behind + large - 1, 1, 1));
