@@ -133,8 +133,18 @@ TEST_F(SimulatedStreams, ReportUnfinishedWork) {
 TEST_F(SimulatedStreams, RefuseWhatIsUndefined) {
   EXPECT_VIOLATION(device[0] = 1, "the host: touches .* memory of the GPU");
   EXPECT_VIOLATION(std::thread([&] { add(first, 1); }).join(), "has not chosen a GPU");
-  EXPECT_VIOLATION((cudaSetDevice(1), add(first, 1)), "belongs to GPU 0, the thread uses GPU 1");
-  EXPECT_VIOLATION((cudaStreamDestroy(second), add(second, 1)), "does not exist");
+  EXPECT_VIOLATION(
+      {
+        cudaSetDevice(1);
+        add(first, 1);
+      },
+      "belongs to GPU 0, the thread uses GPU 1");
+  EXPECT_VIOLATION(
+      {
+        cudaStreamDestroy(second);
+        add(second, 1);
+      },
+      "does not exist");
   EXPECT_VIOLATION(
       {
         simulated::enqueue(first, "a host function", [] { cudaGetLastError(), cudaSetDevice(0); });

@@ -24,8 +24,10 @@ class Arena {
   void protect(int protection) const;
 
  private:
-  char *begin_ = nullptr, *end_ = nullptr;     // end_: of the last allocation
-  std::map<char*, std::size_t> live_, holes_;  // sizes in bytes by address
+  char* begin_ = nullptr;
+  char* end_ = nullptr;                 // of the last allocation
+  std::map<char*, std::size_t> live_;   // allocations: sizes in bytes by address
+  std::map<char*, std::size_t> holes_;  // freed addresses before end_, all guards
 
   Arena();
   char* take_hole(std::size_t bytes);

@@ -49,7 +49,8 @@ class SimulatedMemory : public testing::Test {
 
 #define EXPECT_REFUSED(work) EXPECT_VIOLATION(work, "'.*Fill.*' in a stream: touches .* no allocated memory")
 
-constexpr std::size_t page = 4096, large = 1 << 20;
+constexpr std::size_t page = 4096;
+constexpr std::size_t large = 1 << 20;
 
 TEST_F(SimulatedMemory, RefusesTheHost) {
   unsigned char* const p = allocate(1);
@@ -60,7 +61,8 @@ TEST_F(SimulatedMemory, RefusesTheHost) {
 }
 
 TEST_F(SimulatedMemory, RefusesWorkOutsideOfAllocations) {
-  unsigned char *const freed = allocate(large), *const behind = allocate(large);
+  unsigned char* const freed = allocate(large);
+  unsigned char* const behind = allocate(large);
   fill(freed, large, 1);
   EXPECT_REFUSED(fill(freed + large, page, 1));  // ends in the page behind
   free(freed);
