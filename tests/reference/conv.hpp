@@ -23,8 +23,8 @@ MILLRACE_QUICK inline void add_times(double* to, double factor, const double* fr
 }
 #undef MILLRACE_QUICK
 
-// Calls visit(dst, src, weight, count) for rows of products. Element src + c of the source times element weight + c of the
-// weight is a term of element dst of the result, for each c below count.
+// Calls visit(dst, src, weight, count) for rows of products. Element src + c of the source times element weight + c of
+// the weight is a term of element dst of the result, for each c below count.
 template <class Visit>
 void each_row_of_products(const ConvSpec& s, const Visit& visit) {
   const Shape out = s.dst();
