@@ -10,7 +10,7 @@ constexpr std::size_t page_bytes = 4096;
 // Takes addresses that nothing can access. Null: there are none.
 char* reserve(char* at, std::size_t bytes, int flags);
 
-// All allocations lie in one range of addresses, so that one call protects them: a call for each took four fifths of
+// All allocations lie in one range of addresses, so that one call protects them: a call for each took three quarters of
 // the time of some tests. Guards of the kernel lie between them and cover what was freed; mprotect() leaves guards in
 // place. Not thread-safe.
 class Arena {
