@@ -17,38 +17,46 @@ namespace millrace::cpu::matmul {
 namespace {
 
 // 12 sums, two vectors of b and one of a: 15 of 16 registers. Six rows need 12 multiplications for 8 loads.
-template <int rows>
+// vectors: of columns; one suffices for 8.
+template <int rows, int vectors>
 MR_AVX2 void multiply(const RowPanel& a, const float* b, Start start, const float* bias, float* dst,
-                      std::int64_t dst_width) {
-  __m256 sum[rows][2];
+                      std::int64_t dst_width, std::int64_t columns) {
+  __m256 sum[rows][vectors];
 #pragma GCC unroll 6
-  for (int r = 0; r < rows; ++r) sum[r][0] = sum[r][1] = _mm256_setzero_ps();
+  for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v) sum[r][v] = _mm256_setzero_ps();
   const std::int64_t end = a.part_depth * a.step, step = a.step;
   for (std::int64_t p = 0; p < a.parts; ++p) {
     const float* row[rows];
 #pragma GCC unroll 6
     for (int r = 0; r < rows; ++r) row[r] = a.pointers[p * tile_rows + r];
     for (std::int64_t i = 0; i != end; i += step, b += tile_columns) {
-      const __m256 left = _mm256_loadu_ps(b), right = _mm256_loadu_ps(b + 8);
+      const __m256 left = _mm256_loadu_ps(b), right = vectors > 1 ? _mm256_loadu_ps(b + 8) : left;
 #pragma GCC unroll 6
       for (int r = 0; r < rows; ++r) {
         const __m256 value = _mm256_broadcast_ss(row[r] + i);
         sum[r][0] = _mm256_fmadd_ps(value, left, sum[r][0]);
-        sum[r][1] = _mm256_fmadd_ps(value, right, sum[r][1]);
+        if (vectors > 1) sum[r][vectors - 1] = _mm256_fmadd_ps(value, right, sum[r][vectors - 1]);
       }
     }
   }
+  const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
 #pragma GCC unroll 6
-  for (int r = 0; r < rows; ++r) {
-    float* to = dst + r * dst_width;
-    if (start != Start::zero) {
-      const float* from = start == Start::bias ? bias : to;
-      sum[r][0] = _mm256_add_ps(sum[r][0], _mm256_loadu_ps(from));
-      sum[r][1] = _mm256_add_ps(sum[r][1], _mm256_loadu_ps(from + 8));
+  for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v) {
+      float* const to = dst + r * dst_width + 8 * v;
+      const float* const from = start == Start::bias ? bias + 8 * v : to;
+      if (columns >= 8 * (v + 1)) {
+        if (start != Start::zero) sum[r][v] = _mm256_add_ps(sum[r][v], _mm256_loadu_ps(from));
+        _mm256_storeu_ps(to, sum[r][v]);
+        continue;
+      }
+      const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(int(columns) - 8 * v), lanes);
+      if (start != Start::zero) sum[r][v] = _mm256_add_ps(sum[r][v], _mm256_maskload_ps(from, mask));
+      _mm256_maskstore_ps(to, mask, sum[r][v]);
     }
-    _mm256_storeu_ps(to, sum[r][0]);
-    _mm256_storeu_ps(to + 8, sum[r][1]);
-  }
 }
 
 // Turns 8 x 8 elements: to[k * width + i] = from[i * stride + k].
@@ -73,11 +81,14 @@ MR_AVX2 void turn(float* to, const float* from, std::int64_t stride) {
 
 }  // namespace
 
-void multiply_tile(const RowPanel& a, const float* b, Start start, const float* bias, float* dst,
-                   std::int64_t dst_width) {
-  using Multiply = decltype(&multiply<1>);
-  constexpr Multiply functions[] = {&multiply<1>, &multiply<2>, &multiply<3>, &multiply<4>, &multiply<5>, &multiply<6>};
-  functions[a.rows - 1](a, b, start, bias, dst, dst_width);
+void multiply_columns(const RowPanel& a, const float* b, Start start, const float* bias, float* dst,
+                      std::int64_t dst_width, std::int64_t columns) {
+  using Multiply = decltype(&multiply<1, 1>);
+  constexpr Multiply few[] = {&multiply<1, 1>, &multiply<2, 1>, &multiply<3, 1>,
+                              &multiply<4, 1>, &multiply<5, 1>, &multiply<6, 1>},
+                     functions[] = {&multiply<1, 2>, &multiply<2, 2>, &multiply<3, 2>,
+                                    &multiply<4, 2>, &multiply<5, 2>, &multiply<6, 2>};
+  (columns <= 8 ? few : functions)[a.rows - 1](a, b, start, bias, dst, dst_width, columns);
 }
 #else
 namespace {
@@ -87,24 +98,11 @@ void turn(float* to, const float* from, std::int64_t stride) {
     for (int k = 0; k < 8; ++k) to[k * width + i] = from[i * stride + k];
 }
 }  // namespace
-void multiply_tile(const RowPanel&, const float*, Start, const float*, float*, std::int64_t) {
+void multiply_columns(const RowPanel&, const float*, Start, const float*, float*, std::int64_t, std::int64_t) {
   fail(Exit::internal,
        "internal error: a product for AVX2 on a processor without it. ask FloatMatmul::available() first");
 }
 #endif
-
-void multiply_columns(const RowPanel& a, const float* b, Start start, const float* bias, float* dst,
-                      std::int64_t dst_width, std::int64_t columns) {
-  if (columns == tile_columns) return multiply_tile(a, b, start, bias, dst, dst_width);
-  alignas(64) float tile[tile_rows * tile_columns];
-  multiply_tile(a, b, Start::zero, nullptr, tile, tile_columns);
-  for (std::int64_t r = 0; r < a.rows; ++r) {
-    float* to = dst + r * dst_width;
-    const float* sums = tile + r * tile_columns;
-    for (std::int64_t c = 0; c < columns; ++c)
-      to[c] = start == Start::dst ? to[c] + sums[c] : start == Start::bias ? bias[c] + sums[c] : sums[c];
-  }
-}
 
 namespace {
 

@@ -18,9 +18,8 @@ struct RowPanel {
 };
 enum class Start { zero, bias, dst };  // what the product is added to
 
-// dst[row * dst_width + column] = start + the sum over the depth of row[k] * b[k * 16 + column], for columns < 16.
-void multiply_tile(const RowPanel&, const float* b, Start, const float* bias, float* dst, std::int64_t dst_width);
-// The same for fewer columns. b has 16 nevertheless.
+// dst[row * dst_width + column] = start + the sum over the depth of row[k] * b[k * 16 + column], for 1 to 16 columns. b
+// always has 16.
 void multiply_columns(const RowPanel&, const float* b, Start, const float* bias, float* dst, std::int64_t dst_width,
                       std::int64_t columns);
 
