@@ -99,12 +99,25 @@ def report(rows, command, facts, now=None):
         return (f"| {row['name']} | {row['precision']} | {row['ranks']} x {row['threads']} | {row['millrace']:,.0f} | {row['pytorch']:,.0f} | "
                 f"{row['ratio']:.2f} | {met} | {row['pytorch_way']} |")
 
-    rows = [row for row in rows if "pytorch" in row]  # those beside a neighbour are of millrace alone
+    def neighbour_line(row):
+        met = f"{row['goal']:.0%}" + ("" if row["ratio"] >= row["goal"] else ", missed")
+        return (f"| {row['name']} | {row['precision']} | {row['ranks']} x {row['threads']} | {row['alone']:,.0f} | {row['beside']:,.0f} | "
+                f"{row['ratio']:.0%} | {met} |")
+
+    rows = [row for row in rows if "pytorch" in row or "beside" in row]
     quiet = [row for row in rows if row.get("other_work", 0) <= LIMIT]
     disturbed = [row for row in rows if row.get("other_work", 0) > LIMIT]
+    peers, beside = ([row for row in quiet if key in row] for key in ("pytorch", "beside"))
     text = [f"# Beside PyTorch, {now:%Y-%m-%d %H:%M} UTC", "", f"{processor()}, {len(os.sched_getaffinity(0))} cores; {facts}. samples/s, medians of alternating runs.", "",
             "```console", command, "```", ""]
-    text += head + [line(row) for row in quiet] if quiet else ["No row was measured without other work on the cores."]
+    if not quiet:
+        text.append("No row was measured without other work on the cores.")
+    if peers:
+        text += head + [line(row) for row in peers]
+    if beside:
+        text += [""] * bool(peers) + ["millrace beside a loop that never sleeps on one of the cores:", "",
+                                      "| row | type | ranks x threads | alone | beside | kept | goal |", "|---|---|---|---|---|---|---|"]
+        text += [neighbour_line(row) for row in beside]
     if disturbed:
         text += ["", "## Disturbed", "", f"Other work had more than {LIMIT:.0%} of the cores, twice. These are no measurements.", ""]
         text += [f"- {row['name']}, {row['precision']}, {row['ranks']} x {row['threads']}: other work had {row['other_work']:.0%}" for row in disturbed]

@@ -72,15 +72,18 @@ class OtherWork(unittest.TestCase):
 
     def test_the_report_calls_no_disturbed_row_measured(self):
         row = {"name": "ResNet", "precision": "fp32", "ranks": 2, "threads": 1, "millrace": 1200, "pytorch": 1000, "ratio": 1.2, "goal": 1.3, "pytorch_way": "eager"}
-        beside_neighbour = {"name": "single layer", "precision": "fp32", "ranks": 1, "threads": 2, "alone": 100, "beside": 50}
-        rows = [dict(row, other_work=0.01), dict(row, name="U-Net", other_work=0.2), beside_neighbour]
+        beside_neighbour = {"name": "single layer", "precision": "fp32", "ranks": 1, "threads": 2, "alone": 1000, "beside": 350, "ratio": 0.35, "goal": 0.4}
+        rows = [dict(row, other_work=0.01), dict(row, name="U-Net", other_work=0.2), beside_neighbour, dict(beside_neighbour, name="ViT", other_work=0.3)]
         text = other_work.report(rows, "make peers", "PyTorch 2", datetime.datetime(2026, 11, 27, 22, 5))
         self.assertIn("2026-11-27 22:05", text)
         self.assertIn("| ResNet | fp32 | 2 x 1 | 1,200 | 1,000 | 1.20 | 1.3, missed | eager |", text)
         self.assertNotIn("| U-Net", text)
-        self.assertNotIn("single layer", text)
+        self.assertIn("| single layer | fp32 | 1 x 2 | 1,000 | 350 | 35% | 40%, missed |", text)
+        self.assertNotIn("| ViT", text)
+        self.assertIn("- ViT, fp32, 1 x 2: other work had 30%", text)
         self.assertIn("- U-Net, fp32, 2 x 1: other work had 20%", text)
-        self.assertIn("No row was measured", other_work.report(rows[1:], "make peers", "PyTorch 2"))
+        self.assertIn("No row was measured", other_work.report(rows[1:2], "make peers", "PyTorch 2"))
+        self.assertNotIn("No row was measured", other_work.report(rows[1:], "make peers", "PyTorch 2"))
         self.assertNotIn("Disturbed", other_work.report(rows[:1], "make peers", "PyTorch 2"))
 
 
