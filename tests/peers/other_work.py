@@ -114,9 +114,11 @@ def report(rows, command, facts, now=None):
         text.append("No row was measured without other work on the cores.")
     if peers:
         text += head + [line(row) for row in peers]
+    if peers and beside:
+        text.append("")
     if beside:
-        text += [""] * bool(peers) + ["millrace beside a loop that never sleeps on one of the cores:", "",
-                                      "| row | type | ranks x threads | alone | beside | kept | goal |", "|---|---|---|---|---|---|---|"]
+        text += ["millrace beside a loop that never sleeps on one of the cores:", "",
+                 "| row | type | ranks x threads | alone | beside | kept | goal |", "|---|---|---|---|---|---|---|"]
         text += [neighbour_line(row) for row in beside]
     if disturbed:
         text += ["", "## Disturbed", "", f"Other work had more than {LIMIT:.0%} of the cores, twice. These are no measurements.", ""]

@@ -125,10 +125,10 @@ void TileConv::run(const OpArgs& args) {
       fill_table(table, from, zeros, first, count);
       for (std::int64_t c = 0; c < out; c += tile_columns)
         for (std::int64_t p = 0; p < count; p += tile_rows)
-          matmul::multiply_columns({table + p * taps, std::min(tile_rows, count - p), taps, in, 1},
-                                   weights + c * taps * in, bias ? matmul::Start::bias : matmul::Start::zero,
-                                   bias ? bias + c : nullptr, to + (first + p) * out + c, out,
-                                   std::min(tile_columns, out - c));
+          matmul::multiply_tile({table + p * taps, std::min(tile_rows, count - p), taps, in, 1},
+                                weights + c * taps * in, bias ? matmul::Start::bias : matmul::Start::zero,
+                                bias ? bias + c : nullptr, to + (first + p) * out + c, out,
+                                std::min(tile_columns, out - c));
     }
   });
 }

@@ -104,8 +104,8 @@ void TileWeightGradient::add_block(const Memory& m, const OpArgs& args, std::int
         for (std::int64_t r = 0; r < rows; ++r)
           m.table[r * tile_rows + i] = from + r * axes_.stride[1] * padded_width_ * pixel_floats_;
       }
-      matmul::multiply_columns({m.table, tall, rows, dst[3], axes_.stride[2] * pixel_floats_}, m.diff,
-                               matmul::Start::dst, nullptr, m.sums + f * outputs_ + c, outputs_, tile_columns);
+      matmul::multiply_tile({m.table, tall, rows, dst[3], axes_.stride[2] * pixel_floats_}, m.diff, matmul::Start::dst,
+                            nullptr, m.sums + f * outputs_ + c, outputs_, tile_columns);
     }
   }
 }

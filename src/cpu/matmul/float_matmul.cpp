@@ -84,8 +84,8 @@ void FloatMatmul::run_part(const Part& part, const float* a, const float* b, con
           const float* pointers[tile_rows];
           for (std::int64_t i = 0; i < tall; ++i) pointers[i] = row + i * (packs_rows ? 1 : shape_.a.row);
           const RowPanel panel{pointers, tall, 1, depth, packs_rows ? tile_rows : shape_.a.column};
-          multiply_columns(panel, packed_b + c * depth, start, bias ? bias + c0 + c : nullptr,
-                           dst + (r0 + r) * shape_.dst_width + c0 + c, shape_.dst_width, wide);
+          multiply_tile(panel, packed_b + c * depth, start, bias ? bias + c0 + c : nullptr,
+                        dst + (r0 + r) * shape_.dst_width + c0 + c, shape_.dst_width, wide);
         };
         if (by_rows)
           for (std::int64_t r = 0; r < rows; r += tile_rows)

@@ -17,7 +17,7 @@ namespace millrace::cpu::matmul {
 namespace {
 
 // 12 sums, two vectors of b and one of a: 15 of 16 registers. Six rows need 12 multiplications for 8 loads.
-// vectors: of columns; one suffices for 8.
+// vectors: for each row. One holds up to 8 columns, two hold up to 16.
 template <int rows, int vectors>
 MR_AVX2 void multiply(const RowPanel& a, const float* b, Start start, const float* bias, float* dst,
                       std::int64_t dst_width, std::int64_t columns) {
@@ -81,8 +81,8 @@ MR_AVX2 void turn(float* to, const float* from, std::int64_t stride) {
 
 }  // namespace
 
-void multiply_columns(const RowPanel& a, const float* b, Start start, const float* bias, float* dst,
-                      std::int64_t dst_width, std::int64_t columns) {
+void multiply_tile(const RowPanel& a, const float* b, Start start, const float* bias, float* dst,
+                   std::int64_t dst_width, std::int64_t columns) {
   using Multiply = decltype(&multiply<1, 1>);
   constexpr Multiply few[] = {&multiply<1, 1>, &multiply<2, 1>, &multiply<3, 1>,
                               &multiply<4, 1>, &multiply<5, 1>, &multiply<6, 1>},
@@ -98,7 +98,7 @@ void turn(float* to, const float* from, std::int64_t stride) {
     for (int k = 0; k < 8; ++k) to[k * width + i] = from[i * stride + k];
 }
 }  // namespace
-void multiply_columns(const RowPanel&, const float*, Start, const float*, float*, std::int64_t, std::int64_t) {
+void multiply_tile(const RowPanel&, const float*, Start, const float*, float*, std::int64_t, std::int64_t) {
   fail(Exit::internal,
        "internal error: a product for AVX2 on a processor without it. ask FloatMatmul::available() first");
 }
@@ -153,7 +153,7 @@ const TileKernels narrow_tiles{
     [](const StridedPanel& a, const float* b, Start start, float* dst, std::int64_t dst_width, std::int64_t count) {
       const float* pointers[tile_rows];
       for (std::int64_t r = 0; r < a.rows; ++r) pointers[r] = a.row + r * a.strides.row;
-      multiply_columns({pointers, a.rows, 1, a.depth, a.strides.column}, b, start, nullptr, dst, dst_width, count);
+      multiply_tile({pointers, a.rows, 1, a.depth, a.strides.column}, b, start, nullptr, dst, dst_width, count);
     },
     &pack_columns<>};
 

@@ -20,8 +20,8 @@ enum class Start { zero, bias, dst };  // what the product is added to
 
 // dst[row * dst_width + column] = start + the sum over the depth of row[k] * b[k * 16 + column], for 1 to 16 columns. b
 // always has 16.
-void multiply_columns(const RowPanel&, const float* b, Start, const float* bias, float* dst, std::int64_t dst_width,
-                      std::int64_t columns);
+void multiply_tile(const RowPanel&, const float* b, Start, const float* bias, float* dst, std::int64_t dst_width,
+                   std::int64_t columns);
 
 // to[k * width + column] = from(k, column) for depth x columns elements; further columns of the width become 0. For
 // widths of 16 and 32.
