@@ -51,14 +51,36 @@ class FloatMatmul : public FloatProduct {
   struct Part {
     std::int64_t row_begin, row_end, column_begin, column_end;
   };
-  void run_part(const Part&, const float* a, const float* b, const float* bias, float* dst, float* scratch) const;
+  struct Span {
+    std::int64_t first, count;
+  };
+  struct Block {
+    Span rows, columns, depth;
+  };
+  // packed_a, packed_b: an operand that all parts read, as pack_shared() has packed it; null: there is none.
+  struct Operands {
+    const float *a, *b, *bias;
+    float* dst;
+    const float *packed_a = nullptr, *packed_b = nullptr;
+  };
+  // Parts are ranges of rows, which all read b, or else ranges of columns, which all read a.
+  bool splits_rows() const;
+  std::int64_t whole_rows() const;  // in whole panels
+  std::int64_t whole_columns() const;
+  void pack_shared(Operands&, float* to) const;
+  void pack_a(float* to, const float* a, Span depth, Span rows) const;
+  void pack_b(float* to, const float* b, Span depth, Span columns) const;
+  void run_part(const Part&, const Operands&, float* scratch) const;
+  // panels: of b. scratch: for those of a.
+  void multiply(const Operands&, const Block&, const float* panels, float* scratch) const;
 
   MatmulShape shape_;
   Activation activation_;
-  bool add_;
+  bool add_, packs_rows_;
   int threads_;
-  std::int64_t depth_block_;  // a part of the depth, whose products are summed up in registers
-  std::size_t part_scratch_;  // bytes of one thread
+  std::int64_t depth_block_;      // a part of the depth, whose products are summed up in registers
+  std::int64_t shared_ = 0;       // elements that pack_shared() writes; 0: each part packs what it reads
+  std::size_t part_scratch_ = 0;  // bytes of one thread
 };
 
 }  // namespace millrace::cpu
