@@ -9,6 +9,8 @@
 #include "cpu/conv/conv_parts.hpp"
 #include "cpu/conv/depthwise_geometry.hpp"
 #include "cpu/conv/kn2row_conv.hpp"
+#include "cpu/conv/tile_conv.hpp"
+#include "cpu/conv/tile_weight_gradient.hpp"
 #include "cpu/conv/turned_conv.hpp"
 #include "cpu/conv_variants/gemm_conv.hpp"
 #include "cpu/onednn/onednn.hpp"
@@ -89,6 +91,8 @@ std::vector<ConvMethod> candidates_for(const ConvSpec& s, ConvPass pass, bool wi
   const Shape dst = s.dst();
   if (Kn2rowConv::supports(s) && dst.count() <= most_kn2row_pixels * dst[0] * dst[-1])
     out.push_back(ConvMethod::kn2row);
+  if (pass == ConvPass::weights ? TileWeightGradient::is_faster(s) : TileConv::is_faster(s, part_of(pass)))
+    out.push_back(ConvMethod::tiles);
   if (winograd && winograd::supports(s)) add_winograd(s, pass, out);
   if (gemm_can_win(s) && GemmConv::supports(s, part_of(pass))) {
     out.push_back(ConvMethod::gemm_alone);
