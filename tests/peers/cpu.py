@@ -43,6 +43,7 @@ CASES = [
     ("CosmoFlow, 16 to 256", "cosmoflow", 2, ["--model.name", "cosmoflow", "--model.width", "16"], "sgd", 1e-3, ((1.3, 1.3), (1.3, 1.3))),
     ("one layer 2048-2", "linear", 128, ["--model.name", "mlp", "--model.hidden", ""], "adamw", 1e-4, ((8, 3.5), (None, None))),
 ]
+WEAK_GOALS = {"resnet18": 0.97, "mlp": 0.85}  # of the speed of one rank, for each of two
 SETUPS = [(2, 1), (1, 2)]  # ranks, threads of each
 MPIRUN = ["mpirun", "--bind-to", "none"]
 ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
@@ -148,10 +149,9 @@ class Case:
         return said["seconds"]
 
 
-def compare(millrace, folder, options):
+def compare(millrace, folder, options, record):
     print(f"PyTorch {torch.__version__}, {os.cpu_count()} cores; samples/s, medians of alternating runs")
     print(f"{'network':24} {'type':5} {'ranks':>5} {'threads':>7} {'millrace':>10} {'PyTorch':>10} {'ratio':>6} {'goal':>5}  PyTorch's fastest")
-    results = []
     for case, precision, (ranks, threads) in itertools.product(CASES, options.precision, SETUPS):
         if (options.only and not case[1].startswith(options.only)) or (options.ranks and ranks != options.ranks):
             continue
@@ -175,13 +175,12 @@ def compare(millrace, folder, options):
         (a, b), other = other_work.measured_twice(turns)
         way = min(best, key=lambda w: statistics.median(b[w]))
         ours, theirs = (c.batch / statistics.median(v) for v in (a, b[way]))
-        results.append({"name": c.name, "precision": precision, "ranks": ranks, "threads": threads, "millrace": ours, "pytorch": theirs,
-                        "ratio": ours / theirs, "goal": c.goal, "pytorch_way": str(way), "other_work": other})
+        record({"name": c.name, "precision": precision, "ranks": ranks, "threads": threads, "millrace": ours, "pytorch": theirs,
+                "ratio": ours / theirs, "goal": c.goal, "pytorch_way": str(way), "other_work": other})
         print(f"{c.name:24} {precision:5} {ranks:5} {threads:7} {ours:10.0f} {theirs:10.0f} {ours / theirs:6.2f} {c.goal or '':>5}  {way}{other_work.mark(other)}", flush=True)
-    return results
 
 
-def scale(millrace, folder, options):
+def scale(millrace, folder, options, record):
     """One rank of one thread against two, in float32: as many samples for each rank (weak), and in all (strong)."""
     print("\nfrom one rank to two, one thread each, fp32: efficiency")
     for case in CASES:
@@ -190,14 +189,30 @@ def scale(millrace, folder, options):
         one, weak, strong = (Case(millrace, folder, case, ranks, 1, "fp32", options.quick, rows) for ranks, rows in ((1, case[2]), (2, case[2]), (2, case[2] // 2)))
         times, other = other_work.measured_twice(lambda: [[c.ours() for c in (one, weak, strong)] for _ in range(options.turns)])
         a, w, s = (statistics.median(column) for column in zip(*times))
+        record({"name": one.name, "precision": "fp32", "ranks": 2, "threads": 1, "weak": a / w, "strong": a / s / 2, "goal": WEAK_GOALS.get(one.network),
+                "alone_ms": a * 1e3, "weak_ms": w * 1e3, "strong_ms": s * 1e3, "other_work": other})
         print(f"{one.name:24} weak {a / w:6.1%}   strong {a / s / 2:6.1%}   a step: {a * 1e3:.2f} ms alone, {w * 1e3:.2f} ms and {s * 1e3:.2f} ms by two{other_work.mark(other)}", flush=True)
 
 
-def beside_neighbour(millrace, folder, options):
+def beside_neighbour(millrace, folder, options, record):
     chosen = {case[1]: case for case in CASES if case[1] in neighbour.STEPS and (not options.only or case[1].startswith(options.only))}
     setups = [setup for setup in SETUPS if options.ranks in (None, setup[0])]
-    return neighbour.compare(lambda network, ranks, threads: Case(millrace, folder, chosen[network], ranks, threads, "fp32", options.quick), chosen, setups,
-                             1 if options.quick else 3)
+    neighbour.compare(lambda network, ranks, threads: Case(millrace, folder, chosen[network], ranks, threads, "fp32", options.quick), chosen, setups,
+                      1 if options.quick else 3, record)
+
+
+def recorder(build):
+    """What keeps a row: it writes all rows so far to peers.json and to the dated report, so a run that fails later loses none."""
+    rows, now = [], datetime.datetime.now(datetime.timezone.utc)
+    page = build / f"peers-{now:%Y-%m-%d-%H%M}.md"
+    command = f'make peers OPTIONS="{" ".join(sys.argv[2:])}"' if sys.argv[2:] else "make peers"
+
+    def record(row):
+        rows.append(row)
+        (build / "peers.json").write_text(json.dumps(rows, indent=2) + "\n")
+        page.write_text(other_work.report(rows, command, f"PyTorch {torch.__version__}", now))
+
+    return record, page
 
 
 def main():
@@ -215,22 +230,17 @@ def main():
     elif options.turns < 1:
         parser.error("--turns must be at least 1")
     build = pathlib.Path(options.build).resolve()
+    record, page = recorder(build)
     with tempfile.TemporaryDirectory() as folder:
-        results = [] if options.neighbour else compare(build / "millrace", pathlib.Path(folder), options)
-        if not options.neighbour:
-            scale(build / "millrace", pathlib.Path(folder), options)
-        results += beside_neighbour(build / "millrace", pathlib.Path(folder), options)
+        parts = [beside_neighbour] if options.neighbour else [compare, scale, beside_neighbour]
+        for part in parts:
+            part(build / "millrace", pathlib.Path(folder), options, record)
         if options.neighbour:
             options.only = "neighbour"
-        if not options.only or options.only == "loader":
-            results += loader.compare(build / "millrace", pathlib.Path(folder), output, options.quick)
-        if not options.only or options.only == "images":
-            results += images.compare(build / "millrace", pathlib.Path(folder), output, options.quick)
-    (build / "peers.json").write_text(json.dumps(results, indent=2) + "\n")
-    now = datetime.datetime.now(datetime.timezone.utc)
-    page = build / f"peers-{now:%Y-%m-%d-%H%M}.md"
-    command = f'make peers OPTIONS="{" ".join(sys.argv[2:])}"' if sys.argv[2:] else "make peers"
-    page.write_text(other_work.report(results, command, f"PyTorch {torch.__version__}", now))
+        for name, part in (("loader", loader), ("images", images)):
+            if not options.only or options.only == name:
+                for row in part.compare(build / "millrace", pathlib.Path(folder), output, options.quick):
+                    record(row)
     print(f"\n{page}")
 
 

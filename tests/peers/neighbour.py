@@ -34,20 +34,18 @@ def rate(case, steps, core):
     return case.batch * len(seconds) / sum(seconds)
 
 
-def compare(make_case, networks, setups, turns):
-    """make_case(network, ranks, threads): a Case. Prints a line for each, and returns them."""
+def compare(make_case, networks, setups, turns, record):
+    """make_case(network, ranks, threads): a Case. Prints and records a row for each."""
     core = max(os.sched_getaffinity(0))
     print(f"\nbeside a busy loop on core {core}, fp32: samples/s, medians of {turns}")
     print(f"{'network':24} {'ranks':>5} {'threads':>7} {'alone':>10} {'beside it':>10} {'kept':>6} {'goal':>5}")
-    results = []
     for network in networks:
         for ranks, threads in setups:
             case = make_case(network, ranks, threads)
             rates, other = other_work.measured_twice(
                 lambda: [(rate(case, STEPS[network], None), rate(case, STEPS[network], core)) for _ in range(turns)])
             alone, beside = (statistics.median(column) for column in zip(*rates))
-            results.append({"name": case.name, "precision": "fp32", "ranks": ranks, "threads": threads, "alone": alone, "beside": beside,
-                            "ratio": beside / alone, "goal": GOAL, "other_work": other})
+            record({"name": case.name, "precision": "fp32", "ranks": ranks, "threads": threads, "alone": alone, "beside": beside,
+                    "ratio": beside / alone, "goal": GOAL, "other_work": other})
             print(f"{case.name:24} {ranks:5} {threads:7} {alone:10.0f} {beside:10.0f} {beside / alone:6.1%} {GOAL:5.0%}{other_work.mark(other)}",
                   flush=True)
-    return results

@@ -104,23 +104,27 @@ def report(rows, command, facts, now=None):
         return (f"| {row['name']} | {row['precision']} | {row['ranks']} x {row['threads']} | {row['alone']:,.0f} | {row['beside']:,.0f} | "
                 f"{row['ratio']:.0%} | {met} |")
 
-    rows = [row for row in rows if "pytorch" in row or "beside" in row]
+    def scaling_line(row):
+        met = "" if not row["goal"] else f"{row['goal']:.0%}" + ("" if row["weak"] >= row["goal"] else ", missed")
+        return f"| {row['name']} | {row['weak']:.1%} | {met} | {row['strong']:.1%} | {row['alone_ms']:.2f} | {row['weak_ms']:.2f} | {row['strong_ms']:.2f} |"
+
+    tables = (("pytorch", [], head, line),
+              ("weak", ["From one rank to two of one thread each, fp32; weak: as many samples for each rank, strong: in all. A step in ms:", ""],
+               ["| row | weak | goal | strong | alone | weak, by two | strong, by two |", "|---|---|---|---|---|---|---|"], scaling_line),
+              ("beside", ["millrace beside a loop that never sleeps on one of the cores:", ""],
+               ["| row | type | ranks x threads | alone | beside | kept | goal |", "|---|---|---|---|---|---|---|"], neighbour_line))
+    rows = [row for row in rows if any(key in row for key, *_ in tables)]
     quiet = [row for row in rows if row.get("other_work", 0) <= LIMIT]
     disturbed = [row for row in rows if row.get("other_work", 0) > LIMIT]
-    peers, beside = ([row for row in quiet if key in row] for key in ("pytorch", "beside"))
     text = [f"# Beside PyTorch, {now:%Y-%m-%d %H:%M} UTC", "", f"{processor()}, {len(os.sched_getaffinity(0))} cores; {facts}. samples/s, medians of alternating runs.", "",
-            "```console", command, "```", ""]
+            "```console", command, "```"]
     if not quiet:
-        text.append("No row was measured without other work on the cores.")
-    if peers:
-        text += head + [line(row) for row in peers]
-    if peers and beside:
-        text.append("")
-    if beside:
-        text += ["millrace beside a loop that never sleeps on one of the cores:", "",
-                 "| row | type | ranks x threads | alone | beside | kept | goal |", "|---|---|---|---|---|---|---|"]
-        text += [neighbour_line(row) for row in beside]
+        text += ["", "No row was measured without other work on the cores."]
+    for key, above, columns, to_line in tables:
+        if any(key in row for row in quiet):
+            text += ["", *above, *columns] + [to_line(row) for row in quiet if key in row]
     if disturbed:
         text += ["", "## Disturbed", "", f"Other work had more than {LIMIT:.0%} of the cores, twice. These are no measurements.", ""]
-        text += [f"- {row['name']}, {row['precision']}, {row['ranks']} x {row['threads']}: other work had {row['other_work']:.0%}" for row in disturbed]
+        text += [f"- {row['name']}, {row['precision']}, {row['ranks']} x {row['threads']}{', scaling' * ('weak' in row)}: other work had {row['other_work']:.0%}"
+                 for row in disturbed]
     return "\n".join(text) + "\n"

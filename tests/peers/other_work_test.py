@@ -82,6 +82,12 @@ class OtherWork(unittest.TestCase):
         self.assertNotIn("| ViT", text)
         self.assertIn("- ViT, fp32, 1 x 2: other work had 30%", text)
         self.assertIn("- U-Net, fp32, 2 x 1: other work had 20%", text)
+        scaling = {"name": "perceptron", "precision": "fp32", "ranks": 2, "threads": 1, "weak": 0.83, "strong": 0.6, "goal": 0.85, "alone_ms": 11.8,
+                   "weak_ms": 14.2, "strong_ms": 9.8}
+        text = other_work.report([scaling, dict(scaling, name="GPT", goal=None), dict(scaling, name="ViT", other_work=0.3)], "make peers", "PyTorch 2")
+        self.assertIn("| perceptron | 83.0% | 85%, missed | 60.0% | 11.80 | 14.20 | 9.80 |", text)
+        self.assertIn("| GPT | 83.0% |  | 60.0% |", text)
+        self.assertIn("- ViT, fp32, 2 x 1, scaling: other work had 30%", text)
         self.assertIn("No row was measured", other_work.report(rows[1:2], "make peers", "PyTorch 2"))
         self.assertNotIn("No row was measured", other_work.report(rows[1:], "make peers", "PyTorch 2"))
         self.assertNotIn("Disturbed", other_work.report(rows[:1], "make peers", "PyTorch 2"))
