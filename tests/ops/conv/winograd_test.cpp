@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 
+#include "cpu/choice/conv_candidates.hpp"
 #include "cpu/common/ops.hpp"
 #include "cpu/common/parallel.hpp"
 #include "cpu/winograd/rules.hpp"
@@ -152,10 +153,9 @@ TEST(WinogradErrors, AreAFewTimesThoseOfTheDirectConvolution) {
   for (const Case& layer : layers) {
     Problem problem{layer.spec()};
     const Results direct = problem.by(ConvMethod::direct, GradMode::write), expected = problem.expected();
-    for (const ConvMethod method : {ConvMethod::winograd_2, ConvMethod::winograd_4}) {
+    for (const ConvMethod method : {ConvMethod::winograd_2, ConvMethod::winograd_4, ConvMethod::winograd_4_slices}) {
       const Results actual = problem.by(method, GradMode::write);
-      const std::string what =
-          fmt::format("{} channels, {}", layer.name, method == ConvMethod::winograd_2 ? "F(2x2)" : "F(4x4)");
+      const std::string what = fmt::format("{} channels, {}", layer.name, cpu::name_of(method));
       const double most = method == ConvMethod::winograd_2 ? 4 : 12;
       const auto compare = [&](const char* part, Values Results::*of) {
         const double mine = error(actual.*of, expected.*of), theirs = error(direct.*of, expected.*of);
