@@ -91,11 +91,13 @@ class RoundedMatmul {
   HalfMatmul of_;
 };
 
-// Rows, depth and columns beside and beyond the sizes of tiles and blocks.
+// Rows, depth and columns beside and beyond the sizes of tiles and blocks. With three threads, the larger ones share a
+// packed operand: of several depths, and of more columns than a block has.
 template <class Matmul>
 void check_products() {
-  constexpr std::int64_t sizes[][3] = {{1, 1, 1},     {6, 16, 16},   {5, 8, 15},      {7, 9, 17},    {37, 19, 21},
-                                       {96, 256, 64}, {97, 257, 33}, {200, 600, 530}, {13, 40, 600}, {200, 40, 600}};
+  constexpr std::int64_t sizes[][3] = {{1, 1, 1},     {6, 16, 16},    {5, 8, 15},      {7, 9, 17},
+                                       {37, 19, 21},  {96, 256, 64},  {97, 257, 33},   {200, 601, 530},
+                                       {13, 40, 600}, {200, 40, 600}, {230, 601, 200}, {540, 257, 530}};
   for (const auto& [rows, depth, columns] : sizes)
     for (const bool turned_a : {false, true})
       for (const bool turned_b : {false, true}) {

@@ -239,8 +239,9 @@ def main():
             options.only = "neighbour"
         for name, part in (("loader", loader), ("images", images)):
             if not options.only or options.only == name:
-                for row in part.compare(build / "millrace", pathlib.Path(folder), output, options.quick):
-                    record(row)
+                part.compare(build / "millrace", pathlib.Path(folder), output, options.quick, record)
+    if not page.exists():
+        parser.error(f"--only {options.only}: there is no such row")
     print(f"\n{page}")
 
 

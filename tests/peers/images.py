@@ -76,14 +76,13 @@ def theirs(folder, zoom, workers, seconds):
     return count / (time.perf_counter() - began)
 
 
-def compare(millrace, folder, output, quick):
+def compare(millrace, folder, output, quick, record):
     """Rows as those of cpu.py's table. output(command): what millrace prints."""
     photos, shards = folder / "photos", folder / "shards"
     size = write(photos)
     output([millrace, "pack", "--x", photos, "--encoded", "--out", shards])
     torch.set_num_threads(1)
     print(f"\nJPEG of 500x375, {size / 1024:.0f} KiB, to 224x224, beside DataLoader with Pillow {PIL.__version__}, as many workers each; samples/s, medians of turns", flush=True)
-    results = []
     for zoom in (0, 0.08):
         for workers in (1, 2):
 
@@ -99,7 +98,6 @@ def compare(millrace, folder, output, quick):
             (a, b), disturbance = other_work.measured_twice(turns)
             ours, other = statistics.median(a), statistics.median(b)
             name = f"JPEG, {'random parts' if zoom else 'the middle'}"
-            results.append({"name": name, "precision": "u8", "ranks": 1, "threads": workers, "millrace": ours, "pytorch": other, "ratio": ours / other, "goal": GOAL,
-                            "pytorch_way": f"{workers} workers", "other_work": disturbance})
+            record({"name": name, "precision": "u8", "ranks": 1, "threads": workers, "millrace": ours, "pytorch": other, "ratio": ours / other, "goal": GOAL,
+                    "pytorch_way": f"{workers} workers", "other_work": disturbance})
             print(f"{name:24} {'u8':5} {1:5} {workers:7} {ours:10.0f} {other:10.0f} {ours / other:6.2f} {GOAL:>5}{other_work.mark(disturbance)}", flush=True)
-    return results

@@ -57,9 +57,8 @@ def theirs(path, rows, workers, seconds):
     return count * BATCH / (time.perf_counter() - began)
 
 
-def compare(millrace, folder, output, quick):
+def compare(millrace, folder, output, quick, record):
     """Rows as those of cpu.py's table. output(command): what millrace prints."""
-    results = []
     print(f"\nloader beside torch.utils.data.DataLoader over h5py {h5py.__version__}, batches of {BATCH}, 2 workers of millrace; samples/s, medians of turns", flush=True)
     torch.set_num_threads(1)
     for size, goal in SIZES:
@@ -80,8 +79,8 @@ def compare(millrace, folder, output, quick):
         path.unlink()
         best = max(other, key=lambda w: statistics.median(other[w]))
         a, b = statistics.median(ours), statistics.median(other[best])
-        results.append({"name": f"loader, {size >> 10} KiB samples", "precision": "u8", "ranks": 1, "threads": 2, "millrace": a, "pytorch": b, "ratio": a / b, "goal": goal,
-                        "pytorch_way": f"{best} workers", "pytorch_by_workers": {w: statistics.median(r) for w, r in other.items()}, "other_work": disturbance})
-        print(f"{results[-1]['name']:24} {'u8':5} {1:5} {2:7} {a:10.0f} {b:10.0f} {a / b:6.2f} {goal:>5}  "
+        name = f"loader, {size >> 10} KiB samples"
+        record({"name": name, "precision": "u8", "ranks": 1, "threads": 2, "millrace": a, "pytorch": b, "ratio": a / b, "goal": goal,
+                "pytorch_way": f"{best} workers", "pytorch_by_workers": {w: statistics.median(r) for w, r in other.items()}, "other_work": disturbance})
+        print(f"{name:24} {'u8':5} {1:5} {2:7} {a:10.0f} {b:10.0f} {a / b:6.2f} {goal:>5}  "
               + ", ".join(f"{statistics.median(r):.0f} by {w} workers" for w, r in other.items()) + other_work.mark(disturbance), flush=True)
-    return results

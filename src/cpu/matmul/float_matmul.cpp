@@ -17,8 +17,9 @@ using namespace matmul;
 // (16 KiB), and column_block x depth_block elements of b in the third.
 constexpr std::int64_t most_depth = 256, row_block = 16 * tile_rows, column_block = 32 * tile_columns;
 constexpr std::int64_t most_by_rows = 64 << 10;
-// An operand of fewer elements is packed by each part that reads it, which is shorter than a loop for all threads.
-constexpr std::int64_t least_shared = 16 << 10;
+// An operand of fewer elements is packed by each part that reads it, which is shorter than a loop for all threads. So
+// is one of more (16 MiB), such as the weights of a large vocabulary: the packed copy would stay in no cache.
+constexpr std::int64_t least_shared = 16 << 10, most_shared = 4 << 20;
 
 }  // namespace
 
@@ -39,7 +40,8 @@ FloatMatmul::FloatMatmul(const MatmulShape& shape, Activation activation, bool a
   depth_block_ = ceil_div(shape.depth, ceil_div(shape.depth, most_depth));
   if (threads > 1) {
     const std::int64_t read_by_all = splits_rows() ? whole_columns() : packs_rows_ ? whole_rows() : 0;
-    if (read_by_all * shape.depth >= least_shared) shared_ = read_by_all * shape.depth;
+    const std::int64_t elements = read_by_all * shape.depth;
+    if (elements >= least_shared && elements <= most_shared) shared_ = elements;
   }
   const std::int64_t columns = shared_ > 0 && splits_rows() ? 0 : std::min(column_block, whole_columns()),
                      rows = !packs_rows_ || (shared_ > 0 && !splits_rows()) ? 0 : row_block;

@@ -28,7 +28,7 @@ class FloatProduct {
   virtual ~FloatProduct() = default;
   virtual std::string name() const = 0;
   virtual std::size_t scratch_bytes() const = 0;
-  // bias: (columns), or null. scratch: scratch_bytes(), aligned to 64 bytes.
+  // bias: (columns), or null. scratch: scratch_bytes(), aligned to 64 bytes, for one call at a time.
   virtual void run(const void* a, const void* b, const float* bias, float* dst, void* scratch) const = 0;
 };
 // Of rows x columns numbers in place.
