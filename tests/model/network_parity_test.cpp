@@ -204,8 +204,8 @@ TEST_F(NetworkParity, FiftyLossesByWinogradsFilteringAreThoseOfPyTorch) {
       fill(f, c);
       for (std::size_t n = 0; n < f.program->graph().nodes.size(); ++n)
         by_winograd += f.program->op(int(n)).implementation().find("winograd") != std::string::npos;
-      // 0.04 % with and 0.12 % without the filtering (AVX2).
-      const double largest = expect_fifty_losses(f, c, 4e-3);
+      // Rounding grows: up to 0.26 % with and 0.16 % without the filtering if the weights change by one last bit.
+      const double largest = expect_fifty_losses(f, c, 8e-3);
       fmt::print("winograd {}: largest difference {:.2g} of the first loss\n", winograd ? "auto" : "off", largest);
     }
   }

@@ -63,6 +63,18 @@ TEST(MethodChoice, TheRuleIsTheFirstCandidateAndNoMethodComesTwice) {
             1u + cpu::DepthwiseGeometry::supports(depthwise));
 }
 
+TEST(MethodChoice, TilesAreTimedWhereTheRuleIsWinogradsFiltering) {
+  if (!cpu::onednn::prefers_float_matmul()) GTEST_SKIP() << "tiles are for processors with AVX2 and without AVX-512";
+  ConvSpec s = conv();
+  s.src = {4, 32, 32, 64};
+  s.out_channels = 64;
+  for (const ConvPass pass : {ConvPass::forward, ConvPass::data, ConvPass::weights}) {
+    const auto methods = cpu::candidates_for(s, pass, true);
+    EXPECT_EQ(methods.at(0), ConvMethod::winograd_4);
+    EXPECT_EQ(std::ranges::count(methods, ConvMethod::tiles), 1);
+  }
+}
+
 // Timing takes fewer images than a step has. So the form of F(4x4) is that of the whole layer, and those that write
 // transformed weights to memory, which is not timed, are left out beside slices.
 TEST(MethodChoice, TheFormOfWinogradsFilteringIsThatOfTheWholeLayer) {
