@@ -58,7 +58,7 @@ struct CudaOptions {
 // Options that apply to the CPU only (the cpu.* keys).
 struct CpuOptions {
   enum class Winograd { automatic, off };
-  Winograd winograd = Winograd::automatic;  // 3x3 convolutions of float32 by Winograd's filtering, where that is faster
+  Winograd winograd = Winograd::automatic;  // 3x3 convolutions by Winograd's filtering, where that is faster
   bool autotune = true;  // time the methods of each convolution, and use the fastest. Not if `deterministic`
 };
 

@@ -93,7 +93,7 @@ std::vector<ConvMethod> candidates_for(const ConvSpec& s, ConvPass pass, bool wi
     out.push_back(ConvMethod::kn2row);
   if (pass == ConvPass::weights ? TileWeightGradient::is_faster(s) : TileConv::is_faster(s, part_of(pass)))
     out.push_back(ConvMethod::tiles);
-  if (winograd && winograd::supports(s)) add_winograd(s, pass, out);
+  if (winograd && winograd::supports(s) && (s.dtype == DType::f32 || !onednn::has_amx())) add_winograd(s, pass, out);
   if (gemm_can_win(s) && GemmConv::supports(s, part_of(pass))) {
     out.push_back(ConvMethod::gemm_alone);
     if (thread_count() > 1) out.push_back(ConvMethod::gemm_together);

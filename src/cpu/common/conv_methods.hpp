@@ -26,6 +26,10 @@ enum class ConvMethod {
   winograd_4_slices
 };
 
+constexpr bool is_winograd(ConvMethod method) {
+  return method >= ConvMethod::winograd_2 && method <= ConvMethod::winograd_4_slices;
+}
+
 enum class ConvPass { forward, data, weights };
 
 struct ConvMethods {
@@ -36,6 +40,7 @@ struct ConvMethods {
   ConvMethod& of(ConvPass pass) {
     return pass == ConvPass::forward ? forward : pass == ConvPass::data ? data : weights;
   }
+  ConvMethod of(ConvPass pass) const { return ConvMethods(*this).of(pass); }
 };
 
 }  // namespace millrace::cpu

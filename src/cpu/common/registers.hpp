@@ -4,6 +4,8 @@
 #pragma once
 #include <cstdint>
 
+#include "millrace/base/types.hpp"
+
 namespace millrace::cpu {
 
 // What a register holds: 16 channels, or 8. Channels may lie anywhere in memory; a Register is aligned.
@@ -11,17 +13,25 @@ struct Wide {
   static constexpr int count = 16;
   typedef float Register __attribute__((vector_size(64)));
   typedef float Channels __attribute__((vector_size(64), aligned(alignof(float)), may_alias));
+  typedef std::uint32_t Words __attribute__((vector_size(64)));
+  typedef std::uint16_t AllHalves __attribute__((vector_size(64)));
+  typedef std::uint16_t Halves __attribute__((vector_size(32)));
+  typedef std::uint16_t HalvesAt __attribute__((vector_size(32), aligned(alignof(bf16)), may_alias));
 };
 struct Narrow {
   static constexpr int count = 8;
   typedef float Register __attribute__((vector_size(32)));
   typedef float Channels __attribute__((vector_size(32), aligned(alignof(float)), may_alias));
+  typedef std::uint32_t Words __attribute__((vector_size(32)));
+  typedef std::uint16_t AllHalves __attribute__((vector_size(32)));
+  typedef std::uint16_t Halves __attribute__((vector_size(16)));
+  typedef std::uint16_t HalvesAt __attribute__((vector_size(16), aligned(alignof(bf16)), may_alias));
 };
 
 // Attributes of functions that use Wide or Narrow. Whatever they call must be always_inline: anything else, a lambda
 // too, is compiled for the baseline instruction set.
 #ifdef __x86_64__
-#define MR_WIDE __attribute__((target("avx512f,avx2,fma")))
+#define MR_WIDE __attribute__((target("avx512f,avx512bw,avx2,fma")))
 #define MR_NARROW __attribute__((target("avx2,fma")))
 #else
 #define MR_WIDE
@@ -35,6 +45,41 @@ __attribute__((always_inline)) inline const typename Of::Channels& channels_at(c
 template <class Of>
 __attribute__((always_inline)) inline typename Of::Channels& channels_at(float* to) {
   return *reinterpret_cast<typename Of::Channels*>(to);
+}
+
+// A register of channels of float32 or bf16, as float32. A bf16 is the upper half of a float32, so it is stored behind
+// a half that is 0. (__builtin_convertvector is slower: GCC 12 widens and narrows parts of a register.)
+template <class Of>
+__attribute__((always_inline)) inline void load_channels(typename Of::Register& to, const float* from) {
+  to = channels_at<Of>(from);
+}
+template <class Of>
+__attribute__((always_inline)) inline void load_channels(typename Of::Register& to, const bf16* from) {
+  const typename Of::Halves upper = *reinterpret_cast<const typename Of::HalvesAt*>(from), zero{};
+  if constexpr (Of::count == 8) {
+    to = (typename Of::Register)__builtin_shufflevector(zero, upper, 0, 8, 0, 9, 0, 10, 0, 11, 0, 12, 0, 13, 0, 14, 0,
+                                                        15);
+  } else {
+    to = (typename Of::Register)__builtin_shufflevector(zero, upper, 0, 16, 0, 17, 0, 18, 0, 19, 0, 20, 0, 21, 0, 22, 0,
+                                                        23, 0, 24, 0, 25, 0, 26, 0, 27, 0, 28, 0, 29, 0, 30, 0, 31);
+  }
+}
+// The same to memory. Rounds to bf16 as bf16(float) does: to nearest, ties to even, and NaN stays NaN.
+template <class Of>
+__attribute__((always_inline)) inline void store_channels(float* to, const typename Of::Register& from) {
+  channels_at<Of>(to) = from;
+}
+template <class Of>
+__attribute__((always_inline)) inline void store_channels(bf16* to, const typename Of::Register& from) {
+  using Words = typename Of::Words;
+  const Words bits = (Words)from, is_nan = (Words)(from != from);
+  const Words rounded = bits + 0x7fff + (bits >> 16 & 1), quiet = bits | 0x400000;
+  const auto all = (typename Of::AllHalves)((is_nan & quiet) | (~is_nan & rounded));
+  auto& upper = *reinterpret_cast<typename Of::HalvesAt*>(to);
+  if constexpr (Of::count == 8)
+    upper = __builtin_shufflevector(all, all, 1, 3, 5, 7, 9, 11, 13, 15);
+  else
+    upper = __builtin_shufflevector(all, all, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
 }
 
 }  // namespace millrace::cpu

@@ -16,6 +16,7 @@
 #include "cpu/conv/depthwise_weight_gradient.hpp"
 #include "cpu/onednn/conv_descs.hpp"
 #include "cpu/onednn/onednn_op.hpp"
+#include "cpu/winograd/tiles.hpp"
 
 namespace millrace::cpu {
 namespace {
@@ -38,26 +39,11 @@ struct ConvTask : ConvSpec {
 class Conv : public Op {
  public:
   explicit Conv(const ConvTask& s) : bias_count_(s.bias ? s.out_channels : 0), note_(s.methods.note) {
-    const auto shape = conv_shape(s, s.dtype);
-    const desc canonical = canonical_weight(s, s.dtype), canonical_diff = canonical_weight(s, DType::f32);
-
-    const auto forward = onednn::conv_forward(shape, s.mode);
-    forward_ = Call(forward, dnnl::convolution_forward(forward),
-                    {{DNNL_ARG_SRC, shape.src},
-                     {DNNL_ARG_WEIGHTS, forward.weights_desc()},
-                     {DNNL_ARG_BIAS, shape.bias},
-                     {DNNL_ARG_DST, shape.dst}});
+    const bool trains = s.mode == Mode::train, needs_data = trains && s.need_diff_src;
     other_forward_ = make_conv_part(s, Of::forward, s.methods, needs_);
-    if (!other_forward_ && lacks_depthwise_code(s, forward_))
-      other_forward_ = std::make_unique<DepthwiseConv>(s, Of::forward, needs_);
-    if (!other_forward_) forward_weight_ = PackedWeight(canonical, forward.weights_desc(), needs_);
-
-    if (s.mode == Mode::train) {
-      if (s.need_diff_src) other_data_ = make_conv_part(s, Of::data, s.methods, needs_);
-      if (s.need_diff_src && !other_data_) prepare_backward_data(s, shape, forward, canonical);
-      other_weights_ = make_weight_gradient_part(s, s.methods);
-      if (!other_weights_) prepare_backward_weights(s, shape, forward, canonical_diff);
-    }
+    if (needs_data) other_data_ = make_conv_part(s, Of::data, s.methods, needs_);
+    if (trains) other_weights_ = make_weight_gradient_part(s, s.methods);
+    if (!other_forward_ || (needs_data && !other_data_) || (trains && !other_weights_)) prepare_onednn(s);
     plan();
   }
 
@@ -105,6 +91,25 @@ class Conv : public Op {
   }
 
  private:
+  // For the parts that are not computed in another way. oneDNN derives the gradients' code from that of the forward
+  // pass.
+  void prepare_onednn(const ConvTask& s) {
+    const auto shape = conv_shape(s, s.dtype);
+    const desc canonical = canonical_weight(s, s.dtype);
+    const auto forward = onednn::conv_forward(shape, s.mode);
+    forward_ = Call(forward, dnnl::convolution_forward(forward),
+                    {{DNNL_ARG_SRC, shape.src},
+                     {DNNL_ARG_WEIGHTS, forward.weights_desc()},
+                     {DNNL_ARG_BIAS, shape.bias},
+                     {DNNL_ARG_DST, shape.dst}});
+    if (!other_forward_ && lacks_depthwise_code(s, forward_))
+      other_forward_ = std::make_unique<DepthwiseConv>(s, Of::forward, needs_);
+    if (!other_forward_) forward_weight_ = PackedWeight(canonical, forward.weights_desc(), needs_);
+    if (s.mode != Mode::train) return;
+    if (s.need_diff_src && !other_data_) prepare_backward_data(s, shape, forward, canonical);
+    if (!other_weights_) prepare_backward_weights(s, shape, forward, canonical_weight(s, DType::f32));
+  }
+
   void prepare_backward_data(const ConvSpec& s, const onednn::ConvShape& shape, const onednn::ConvForward& forward,
                              const desc& canonical) {
     const auto data = onednn::conv_backward_data(shape, forward);
@@ -193,10 +198,23 @@ class Conv : public Op {
   bool shares_copy_ = false, diff_is_canonical_ = false;
 };
 
+// Winograd's filtering reads and writes bf16 where oneDNN cannot.
+bool filters_bf16(const ConvSpec& s, const ConvMethods& methods) {
+  if (s.dtype != DType::bf16 || onednn::has_bf16() || !winograd::supports(s)) return false;
+  const auto filters = [&](ConvPass pass) {
+    ConvMethod method = methods.of(pass);
+    if (method == ConvMethod::rule) method = method_by_rule(s, pass, methods.winograd);
+    return is_winograd(method);
+  };
+  return filters(ConvPass::forward) &&
+         (s.mode == Mode::infer || (filters(ConvPass::weights) && (!s.need_diff_src || filters(ConvPass::data))));
+}
+
 }  // namespace
 
 std::unique_ptr<Op> make_conv(const ConvSpec& spec, const ConvMethods& methods) {
   const Shape dst = spec.dst();  // checks the spec
+  if (filters_bf16(spec, methods)) return std::make_unique<Conv>(ConvTask{spec, methods});
   return native_or_emulated<Conv>(ConvTask{spec, methods}, fmt::format("conv {} -> {}", spec.src.str(), dst.str()),
                                   {.src = {spec.src.count()},
                                    .dst = dst.count(),

@@ -80,7 +80,8 @@ const matmul::TileKernels* tile_kernels() {
 #ifdef __x86_64__
     using enum dnnl::cpu_isa;
     const auto isa = dnnl::get_effective_cpu_isa();  // DNNL_MAX_CPU_ISA may exclude AVX-512
-    if (isa != sse41 && isa != avx && isa != avx2 && isa != avx2_vnni && __builtin_cpu_supports("avx512f"))
+    if (isa != sse41 && isa != avx && isa != avx2 && isa != avx2_vnni && __builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512bw"))
       return &matmul::wide_tiles;
 #endif
     return nullptr;

@@ -1,6 +1,6 @@
 // Where Winograd's filtering with 4x4 tiles is faster than the other methods, by fixed rules: there are
 // enough tiles, and the image is not so small that tiles mostly cover what lies outside of it
-// (docs/benchmarks/2026-11-winograd.md).
+// (docs/benchmarks/2026-11-winograd.md). In bf16, also where oneDNN has no instructions for it, but not on AMX.
 #pragma once
 #include "cpu/winograd/tiles.hpp"
 

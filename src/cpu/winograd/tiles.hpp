@@ -17,55 +17,30 @@ inline std::int64_t odd_lines(std::int64_t floats) {
   return (floats / line | 1) * line;
 }
 
-// Two spatial dimensions, 3x3 taps, stride 1, no dilation, no groups, channels that are multiples of 16, float32, and a
-// processor with AVX2 or AVX-512.
+// Two spatial dimensions, 3x3 taps, stride 1, no dilation, no groups, channels that are multiples of 16, float32 or
+// bf16, and a processor with AVX2 or AVX-512.
 bool supports(const ConvSpec&);
 
 struct Tiles {
   // data: from diff_dst to diff_src, a convolution with turned weights.
   Tiles(const ConvSpec&, ConvPart::Of, std::int64_t m);
 
-  Shape from, to;        // (N, height, width, channels)
+  Shape from, to;  // (N, height, width, channels)
+  DType dtype;
   std::int64_t m, tile;  // tile = m + 2
   std::int64_t pad_y, pad_x;
   std::int64_t rows, columns;  // of tiles in an image
 
   std::int64_t count() const { return to[0] * rows * columns; }
-  // Of the multiplications of a direct convolution, the share that is left.
-  double work_share() const { return double(tile * tile * count()) / double(9 * to[0] * to[1] * to[2]); }
+  // The share of the multiplications of a direct convolution that is left. They are of float32: each takes as long as
+  // two of bf16 where the processor multiplies pairs of bf16.
+  double work_share() const;
   // Pointers to the tile x tile pixels of `source`, a tensor like `from`. Pixels outside of the image: `outside`.
-  void source_pixels(const float** pixels, const float* source, const float* outside, std::int64_t number) const;
-  // Pointers to the m x m pixels of `output`, a tensor like `to`. Pixels outside of the image: `outside`.
-  template <class Float>
-  void output_pixels(Float** pixels, Float* output, Float* outside, std::int64_t number) const {
-    fill(pixels, output, outside, number, to, m, {0, 0});
-  }
-
- private:
-  struct Shift {
-    std::int64_t y, x;
-  };
-  template <class Float>
-  void fill(Float** pixels, Float* image, Float* outside, std::int64_t number, const Shape& of, std::int64_t edge,
-            Shift) const;
+  void source_pixels(const void** pixels, const void* source, const void* outside, std::int64_t number) const;
+  // Pointers to the m x m pixels of `output`, a tensor like `to`, from channel `channel` on. Pixels outside of the
+  // image: `outside`.
+  void output_pixels(void** pixels, void* output, std::int64_t channel, void* outside, std::int64_t number) const;
+  void output_pixels(const void** pixels, const void* output, const void* outside, std::int64_t number) const;
 };
-
-template <class Float>
-void Tiles::fill(Float** pixels, Float* image, Float* outside, std::int64_t number, const Shape& of, std::int64_t edge,
-                 Shift shift) const {
-  const std::int64_t height = of[1], width = of[2], channels = of[3];
-  const std::int64_t y = number / columns % rows * m + shift.y, x = number % columns * m + shift.x;
-  Float* const first = image + number / (rows * columns) * height * width * channels;
-  const std::int64_t left = std::min(std::max<std::int64_t>(0, -x), edge),
-                     right = std::max(left, std::min(edge, width - x));
-  for (std::int64_t i = 0; i < edge; ++i, pixels += edge) {
-    const bool inside = y + i >= 0 && y + i < height;
-    Float* const row = inside ? first + ((y + i) * width + x) * channels : nullptr;
-    const std::int64_t begin = inside ? left : edge, end = inside ? right : edge;
-    for (std::int64_t c = 0; c < begin; ++c) pixels[c] = outside;
-    for (std::int64_t c = begin; c < end; ++c) pixels[c] = row + c * channels;
-    for (std::int64_t c = end; c < edge; ++c) pixels[c] = outside;
-  }
-}
 
 }  // namespace millrace::cpu::winograd

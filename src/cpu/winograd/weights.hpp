@@ -10,7 +10,8 @@ struct Weights {
   // forward: from (out, 3, 3, in). data: from (in, 3, 3, out), with the taps turned by 180 degrees. `in` and `out` are
   // the channels of the computation, multiples of 16.
   ConvPart::Of of;
-  const float* from;
+  const void* from;
+  DType dtype;  // of `from`: f32 or bf16
   std::int64_t in, out;
 };
 

@@ -24,7 +24,7 @@ constexpr std::int64_t least_together_bytes = 2 << 20, most_together_bytes = 16 
 
 WinogradConv::WinogradConv(const ConvSpec& s, Of of, std::int64_t m, MemoryRequirements& needs, Split split)
     : of_(of),
-      transforms_(winograd::transforms(m)),
+      transforms_(winograd::transforms(m, s.dtype)),
       kernels_(*onednn::tile_kernels()),
       tiles_(s, of, m),
       in_(tiles_.from[3]),
@@ -68,7 +68,7 @@ std::string WinogradConv::implementation() const {
 }
 
 void WinogradConv::repack(const OpArgs& args) {
-  const winograd::Weights weights{of_, args.weight[0].as<float>(), in_, out_};
+  const winograd::Weights weights{of_, args.weight[0].data, tiles_.dtype, in_, out_};
   const winograd::WeightSlice all{0, 0, kernels_.columns, weights_step_,
                                   static_cast<float*>(at(args.packed_weights, weights_at_))};
   const std::int64_t in_blocks = in_ / lane_floats, parts = out_ / lane_floats * in_blocks;
@@ -79,7 +79,7 @@ void WinogradConv::repack(const OpArgs& args) {
 }
 
 void WinogradConv::transform_source(const Block& block, const Tensors& t, std::int64_t begin, std::int64_t end) const {
-  const float* pixels[36];
+  const void* pixels[36];
   for (std::int64_t i = begin; i < end; ++i) {
     tiles_.source_pixels(pixels, t.from, t.zeros, block.first + i);
     transforms_.input(pixels, in_ / lane_floats, {block.source + i * source_width_, source_step_, in_, 0});
@@ -99,9 +99,10 @@ void WinogradConv::multiply(const Block& block, const Tensors& t, std::int64_t p
 
 void WinogradConv::transform_products(const Block& block, const Tensors& t, std::int64_t begin, std::int64_t end,
                                       std::int64_t channel, std::int64_t channels) const {
-  float* pixels[16];
+  void* const outside = at(t.outside, std::size_t(thread_number() * out_) * sizeof(float));
+  void* pixels[16];
   for (std::int64_t i = begin; i < end; ++i) {
-    tiles_.output_pixels(pixels, t.to + channel, t.outside + thread_number() * out_, block.first + i);
+    tiles_.output_pixels(pixels, t.to, channel, outside, block.first + i);
     transforms_.output(block.product + i * product_width_, product_step_, t.bias ? t.bias + channel : nullptr,
                        channels / lane_floats, pixels);
   }
@@ -143,8 +144,8 @@ void WinogradConv::run_together(const OpArgs& args, const Tensors& t) const {
 void WinogradConv::run(const OpArgs& args) {
   const bool forward = of_ == Of::forward;
   Tensors t;
-  t.from = (forward ? args.src[0] : args.diff_dst).as<float>();
-  t.to = (forward ? args.dst : args.diff_src[0]).as<float>();
+  t.from = (forward ? args.src[0] : args.diff_dst).data;
+  t.to = (forward ? args.dst : args.diff_src[0]).data;
   t.bias = forward && args.weight[1] ? args.weight[1].as<float>() : nullptr;
   t.weights = static_cast<const float*>(at(args.packed_weights, weights_at_));
   float* zeros = static_cast<float*>(at(args.workspace, zeros_at_));

@@ -30,8 +30,9 @@ class WinogradConv : public ConvPart {
     float *source, *product;
   };
   struct Tensors {
-    const float *from, *bias, *weights, *zeros;
-    float *to, *outside;
+    const void *from, *zeros;
+    const float *bias, *weights;
+    void *to, *outside;
   };
   void plan_blocks(Split);
   void run_alone(const OpArgs&, const Tensors&) const;

@@ -47,7 +47,12 @@ bool WinogradSliceConv::is_faster(const ConvSpec& s, Of of) {
 }
 
 WinogradSliceConv::WinogradSliceConv(const ConvSpec& s, Of of)
-    : of_(of), kernels_(*onednn::tile_kernels()), tiles_(s, of, 4), in_(tiles_.from[3]), out_(tiles_.to[3]) {
+    : of_(of),
+      transforms_(winograd::transforms(4, s.dtype)),
+      kernels_(*onednn::tile_kernels()),
+      tiles_(s, of, 4),
+      in_(tiles_.from[3]),
+      out_(tiles_.to[3]) {
   plan();
   const std::int64_t positions = transforms_.positions();
   source_step_ = odd_lines(tiles_.count() * slice_channels);
@@ -79,7 +84,7 @@ std::string WinogradSliceConv::implementation() const {
 }
 
 void WinogradSliceConv::transform_source(const Tensors& t, std::int64_t begin, std::int64_t end) const {
-  const float* pixels[36];
+  const void* pixels[36];
   for (std::int64_t i = begin; i < end; ++i) {
     tiles_.source_pixels(pixels, t.from, t.zeros, i);
     transforms_.input(pixels, in_ / vector_channels,
@@ -107,16 +112,17 @@ void WinogradSliceConv::multiply(const Tensors& t, const Unit& unit, std::int64_
 }
 
 void WinogradSliceConv::transform_products(const Tensors& t, const Unit& unit) const {
-  float* pixels[16];
+  void* pixels[16];
+  void* const outside = at(t.outside, std::size_t(thread_number() * out_) * sizeof(float));
   for (std::int64_t i = unit.begin; i < unit.end; ++i) {
-    tiles_.output_pixels(pixels, t.to + unit.channel, t.outside + thread_number() * out_, i);
+    tiles_.output_pixels(pixels, t.to, unit.channel, outside, i);
     transforms_.output(unit.product + (i - unit.begin) * product_width_, product_step_,
                        t.bias ? t.bias + unit.channel : nullptr, unit.channels / vector_channels, pixels);
   }
 }
 
 void WinogradSliceConv::compute(const Tensors& t, const Unit& unit) const {
-  const winograd::Weights weights{of_, t.weight, in_, out_};
+  const winograd::Weights weights{of_, t.weight, tiles_.dtype, in_, out_};
   for (std::int64_t slice = 0; slice < in_; slice += slice_channels) {
     const std::int64_t depth = std::min(slice_channels, in_ - slice);
     for (std::int64_t out = unit.channel; out < unit.channel + unit.channels; out += vector_channels)
@@ -131,9 +137,9 @@ void WinogradSliceConv::compute(const Tensors& t, const Unit& unit) const {
 void WinogradSliceConv::run(const OpArgs& args) {
   const bool forward = of_ == Of::forward;
   Tensors t;
-  t.from = (forward ? args.src[0] : args.diff_dst).as<float>();
-  t.to = (forward ? args.dst : args.diff_src[0]).as<float>();
-  t.weight = args.weight[0].as<float>();
+  t.from = (forward ? args.src[0] : args.diff_dst).data;
+  t.to = (forward ? args.dst : args.diff_src[0]).data;
+  t.weight = args.weight[0].data;
   t.bias = forward && args.weight[1] ? args.weight[1].as<float>() : nullptr;
   t.source = static_cast<float*>(args.workspace);
   t.memory = static_cast<std::byte*>(at(args.workspace, memory_at_));

@@ -22,8 +22,10 @@ class WinogradSliceConv : public ConvPart {
 
  private:
   struct Tensors {
-    const float *from, *weight, *bias, *zeros;
-    float *to, *outside, *source;
+    const void *from, *weight, *zeros;
+    const float* bias;
+    void *to, *outside;
+    float* source;
     std::byte* memory;  // of the threads
   };
   struct Unit {  // of the work: tiles and output channels, and the memory of the thread
@@ -38,7 +40,7 @@ class WinogradSliceConv : public ConvPart {
   void transform_products(const Tensors&, const Unit&) const;
 
   const Of of_;
-  const winograd::Transforms& transforms_ = winograd::transforms(4);
+  const winograd::Transforms& transforms_;
   const matmul::TileKernels& kernels_;
   const winograd::Tiles tiles_;
   const std::int64_t in_, out_;

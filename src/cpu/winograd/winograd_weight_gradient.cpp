@@ -26,7 +26,7 @@ std::size_t floats_at(std::int64_t floats) { return align64(std::size_t(floats) 
 }  // namespace
 
 WinogradWeightGradient::WinogradWeightGradient(const ConvSpec& s, std::int64_t m)
-    : transforms_(winograd::transforms(m)),
+    : transforms_(winograd::transforms(m, s.dtype)),
       kernels_(*onednn::tile_kernels()),
       tiles_(s, ConvPart::Of::forward, m),
       in_(tiles_.from[3]),
@@ -69,13 +69,13 @@ std::string WinogradWeightGradient::implementation() const {
 
 void WinogradWeightGradient::transform_tiles(const OpArgs& args, const Block& block, const float* zeros,
                                              std::int64_t begin, std::int64_t end) const {
-  const float* pixels[36];
+  const void* pixels[36];
   const std::int64_t panel_vectors = kernels_.columns / vector_floats;
   for (std::int64_t i = begin; i < end; ++i) {
-    tiles_.source_pixels(pixels, args.src[0].as<float>(), zeros, block.first + i);
+    tiles_.source_pixels(pixels, args.src[0].data, zeros, block.first + i);
     transforms_.input(pixels, in_ / vector_floats,
                       {block.source + i * kernels_.columns, source_step_, panel_vectors, panel_step_});
-    tiles_.output_pixels<const float>(pixels, args.diff_dst.as<float>(), zeros, block.first + i);
+    tiles_.output_pixels(pixels, args.diff_dst.data, zeros, block.first + i);
     transforms_.diff_output(pixels, out_ / vector_floats, {block.diff + i * diff_width_, diff_step_, out_, 0});
   }
 }
@@ -105,9 +105,10 @@ void WinogradWeightGradient::write(const OpArgs& args, const float* sums) const 
   });
 }
 
+template <class Pixel>
 void WinogradWeightGradient::write_bias(const OpArgs& args) const {
   constexpr std::int64_t chunk = 256;  // pixels whose sums are float32
-  const float* diff = args.diff_dst.as<float>();
+  const Pixel* diff = args.diff_dst.as<Pixel>();
   float* to = args.diff_weight[1].as<float>();
   const std::int64_t pixels = tiles_.to[0] * tiles_.to[1] * tiles_.to[2];
   parallel_ranges(out_, vector_floats, [&](std::int64_t begin, std::int64_t end) {
@@ -116,7 +117,7 @@ void WinogradWeightGradient::write_bias(const OpArgs& args) const {
       for (std::int64_t first = 0; first < pixels; first += chunk) {
         float sum[vector_floats] = {};
         for (std::int64_t p = first; p < std::min(pixels, first + chunk); ++p)
-          for (std::int64_t c = 0; c < vector_floats; ++c) sum[c] += diff[p * out_ + k + c];
+          for (std::int64_t c = 0; c < vector_floats; ++c) sum[c] += load(diff + p * out_ + k + c);
         for (std::int64_t c = 0; c < vector_floats; ++c) total[c] += double(sum[c]);
       }
       for (std::int64_t c = 0; c < vector_floats; ++c)
@@ -166,7 +167,7 @@ void WinogradWeightGradient::run_together(const OpArgs& args, const float* zeros
 }
 
 void WinogradWeightGradient::run(const OpArgs& args) {
-  if (args.diff_weight[1]) write_bias(args);
+  if (args.diff_weight[1]) tiles_.dtype == DType::f32 ? write_bias<float>(args) : write_bias<bf16>(args);
   if (!args.diff_weight[0]) return;
   float* zeros = static_cast<float*>(at(args.workspace, zeros_at_));
   std::fill_n(zeros, std::max(in_, out_), 0.0f);

@@ -35,6 +35,7 @@ class WinogradWeightGradient : public ConvPart {
   void run_alone(const OpArgs&, const float* zeros, float* sums) const;
   void run_together(const OpArgs&, const float* zeros, float* sums) const;
   void write(const OpArgs&, const float* sums) const;
+  template <class Pixel>
   void write_bias(const OpArgs&) const;
   std::int64_t row_blocks() const { return (out_ + kernels_.rows - 1) / kernels_.rows; }
 

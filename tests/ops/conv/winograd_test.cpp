@@ -1,13 +1,18 @@
 // Winograd's filtering against sums in double, and its errors beside those of oneDNN's convolution.
 #include <fmt/core.h>
 
+#include <bit>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 
 #include "cpu/choice/conv_candidates.hpp"
 #include "cpu/common/ops.hpp"
 #include "cpu/common/parallel.hpp"
+#include "cpu/onednn/onednn.hpp"
 #include "cpu/winograd/rules.hpp"
+#include "millrace/base/rng.hpp"
 #include "ops/weighted_op_checks.hpp"
 #include "reference/conv.hpp"
 #include "support/op_harness.hpp"
@@ -23,8 +28,9 @@ struct Case {
   std::int64_t images, height, width, in, out, pad_y, pad_x;
   bool bias = false;
 
-  ConvSpec spec() const {
+  ConvSpec spec(DType dtype = DType::f32) const {
     ConvSpec s;
+    s.dtype = dtype;
     s.src = {images, height, width, in};
     s.out_channels = out;
     s.window = {.kernel = {3, 3, 1}, .pad = {pad_y, pad_x, 0}};
@@ -67,12 +73,12 @@ struct Problem {
   Results by(ConvMethod method, GradMode mode, std::string* implementation = nullptr) {
     OpHarness h(cpu::make_conv(s, all_by(method)));
     if (implementation) *implementation = h.op().implementation();
-    x = h.set_src(0, s.src, DType::f32, x);
-    w = h.set_weight(0, s.weight(), DType::f32, w);
-    dy = h.set_diff_dst(s.dst(), DType::f32, dy);
+    x = h.set_src(0, s.src, s.dtype, x);  // what it is rounded to
+    w = h.set_weight(0, s.weight(), s.dtype, w);
+    dy = h.set_diff_dst(s.dst(), s.dtype, dy);
     if (s.bias) b = h.set_weight(1, {s.out_channels}, DType::f32, b);
-    h.want_dst(s.dst(), DType::f32);
-    h.want_diff_src(0, s.src, DType::f32);
+    h.want_dst(s.dst(), s.dtype);
+    h.want_diff_src(0, s.src, s.dtype);
     w0 = h.want_diff_weight(0, s.weight(), mode, w0);
     if (s.bias) b0 = h.want_diff_weight(1, {s.out_channels}, mode, b0);
     h.repack();
@@ -94,42 +100,45 @@ struct Problem {
   Results expected() const { return expected(sums()); }
 };
 
-// Of the largest magnitude. F(2x2) keeps the tolerances of conv_test.cpp.
+// Of the largest magnitude. F(2x2) keeps the tolerances of conv_test.cpp. Sums are float32; results in bf16 are then
+// rounded to 8 bits.
 double tolerance(ConvMethod method) { return method == ConvMethod::winograd_2 ? 2e-6 : 4e-6; }
+double tolerance(ConvMethod method, DType dtype) { return tolerance(method) + (dtype == DType::bf16 ? 0x1p-8 : 0); }
 
-class WinogradConv : public ::testing::TestWithParam<std::tuple<std::size_t, ConvMethod, GradMode>> {};
+using Param = std::tuple<std::size_t, ConvMethod, GradMode, DType>;
+class WinogradConv : public ::testing::TestWithParam<Param> {};
 
 TEST_P(WinogradConv, ForwardAndGradientsMatch) {
   if (!has_kernels()) GTEST_SKIP() << "this processor has no kernels for it";
-  const auto [index, method, mode] = GetParam();
-  Problem problem{cases()[index].spec()};
+  const auto [index, method, mode, dtype] = GetParam();
+  Problem problem{cases()[index].spec(dtype)};
   std::string with;
   const Results actual = problem.by(method, mode, &with);
-  static std::map<std::size_t, Results> known;  // all methods get the same numbers
-  if (!known.contains(index)) known[index] = problem.sums();
-  const Results expected = problem.expected(known[index]);
+  static std::map<std::pair<std::size_t, DType>, Results> known;  // all methods get the same numbers
+  if (!known.contains({index, dtype})) known[{index, dtype}] = problem.sums();
+  const Results expected = problem.expected(known[{index, dtype}]);
+  EXPECT_EQ(with.find("emulated"), std::string::npos) << with;
   const char* name = method == ConvMethod::winograd_2 ? "winograd F(2x2)" : "winograd F(4x4)";
   for (const char* part : {"", "backward data ", "backward weights "})
     EXPECT_NE(with.find(std::string(part) + name), std::string::npos) << with;
-  expect_close(actual.dst, expected.dst, tolerance(method), "dst by " + with);
-  expect_close(actual.diff_src, expected.diff_src, tolerance(method), "diff_src by " + with);
+  expect_close(actual.dst, expected.dst, tolerance(method, dtype), "dst by " + with);
+  expect_close(actual.diff_src, expected.diff_src, tolerance(method, dtype), "diff_src by " + with);
   expect_close(actual.diff_weight, expected.diff_weight, 2 * tolerance(method), "diff_weight by " + with);
   expect_close(actual.diff_bias, expected.diff_bias, 5e-6, "diff_bias by " + with);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, WinogradConv,
-                         ::testing::Combine(::testing::Range<std::size_t>(0, cases().size()),
-                                            ::testing::Values(ConvMethod::winograd_2, ConvMethod::winograd_4,
-                                                              ConvMethod::winograd_4_slices),
-                                            ::testing::Values(GradMode::write, GradMode::add)),
-                         [](const auto& info) {
-                           const ConvMethod method = std::get<1>(info.param);
-                           return fmt::format("{}_{}_{}", cases()[std::get<0>(info.param)].name,
-                                              method == ConvMethod::winograd_2          ? "2x2"
-                                              : method == ConvMethod::winograd_4_slices ? "4x4_slices"
-                                                                                        : "4x4",
-                                              std::get<2>(info.param) == GradMode::add ? "add" : "write");
-                         });
+std::string name_of_case(const ::testing::TestParamInfo<Param>& info) {
+  const auto [index, method, mode, dtype] = info.param;
+  const char* form = method == ConvMethod::winograd_2 ? "2x2" : method == ConvMethod::winograd_4 ? "4x4" : "4x4_slices";
+  return fmt::format("{}_{}_{}_{}", cases()[index].name, form, mode == GradMode::add ? "add" : "write", name_of(dtype));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, WinogradConv,
+    ::testing::Combine(::testing::Range<std::size_t>(0, cases().size()),
+                       ::testing::Values(ConvMethod::winograd_2, ConvMethod::winograd_4, ConvMethod::winograd_4_slices),
+                       ::testing::Values(GradMode::write, GradMode::add), ::testing::Values(DType::f32, DType::bf16)),
+    name_of_case);
 
 // Root of the mean squared error, of the largest magnitude.
 double error(const Values& actual, const Values& expected) {
@@ -173,6 +182,27 @@ void expect_equal_bits(const Results& a, const Results& b) {
   EXPECT_EQ(a.dst, b.dst);
   EXPECT_EQ(a.diff_src, b.diff_src);
   EXPECT_EQ(a.diff_weight, b.diff_weight);
+}
+
+// The upper left of 4x4 results is that of the transformed tile if the rest of the tile is 0.
+TEST(WinogradOp, RoundsToBf16LikeASingleNumber) {
+  if (!has_kernels()) GTEST_SKIP() << "this processor has no kernels for it";
+  std::vector<float> values{65280.f, 3.4e38f, std::numeric_limits<float>::infinity(), std::nanf("1"), 0.f};
+  for (std::uint32_t i = 0; values.size() < 4096; ++i) {
+    const std::uint32_t bits = philox(8, 0, i).v[0];
+    for (const std::uint32_t v : {bits, (bits & 0xffff0000u) | 0x8000u})      // and ties
+      if ((v & 0x7f800000u) != 0) values.push_back(std::bit_cast<float>(v));  // the CPU may take denormals for 0
+  }
+  alignas(64) float tile[36 * 16] = {};
+  bf16 results[16][16];
+  void* pixels[16];
+  for (int i = 0; i < 16; ++i) pixels[i] = results[i];
+  for (std::size_t first = 0; first + 16 <= values.size(); first += 16) {
+    std::copy_n(&values[first], 16, tile);
+    cpu::winograd::transforms(4, DType::bf16).output(tile, 16, nullptr, 1, pixels);
+    for (std::size_t c = 0; c < 16; ++c)
+      EXPECT_EQ(results[0][c].bits, bf16(values[first + c]).bits) << values[first + c];
+  }
 }
 
 TEST(WinogradOp, TwoRunsAreBitwiseEqual) {
@@ -224,6 +254,30 @@ TEST(WinogradOp, IsChosenByRuleUnlessItIsSwitchedOff) {
     EXPECT_EQ(cpu::winograd::is_faster(Case{"", 64, side, side, 64, 64, 1, 1}.spec(), cpu::ConvPart::Of::forward),
               expected)
         << side;
+}
+
+// With products of bf16 pairs, only where a third of the multiplications is left; not at all with AMX. Without any
+// instructions for bf16, a convolution that is filtered in all its parts reads and writes bf16 as it is.
+TEST(WinogradOp, IsChosenByRuleForBf16UnlessTheProcessorMultipliesIt) {
+  if (!has_kernels()) GTEST_SKIP() << "this processor has no kernels for it";
+  const auto chosen = [](std::int64_t side, ConvMethods methods = {}) {
+    return cpu::make_conv(Case{"", 64, side, side, 128, 128, 1, 1}.spec(DType::bf16), methods)->implementation();
+  };
+  const auto count = [](const std::string& text, const std::string& part) {
+    int n = 0;
+    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+    return n;
+  };
+  const bool amx = cpu::onednn::has_amx();
+  EXPECT_EQ(count(chosen(16), "winograd F(4x4)"), amx ? 0 : 3) << chosen(16);
+  EXPECT_EQ(count(chosen(6), "winograd F(4x4)"), amx || cpu::onednn::has_pairs() ? 0 : 3) << chosen(6);
+  EXPECT_EQ(count(chosen(16), "emulated"), 0) << chosen(16);
+  ConvMethods off, mixed;
+  off.winograd = false;
+  mixed.weights = ConvMethod::direct;
+  EXPECT_EQ(count(chosen(16, off), "winograd"), 0) << chosen(16, off);
+  for (const ConvMethods& m : {off, mixed})
+    EXPECT_EQ(count(chosen(16, m), "emulated"), cpu::onednn::has_bf16() ? 0 : 1) << chosen(16, m);
 }
 
 }  // namespace winograd_test
