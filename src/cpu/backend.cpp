@@ -121,9 +121,10 @@ class CpuBackend : public Backend {
     const auto* linear = std::get_if<LinearSpec>(&spec);
     return conv ? conv->accumulates_diff_src || cpu::chunking_pays(*conv) : !linear || linear->accumulates_diff_src;
   }
+  bool filters_convolutions(DType dtype) const override { return convolutions_.filters(dtype); }
   std::string precision_note(DType dtype) const override {
     if (dtype == DType::bf16 && !cpu::onednn::has_bf16())
-      return "bf16 is emulated in float32 and slower than float32 (this processor has neither AMX nor AVX-512)";
+      return "bf16 is computed in float32 and not faster than float32 (this processor has neither AMX nor AVX-512)";
     if (dtype == DType::f16) return "fp16 is emulated in float32 on the CPU and slower than float32";
     return "";
   }

@@ -114,6 +114,8 @@ class Backend : public FusionRules {
   virtual void set_kernel_timing(bool) {}
   // "" if the dtype is native, otherwise why it is slow ("fp16 is emulated in float32 ...").
   virtual std::string precision_note(DType) const = 0;
+  // Whether convolutions of this type may be computed by Winograd's filtering, whose results have other last digits.
+  virtual bool filters_convolutions(DType) const { return false; }
 };
 
 }  // namespace millrace

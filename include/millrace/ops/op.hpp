@@ -125,7 +125,8 @@ struct OpArgs {
   bool without_rows = false;
 };
 
-// The share of the operations of a Cost that are executed: below 1 if an algorithm needs fewer of them.
+// The share of the operations of a Cost that are executed: below 1 if an algorithm needs fewer of them. Operations of a
+// slower type than the Spec's count as so many of its type as would take as long.
 struct WorkShare {
   double forward = 1, backward = 1;
 };

@@ -14,7 +14,7 @@
 #include "cpu/conv/turned_conv.hpp"
 #include "cpu/conv_variants/gemm_conv.hpp"
 #include "cpu/onednn/onednn.hpp"
-#include "cpu/winograd/tiles.hpp"
+#include "cpu/winograd/rules.hpp"
 #include "cpu/winograd/winograd_slice_conv.hpp"
 
 namespace millrace::cpu {
@@ -49,8 +49,9 @@ void add_winograd(const ConvSpec& s, ConvPass pass, std::vector<ConvMethod>& out
     const winograd::Tiles tiles(s, part_of(pass), m);
     return double(tiles.count() * tiles.tile * tiles.tile);
   };
-  // As for images of 5x5 pixels. Otherwise F(4x4) has always been faster.
-  if (multiplications(2) <= 1.3 * multiplications(4)) out.push_back(ConvMethod::winograd_2);
+  // As for images of 5x5 pixels. Otherwise F(4x4) has always been faster. (F(2x2) saves as much as products of bf16
+  // do.)
+  if (s.dtype == DType::f32 && multiplications(2) <= 1.3 * multiplications(4)) out.push_back(ConvMethod::winograd_2);
   if (pass != ConvPass::weights) out.push_back(ConvMethod::winograd_4_alone);
 }
 
@@ -93,7 +94,7 @@ std::vector<ConvMethod> candidates_for(const ConvSpec& s, ConvPass pass, bool wi
     out.push_back(ConvMethod::kn2row);
   if (pass == ConvPass::weights ? TileWeightGradient::is_faster(s) : TileConv::is_faster(s, part_of(pass)))
     out.push_back(ConvMethod::tiles);
-  if (winograd && winograd::supports(s) && (s.dtype == DType::f32 || !onednn::has_amx())) add_winograd(s, pass, out);
+  if (winograd && winograd::supports(s) && winograd::is_candidate(s.dtype)) add_winograd(s, pass, out);
   if (gemm_can_win(s) && GemmConv::supports(s, part_of(pass))) {
     out.push_back(ConvMethod::gemm_alone);
     if (thread_count() > 1) out.push_back(ConvMethod::gemm_together);

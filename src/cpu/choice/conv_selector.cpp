@@ -11,6 +11,7 @@
 #include "cpu/choice/waited.hpp"
 #include "cpu/common/parallel.hpp"
 #include "cpu/onednn/onednn.hpp"
+#include "cpu/winograd/rules.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/version.hpp"
 
@@ -95,6 +96,8 @@ PlanEntry ConvSelector::select(Problem& problem, ConvPass pass) {
   out.seconds = timed[0].seconds;
   return out;
 }
+
+bool ConvSelector::filters(DType dtype) const { return options_.winograd && winograd::is_candidate(dtype); }
 
 ConvMethods ConvSelector::methods_by_rule() const {
   ConvMethods out;

@@ -28,6 +28,8 @@ class ConvSelector {
   ConvMethods methods(const ConvSpec&);
   // By the fixed rules, without timing.
   ConvMethods methods_by_rule() const;
+  // Whether Winograd's filtering is a candidate for convolutions of this type.
+  bool filters(DType) const;
   // While it is off, choices follow the rules.
   void set_timing(bool on) { timing_ = on; }
 

@@ -47,22 +47,24 @@ __attribute__((always_inline)) inline typename Of::Channels& channels_at(float* 
   return *reinterpret_cast<typename Of::Channels*>(to);
 }
 
-// A register of channels of float32 or bf16, as float32. A bf16 is the upper half of a float32, so it is stored behind
-// a half that is 0. (__builtin_convertvector is slower: GCC 12 widens and narrows parts of a register.)
+// A register of channels of float32 or bf16, as float32. A bf16 is the upper half of a float32.
 template <class Of>
 __attribute__((always_inline)) inline void load_channels(typename Of::Register& to, const float* from) {
   to = channels_at<Of>(from);
 }
 template <class Of>
 __attribute__((always_inline)) inline void load_channels(typename Of::Register& to, const bf16* from) {
-  const typename Of::Halves upper = *reinterpret_cast<const typename Of::HalvesAt*>(from), zero{};
-  if constexpr (Of::count == 8) {
-    to = (typename Of::Register)__builtin_shufflevector(zero, upper, 0, 8, 0, 9, 0, 10, 0, 11, 0, 12, 0, 13, 0, 14, 0,
-                                                        15);
-  } else {
-    to = (typename Of::Register)__builtin_shufflevector(zero, upper, 0, 16, 0, 17, 0, 18, 0, 19, 0, 20, 0, 21, 0, 22, 0,
-                                                        23, 0, 24, 0, 25, 0, 26, 0, 27, 0, 28, 0, 29, 0, 30, 0, 31);
-  }
+  using Words = typename Of::Words;
+  const typename Of::Halves half = *reinterpret_cast<const typename Of::HalvesAt*>(from), zero{};
+  // One instruction (vpmovzxwd). For __builtin_convertvector, GCC 12 widens parts of the register.
+  if constexpr (Of::count == 8)
+    to = (typename Of::Register)(
+        (Words)__builtin_shufflevector(half, zero, 0, 8, 1, 8, 2, 8, 3, 8, 4, 8, 5, 8, 6, 8, 7, 8) << 16);
+  else
+    to = (typename Of::Register)((Words)__builtin_shufflevector(half, zero, 0, 16, 1, 16, 2, 16, 3, 16, 4, 16, 5, 16, 6,
+                                                                16, 7, 16, 8, 16, 9, 16, 10, 16, 11, 16, 12, 16, 13, 16,
+                                                                14, 16, 15, 16)
+                                 << 16);
 }
 // The same to memory. Rounds to bf16 as bf16(float) does: to nearest, ties to even, and NaN stays NaN.
 template <class Of>

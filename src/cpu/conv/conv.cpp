@@ -198,7 +198,8 @@ class Conv : public Op {
   bool shares_copy_ = false, diff_is_canonical_ = false;
 };
 
-// Winograd's filtering reads and writes bf16 where oneDNN cannot.
+// Whether Winograd's filtering computes all parts of a convolution in bf16, which oneDNN cannot here. Otherwise such a
+// convolution is emulated.
 bool filters_bf16(const ConvSpec& s, const ConvMethods& methods) {
   if (s.dtype != DType::bf16 || onednn::has_bf16() || !winograd::supports(s)) return false;
   const auto filters = [&](ConvPass pass) {

@@ -91,8 +91,15 @@ const matmul::TileKernels* tile_kernels() {
 
 bool has_pairs() {
 #ifdef __x86_64__
-  static const bool yes =
-      dnnl::get_effective_cpu_isa() == dnnl::cpu_isa::avx512_core_bf16 && __builtin_cpu_supports("avx512bf16");
+  static const bool yes = [] {
+    using enum dnnl::cpu_isa;
+    const auto isa = dnnl::get_effective_cpu_isa();
+    bool has = isa == avx512_core_bf16;
+#if DNNL_VERSION_MAJOR >= 3
+    has = has || isa == avx512_core_fp16;
+#endif
+    return has && __builtin_cpu_supports("avx512bf16");
+  }();
   return yes;
 #else
   return false;

@@ -88,8 +88,8 @@ bool prefers_float_matmul();
 // For small products of float32 matrices within an operation; null: this processor has neither AVX2 nor AVX-512, or
 // oneDNN may not use them.
 const matmul::TileKernels* tile_kernels();
-// Whether small products of bf16 matrices run with multiply_pairs(): where oneDNN would use AVX-512 with bf16, but has
-// no AMX.
+// Whether the processor multiplies pairs of bf16 with AVX-512, and oneDNN may use that but no AMX. Small products then
+// run with multiply_pairs().
 bool has_pairs();
 // dst = activation(src * weight + bias), or dst += src * weight if add, with weights in the layout that is given. By
 // FloatMatmul or HalfMatmul where they are faster, otherwise by oneDNN.

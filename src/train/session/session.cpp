@@ -179,8 +179,7 @@ std::string Session::methods_of_convolutions() const {
   const std::string& network = spec.model.name;
   if (network == "mlp" || network == "gpt2" || network == "llama") return "direct";
   if (config.cpu.autotune && !config.run.deterministic && !strict()) return "timed";
-  if (spec.compute != DType::f32) return "direct";
-  return config.cpu.winograd == CpuOptions::Winograd::off ? "direct" : "Winograd";
+  return compute.backend->filters_convolutions(spec.compute) ? "Winograd" : "direct";
 }
 
 std::map<std::string, std::string> Session::provenance() const {

@@ -256,28 +256,59 @@ TEST(WinogradOp, IsChosenByRuleUnlessItIsSwitchedOff) {
         << side;
 }
 
-// With products of bf16 pairs, only where a third of the multiplications is left; not at all with AMX. Without any
-// instructions for bf16, a convolution that is filtered in all its parts reads and writes bf16 as it is.
-TEST(WinogradOp, IsChosenByRuleForBf16UnlessTheProcessorMultipliesIt) {
+int count(const std::string& text, const std::string& part) {
+  int n = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+// Where the processor multiplies pairs of bf16, only for large images and many channels; not at all with AMX.
+TEST(WinogradOp, IsChosenByRuleForBf16UnlessProductsOfBf16AreFaster) {
   if (!has_kernels()) GTEST_SKIP() << "this processor has no kernels for it";
-  const auto chosen = [](std::int64_t side, ConvMethods methods = {}) {
-    return cpu::make_conv(Case{"", 64, side, side, 128, 128, 1, 1}.spec(DType::bf16), methods)->implementation();
+  const auto filtered = [](std::int64_t side, std::int64_t channels) {
+    const ConvSpec s = Case{"", 64, side, side, channels, channels, 1, 1}.spec(DType::bf16);
+    return count(cpu::make_conv(s)->implementation(), "winograd F(4x4)");
   };
-  const auto count = [](const std::string& text, const std::string& part) {
-    int n = 0;
-    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
-    return n;
-  };
-  const bool amx = cpu::onednn::has_amx();
-  EXPECT_EQ(count(chosen(16), "winograd F(4x4)"), amx ? 0 : 3) << chosen(16);
-  EXPECT_EQ(count(chosen(6), "winograd F(4x4)"), amx || cpu::onednn::has_pairs() ? 0 : 3) << chosen(6);
-  EXPECT_EQ(count(chosen(16), "emulated"), 0) << chosen(16);
-  ConvMethods off, mixed;
-  off.winograd = false;
-  mixed.weights = ConvMethod::direct;
-  EXPECT_EQ(count(chosen(16, off), "winograd"), 0) << chosen(16, off);
-  for (const ConvMethods& m : {off, mixed})
-    EXPECT_EQ(count(chosen(16, m), "emulated"), cpu::onednn::has_bf16() ? 0 : 1) << chosen(16, m);
+  const bool amx = cpu::onednn::has_amx(), pairs = cpu::onednn::has_pairs();
+  EXPECT_EQ(filtered(16, 64), amx ? 0 : 3);
+  EXPECT_EQ(filtered(8, 256), amx ? 0 : 3);
+  EXPECT_EQ(filtered(6, 64), amx || pairs ? 0 : 3) << "few pixels";
+  EXPECT_EQ(filtered(16, 32), amx || pairs ? 0 : 3) << "few channels";
+  const cpu::winograd::Tiles tiles(Case{"", 1, 8, 8, 64, 64, 1, 1}.spec(DType::bf16), cpu::ConvPart::Of::forward, 4);
+  EXPECT_DOUBLE_EQ(tiles.work_share(), (pairs ? 2 : 1) * 0.25) << "of products of bf16";
+}
+
+// Without any instructions for bf16, a convolution that is filtered in all its parts reads and writes bf16 as it is.
+TEST(WinogradOp, IsNotEmulatedInBf16IfAllPartsAreFiltered) {
+  if (!has_kernels()) GTEST_SKIP() << "this processor has no kernels for it";
+  const ConvSpec trained = cases()[0].spec(DType::bf16);
+  ConvSpec inferred = trained, first = trained;
+  inferred.mode = Mode::infer;
+  first.need_diff_src = false;
+  Problem problem{trained};
+  const Results expected = problem.by(ConvMethod::winograd_4, GradMode::write);
+  for (const ConvSpec& s : {inferred, first}) {
+    OpHarness h(cpu::make_conv(s, all_by(ConvMethod::winograd_4)));
+    EXPECT_EQ(count(h.op().implementation(), "emulated"), 0) << h.op().implementation();
+    h.set_src(0, s.src, DType::bf16, problem.x);
+    h.set_weight(0, s.weight(), DType::bf16, problem.w);
+    h.want_dst(s.dst(), DType::bf16);
+    if (s.mode == Mode::train) {
+      h.set_diff_dst(s.dst(), DType::bf16, problem.dy);
+      h.want_diff_weight(0, s.weight(), GradMode::write, problem.w0);
+    }
+    h.repack();
+    h.forward();
+    EXPECT_EQ(get(h.args.dst), expected.dst);
+    if (s.mode == Mode::infer) continue;
+    h.backward();
+    EXPECT_EQ(get(h.args.diff_weight[0]), expected.diff_weight);
+  }
+  if (cpu::onednn::has_bf16()) return;
+  for (const ConvMethods& mixed :
+       {ConvMethods{.winograd = false, .note = ""},
+        ConvMethods{ConvMethod::winograd_4, ConvMethod::winograd_4, ConvMethod::direct, true, ""}})
+    EXPECT_EQ(count(cpu::make_conv(trained, mixed)->implementation(), "bf16 emulated"), 1);
 }
 
 }  // namespace winograd_test
