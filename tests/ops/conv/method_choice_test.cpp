@@ -75,6 +75,29 @@ TEST(MethodChoice, TilesAreTimedWhereTheRuleIsWinogradsFiltering) {
   }
 }
 
+// Where the processor multiplies pairs of bf16, only for large images and many channels; not at all with AMX.
+TEST(MethodChoice, WinogradsFilteringIsTheRuleForBf16UnlessProductsOfBf16AreFaster) {
+  ConvSpec s = conv();
+  s.dtype = DType::bf16;
+  if (!cpu::winograd::supports(s)) GTEST_SKIP() << "this processor has no kernels for it";
+  const auto filtered = [&](std::int64_t side, std::int64_t channels) {
+    s.src = {64, side, side, channels};
+    s.out_channels = channels;
+    int parts = 0;
+    for (const ConvPass pass : {ConvPass::forward, ConvPass::data, ConvPass::weights})
+      parts += cpu::is_winograd(cpu::candidates_for(s, pass, true).at(0));
+    return parts;
+  };
+  const bool amx = cpu::onednn::has_amx(), pairs = cpu::onednn::has_pairs();
+  EXPECT_EQ(filtered(16, 64), amx ? 0 : 3);
+  EXPECT_EQ(filtered(8, 256), amx ? 0 : 3);
+  EXPECT_EQ(filtered(6, 64), amx || pairs ? 0 : 3) << "few pixels";
+  EXPECT_EQ(filtered(16, 32), amx || pairs ? 0 : 3) << "few channels";
+  s.src = {1, 8, 8, 64};
+  const cpu::winograd::Tiles tiles(s, cpu::ConvPart::Of::forward, 4);
+  EXPECT_DOUBLE_EQ(tiles.work_share(), (pairs ? 2 : 1) * 0.25) << "of products of bf16";
+}
+
 // Timing takes fewer images than a step has. So the form of F(4x4) is that of the whole layer, and those that write
 // transformed weights to memory, which is not timed, are left out beside slices.
 TEST(MethodChoice, TheFormOfWinogradsFilteringIsThatOfTheWholeLayer) {

@@ -256,28 +256,6 @@ TEST(WinogradOp, IsChosenByRuleUnlessItIsSwitchedOff) {
         << side;
 }
 
-int count(const std::string& text, const std::string& part) {
-  int n = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
-  return n;
-}
-
-// Where the processor multiplies pairs of bf16, only for large images and many channels; not at all with AMX.
-TEST(WinogradOp, IsChosenByRuleForBf16UnlessProductsOfBf16AreFaster) {
-  if (!has_kernels()) GTEST_SKIP() << "this processor has no kernels for it";
-  const auto filtered = [](std::int64_t side, std::int64_t channels) {
-    const ConvSpec s = Case{"", 64, side, side, channels, channels, 1, 1}.spec(DType::bf16);
-    return count(cpu::make_conv(s)->implementation(), "winograd F(4x4)");
-  };
-  const bool amx = cpu::onednn::has_amx(), pairs = cpu::onednn::has_pairs();
-  EXPECT_EQ(filtered(16, 64), amx ? 0 : 3);
-  EXPECT_EQ(filtered(8, 256), amx ? 0 : 3);
-  EXPECT_EQ(filtered(6, 64), amx || pairs ? 0 : 3) << "few pixels";
-  EXPECT_EQ(filtered(16, 32), amx || pairs ? 0 : 3) << "few channels";
-  const cpu::winograd::Tiles tiles(Case{"", 1, 8, 8, 64, 64, 1, 1}.spec(DType::bf16), cpu::ConvPart::Of::forward, 4);
-  EXPECT_DOUBLE_EQ(tiles.work_share(), (pairs ? 2 : 1) * 0.25) << "of products of bf16";
-}
-
 // Without any instructions for bf16, a convolution that is filtered in all its parts reads and writes bf16 as it is.
 TEST(WinogradOp, IsNotEmulatedInBf16IfAllPartsAreFiltered) {
   if (!has_kernels()) GTEST_SKIP() << "this processor has no kernels for it";
@@ -289,7 +267,7 @@ TEST(WinogradOp, IsNotEmulatedInBf16IfAllPartsAreFiltered) {
   const Results expected = problem.by(ConvMethod::winograd_4, GradMode::write);
   for (const ConvSpec& s : {inferred, first}) {
     OpHarness h(cpu::make_conv(s, all_by(ConvMethod::winograd_4)));
-    EXPECT_EQ(count(h.op().implementation(), "emulated"), 0) << h.op().implementation();
+    EXPECT_EQ(h.op().implementation().find("emulated"), std::string::npos) << h.op().implementation();
     h.set_src(0, s.src, DType::bf16, problem.x);
     h.set_weight(0, s.weight(), DType::bf16, problem.w);
     h.want_dst(s.dst(), DType::bf16);
@@ -308,7 +286,7 @@ TEST(WinogradOp, IsNotEmulatedInBf16IfAllPartsAreFiltered) {
   for (const ConvMethods& mixed :
        {ConvMethods{.winograd = false, .note = ""},
         ConvMethods{ConvMethod::winograd_4, ConvMethod::winograd_4, ConvMethod::direct, true, ""}})
-    EXPECT_EQ(count(cpu::make_conv(trained, mixed)->implementation(), "bf16 emulated"), 1);
+    EXPECT_NE(cpu::make_conv(trained, mixed)->implementation().find("bf16 emulated"), std::string::npos);
 }
 
 }  // namespace winograd_test
