@@ -279,11 +279,14 @@ case_winograd() {
   expect_no_file cache/millrace/millrace-*.json
   expect_exit 0 run_on 2 train "$@" --run.dir timed --train.steps 3 --run.deterministic off
   expect_file cache/millrace/millrace-*.json
+  # A checkpoint says how convolutions were computed, also in 16 bits: fp16 is computed in float32.
+  expect_exit 0 run_on 2 train "$@" --run.dir half --run.precision fp16 --train.steps 1
+  expect_exit 0 run_on 2 train "$@" --run.dir half --run.precision fp16 --train.steps 2 --cpu.winograd off
+  expect_line 'resuming with different convolutions \(Winograd then, direct now\)'
   # The next start takes the choices from the file.
   sed -i 's/"plan":"[^"]*"/"plan":"F(2x2)=0.00125|direct=0.0025"/g; s/,"other_work":[^,}]*//g; s/"other_work":[^,}]*,//g' cache/millrace/millrace-*.json
   expect_exit 0 run_on 2 plan "$@" --run.deterministic off
-  expect_line 'winograd F\(2x2\):.*, backward data winograd F\(2x2\):.*, backward weights winograd F\(2x2\):'
-  expect_line '; timed: forward F\(2x2\) 1.25 ms, then direct 2.5; data F\(2x2\) 1.25 ms'
+  expect_line 'winograd F\(2x2\):.*, backward data winograd F\(2x2\):.*, backward weights winograd F\(2x2\):.*; timed: forward F\(2x2\) 1.25 ms, then direct 2.5; data F\(2x2\) 1.25 ms'
   # What is not a plan cache is not overwritten.
   echo notes >"$(echo cache/millrace/millrace-*.json)"
   expect_exit 0 run_on 2 plan "$@" --run.deterministic off

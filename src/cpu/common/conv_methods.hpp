@@ -40,7 +40,9 @@ struct ConvMethods {
   ConvMethod& of(ConvPass pass) {
     return pass == ConvPass::forward ? forward : pass == ConvPass::data ? data : weights;
   }
-  ConvMethod of(ConvPass pass) const { return ConvMethods(*this).of(pass); }
+  ConvMethod of(ConvPass pass) const {
+    return pass == ConvPass::forward ? forward : pass == ConvPass::data ? data : weights;
+  }
 };
 
 }  // namespace millrace::cpu

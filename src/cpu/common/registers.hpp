@@ -56,7 +56,8 @@ template <class Of>
 __attribute__((always_inline)) inline void load_channels(typename Of::Register& to, const bf16* from) {
   using Words = typename Of::Words;
   const typename Of::Halves half = *reinterpret_cast<const typename Of::HalvesAt*>(from), zero{};
-  // One instruction (vpmovzxwd). For __builtin_convertvector, GCC 12 widens parts of the register.
+  // The zeros widen each number to 32 bits, by one instruction (vpmovzxwd). For __builtin_convertvector, GCC 12 takes
+  // several.
   if constexpr (Of::count == 8)
     to = (typename Of::Register)(
         (Words)__builtin_shufflevector(half, zero, 0, 8, 1, 8, 2, 8, 3, 8, 4, 8, 5, 8, 6, 8, 7, 8) << 16);

@@ -7,7 +7,7 @@
 
 namespace millrace::cpu::winograd {
 
-// Whether it may be, for any convolution of this type.
+// Whether it can be faster on this processor for a convolution of this type.
 bool is_candidate(DType);
 bool is_faster(const ConvSpec&, ConvPart::Of);
 bool is_faster_weight_gradient(const ConvSpec&);
