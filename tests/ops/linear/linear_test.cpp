@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "cpu/common/ops.hpp"
+#include "cpu/onednn/onednn.hpp"
 #include "ops/weighted_op_checks.hpp"
 #include "support/op_harness.hpp"
 
@@ -41,6 +43,7 @@ std::vector<Case> make_cases() {
       {"two_outputs_of_2048", linear({131, 2048}, 2)},
       {"seven_outputs_no_bias", linear({22, 301}, 7, Activation::none, false)},
       {"plain_200_rows", linear({200, 257}, 201)},  // by SplitMatmul, if the processor has AMX
+      {"many_rows_with_copied_weights", linear({520, 128}, 48)},
       {"one_input", linear({4, 1}, 12, Activation::tanh)},
   };
   for (const auto& [kind, name, reads_src] : activations) all.push_back({name, linear({9, 45}, 27, kind)});
@@ -146,6 +149,23 @@ TEST(LinearOp, InferenceOfOneRowMatchesReference) {
 }
 
 TEST(LinearOp, TwoRunsAreBitwiseEqual) { expect_same_bits_twice(linear({64, 300}, 200, Activation::gelu), 200); }
+
+// A copy takes longer than few rows gain by it.
+TEST(LinearOp, CopiesWeightsInTrainingOnlyForManyRows) {
+  if (!cpu::onednn::has_pairs()) GTEST_SKIP() << "for processors that multiply bf16 without AMX";
+  const auto copied = [](std::int64_t rows, DType dtype) {
+    LinearSpec s = linear({rows, 1024}, 1024);
+    s.dtype = dtype;
+    s.mode = Mode::train;
+    s.need_diff_src = true;
+    return cpu::make_linear(s)->memory_requirements().packed_weights;
+  };
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    EXPECT_EQ(copied(128, dtype), 0u) << name_of(dtype);
+    EXPECT_GT(copied(2048, dtype), 0u) << name_of(dtype);
+  }
+  EXPECT_EQ(copied(512, DType::bf16), 0u);
+}
 
 TEST(LinearOp, SkipsGradientsThatAreNotRequested) {
   const LinearSpec s = linear({4, 10}, 6, Activation::relu);
