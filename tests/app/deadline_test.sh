@@ -79,14 +79,14 @@ case_train() {
   expect_record 6 0 2
 }
 
-# simulate_hosts RANKS_PER_HOST. The ranks of a host that is stopped as a whole cannot be named one by one before MPI has
-# started and after it has ended.
+# simulate_hosts RANKS_PER_HOST: for all runs from here on.
 simulate_hosts() {
   seconds=4  # up to eleven processes start at once
   sed -i "s/^timeout = .*/timeout = ${seconds}s/" net.cfg
   export MILLRACE_TEST_RANKS_PER_HOST=$1
 }
 
+# The ranks of a host that is stopped as a whole cannot be named one by one before MPI has started and after it has ended.
 case_hosts() {
   local host there='before the first step'
   host=$(uname -n)
