@@ -15,6 +15,13 @@ namespace {
 using watchdog::Wait;
 using watchdog::WaitScope;
 
+constexpr std::size_t page = 4096;
+
+// A part of a window has the same distance to a page in all processes, because files are mapped by pages.
+void* next_page(void* at) {
+  return reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(at) + page - 1) / page * page);
+}
+
 struct Comm {
   MPI_Comm handle = MPI_COMM_NULL;
   ~Comm() {
@@ -52,14 +59,13 @@ class MpiMemory : public SharedMemory {
   bool shared() const override { return !private_; }
 
   MappedRegion allocate(std::size_t bytes) override {
-    bytes = (bytes + 4095) / 4096 * 4096;
+    bytes = (bytes + page - 1) / page * page;
     MappedRegion region;
     region.bytes = bytes;
     region.memory = this;
     if (private_) {
-      owned_.push_back(std::unique_ptr<char[]>(new char[bytes + 4096]()));
-      region.mine =
-          reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(owned_.back().get()) + 4095) / 4096 * 4096);
+      owned_.push_back(std::unique_ptr<char[]>(new char[bytes + page]()));
+      region.mine = next_page(owned_.back().get());
       region.peers = {region.mine};
       return region;
     }
@@ -67,8 +73,11 @@ class MpiMemory : public SharedMemory {
     MPI_Win window;
     MPI_Info info;
     MR_MPI(MPI_Info_create(&info));
-    MR_MPI(MPI_Info_set(info, "alloc_shared_noncontig", "true"));  // each rank's part begins at a page
-    MR_MPI(MPI_Win_allocate_shared(MPI_Aint(bytes), 1, info, local_.handle, &region.mine, &window));
+    MR_MPI(MPI_Info_set(info, "alloc_shared_noncontig", "true"));  // each rank's part has pages of its own
+    // Open MPI's parts begin 8 bytes after the start of a cache line, so each store of 64 bytes would write two lines.
+    void* unaligned = nullptr;
+    MR_MPI(MPI_Win_allocate_shared(MPI_Aint(bytes + page), 1, info, local_.handle, &unaligned, &window));
+    region.mine = next_page(unaligned);
     MR_MPI(MPI_Info_free(&info));
     windows_.push_back(window);
     int locals = 0;
@@ -78,7 +87,7 @@ class MpiMemory : public SharedMemory {
       int unit = 0;
       void* base = nullptr;
       MR_MPI(MPI_Win_shared_query(window, r, &size, &unit, &base));
-      region.peers.push_back(base);
+      region.peers.push_back(next_page(base));
     }
     std::memset(region.mine, 0, bytes);
     MR_MPI(MPI_Barrier(local_.handle));

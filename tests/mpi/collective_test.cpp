@@ -41,6 +41,17 @@ TEST(Collective, AllReduceEqualsTheSumInRankOrderWithEveryProgress) {
   }
 }
 
+TEST(Collective, RegionsBeginAtAPage) {
+  for (const bool private_memory : {false, true}) {
+    const auto collective =
+        make_host_collective(test_world(), with(CollectiveOptions::Progress::inline_, private_memory));
+    for (const std::size_t bytes : {100u, 100'000u}) {
+      const SharedRegion region = collective->allocate(bytes);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(region.data) % 4096, 0u) << bytes << " bytes";
+    }
+  }
+}
+
 TEST(Collective, AllReduceInPrivateMemoryEqualsTheSumInRankOrder) {
   const auto collective = make_host_collective(test_world(), with(CollectiveOptions::Progress::inline_, true));
   check_all(test_world(), *collective);
