@@ -3,14 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <utility>
 
 #include "comm/backoff.hpp"
 #include "comm/shm_capacity.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/pages.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/comm/placement.hpp"
 #include "millrace/system/cores.hpp"
@@ -64,7 +63,6 @@ HostCollective::~HostCollective() {
   }
   work_.notify_all();
   if (worker_.joinable()) worker_.join();
-  for (void* p : owned_) std::free(p);
 }
 
 std::string HostCollective::describe() const {
@@ -76,15 +74,11 @@ std::string HostCollective::describe() const {
 }
 
 SharedRegion HostCollective::allocate(std::size_t bytes) {
-  bytes = std::max<std::size_t>(bytes, 4096);
+  bytes = std::max(bytes, page_bytes);
   const int id = int(regions_.size());
   if (alone_) {
-    void* data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-    if (!data) fail(Exit::config, "cannot allocate {} for gradients. use a smaller model", format_bytes(bytes));
-    std::memset(data, 0, bytes);
-    owned_.push_back(data);
-    regions_.push_back({data, {data}, bytes, nullptr});
-    return {data, bytes, id};
+    regions_.push_back(make_private_region(bytes));
+    return {regions_.back().mine, bytes, id};
   }
   SharedMemory* memory = memory_.get();
   if (memory->shared() && world_.mpi_comm() && !fits_in_shared_memory(world_, bytes)) {

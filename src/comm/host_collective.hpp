@@ -90,7 +90,6 @@ class HostCollective : public Collective {
   std::vector<RankCounters*> boards_;       // counters of near_ranks_
   RankCounters* mine_ = nullptr;
   std::vector<int> near_ranks_;  // ranks whose counters this rank can read
-  std::vector<void*> owned_;     // regions, if there is only one rank
   bool threaded_ = false;
   bool reported_private_memory_ = false;
   bool stuck_ = false;  // the worker did not return from MPI

@@ -6,6 +6,7 @@
 
 #include "comm/direct_all_reduce.hpp"
 #include "comm/shared_memory.hpp"
+#include "millrace/base/pages.hpp"
 #include "millrace/comm/mpi_check.hpp"
 #include "millrace/watchdog/watchdog.hpp"
 
@@ -15,12 +16,8 @@ namespace {
 using watchdog::Wait;
 using watchdog::WaitScope;
 
-constexpr std::size_t page = 4096;
-
 // A part of a window has the same distance to a page in all processes, because files are mapped by pages.
-void* next_page(void* at) {
-  return reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(at) + page - 1) / page * page);
-}
+void* next_page(void* at) { return reinterpret_cast<void*>(padded_to_pages(reinterpret_cast<std::uintptr_t>(at))); }
 
 struct Comm {
   MPI_Comm handle = MPI_COMM_NULL;
@@ -59,16 +56,16 @@ class MpiMemory : public SharedMemory {
   bool shared() const override { return !private_; }
 
   MappedRegion allocate(std::size_t bytes) override {
-    bytes = (bytes + page - 1) / page * page;
     MappedRegion region;
-    region.bytes = bytes;
-    region.memory = this;
     if (private_) {
-      owned_.push_back(std::unique_ptr<char[]>(new char[bytes + page]()));
-      region.mine = next_page(owned_.back().get());
-      region.peers = {region.mine};
+      region = make_private_region(bytes);
+      region.memory = this;
+      kept_.push_back(region.owner);
       return region;
     }
+    bytes = padded_to_pages(bytes);
+    region.bytes = bytes;
+    region.memory = this;
     const WaitScope waits(Wait::shared_memory);
     MPI_Win window;
     MPI_Info info;
@@ -76,7 +73,7 @@ class MpiMemory : public SharedMemory {
     MR_MPI(MPI_Info_set(info, "alloc_shared_noncontig", "true"));  // each rank's part has pages of its own
     // Open MPI's parts begin 8 bytes after the start of a cache line, so each store of 64 bytes would write two lines.
     void* unaligned = nullptr;
-    MR_MPI(MPI_Win_allocate_shared(MPI_Aint(bytes + page), 1, info, local_.handle, &unaligned, &window));
+    MR_MPI(MPI_Win_allocate_shared(MPI_Aint(bytes + page_bytes), 1, info, local_.handle, &unaligned, &window));
     region.mine = next_page(unaligned);
     MR_MPI(MPI_Info_free(&info));
     windows_.push_back(window);
@@ -172,7 +169,7 @@ class MpiMemory : public SharedMemory {
   std::optional<DirectAllReduce> exchange_;  // set if this rank owns a slice
   MPI_Request requests_[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
   std::vector<MPI_Win> windows_;
-  std::vector<std::unique_ptr<char[]>> owned_;
+  std::vector<std::shared_ptr<void>> kept_;  // private memory
 };
 
 }  // namespace

@@ -20,7 +20,11 @@ struct MappedRegion {
   std::vector<void*> peers;  // by local rank; only `mine` if the memory is private
   std::size_t bytes = 0;
   SharedMemory* memory = nullptr;
+  std::shared_ptr<void> owner;  // of `mine`, unless it is a part of a window
 };
+
+// Memory that no other rank maps, filled with zeros. Throws Error(config) if there is not enough.
+MappedRegion make_private_region(std::size_t bytes);
 
 // The progress of a rank, and the values of its scalar all-reduces. Zero-filled memory is a valid initial state.
 struct alignas(64) RankCounters {

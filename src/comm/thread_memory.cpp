@@ -1,8 +1,4 @@
-#include <cstdlib>
-#include <cstring>
-
 #include "comm/shared_memory.hpp"
-#include "millrace/base/error.hpp"
 
 namespace millrace {
 namespace {
@@ -17,18 +13,13 @@ class ThreadMemory : public SharedMemory {
   bool shared() const override { return true; }
 
   MappedRegion allocate(std::size_t bytes) override {
-    bytes = (bytes + 4095) / 4096 * 4096;
-    std::shared_ptr<void> mine(std::aligned_alloc(4096, bytes), &std::free);
-    MR_CHECK(mine);
-    std::memset(mine.get(), 0, bytes);
+    MappedRegion region = make_private_region(bytes);
     // Every rank owns every part, so that the memory of a rank that fails early stays valid for the others.
     std::vector<std::int64_t> holders(std::size_t(world_.size()), 0);
-    holders[std::size_t(world_.rank())] = reinterpret_cast<std::intptr_t>(&mine);
+    holders[std::size_t(world_.rank())] = reinterpret_cast<std::intptr_t>(&region.owner);
     world_.all_reduce(std::span<std::int64_t>(holders), World::Reduce::sum);
-    MappedRegion region;
-    region.mine = mine.get();
-    region.bytes = bytes;
     region.memory = this;
+    region.peers.clear();
     for (const std::int64_t holder : holders) {
       kept_.push_back(*reinterpret_cast<std::shared_ptr<void>*>(holder));
       region.peers.push_back(kept_.back().get());

@@ -13,13 +13,12 @@
 #include "cpu/onednn/onednn.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/host_memory.hpp"
+#include "millrace/base/pages.hpp"
 #include "millrace/base/units.hpp"
 #include "millrace/device/activity.hpp"
 
 namespace millrace {
 namespace {
-
-constexpr std::size_t page = 4096, large = 4u << 20;
 
 std::string processor_model() {
   std::ifstream cpuinfo("/proc/cpuinfo");
@@ -112,22 +111,18 @@ class CpuDevice : public Device {
   }
   std::size_t memory_bytes() const override { return share_; }
   void* allocate(MemoryKind kind, std::size_t bytes) override {
-    const std::size_t padded = padded_to_pages(bytes);
     void* data = nullptr;
-    if (bytes <= share_) data = is_lazy(kind, padded) ? mapped(padded) : std::aligned_alloc(page, padded);
+    if (bytes <= share_) data = is_lazy(kind, bytes) ? mapped(padded_to_pages(bytes)) : allocate_pages(bytes);
     if (!data)
       fail(Exit::config,
            "not enough memory (one allocation needs {}, but this rank may use {}). use a smaller micro-batch or more "
            "ranks",
            format_bytes(bytes), format_bytes(share_));
-    if (padded >= large) madvise(data, padded, MADV_HUGEPAGE);  // only for speed, so a failure is ignored
-    if (!is_lazy(kind, padded)) std::memset(data, 0, padded);
     return data;
   }
   void release(MemoryKind kind, void* data, std::size_t bytes) noexcept override {
-    const std::size_t padded = padded_to_pages(bytes);
-    if (is_lazy(kind, padded))
-      ::munmap(data, padded);
+    if (is_lazy(kind, bytes))
+      ::munmap(data, padded_to_pages(bytes));
     else
       std::free(data);
   }
@@ -148,13 +143,14 @@ class CpuDevice : public Device {
   std::unique_ptr<ActivityTracer> make_label_tracer() override { return std::make_unique<LabelTracer>(trace_); }
 
  private:
-  static std::size_t padded_to_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
   // Large pinned memory holds the ring of the loader, which may be longer than needed. It is mapped lazily: only the
   // slots that are used take memory, on the NUMA node of the thread that first writes them.
-  static bool is_lazy(MemoryKind kind, std::size_t padded) { return kind == MemoryKind::pinned && padded >= large; }
+  static bool is_lazy(MemoryKind kind, std::size_t bytes) { return kind == MemoryKind::pinned && bytes >= 4u << 20; }
   static void* mapped(std::size_t bytes) {
     void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return at == MAP_FAILED ? nullptr : at;
+    if (at == MAP_FAILED) return nullptr;
+    prefer_huge_pages(at, bytes);
+    return at;
   }
   static void copy(void* to, const void* from, std::size_t bytes) {
     if (bytes && to != from) std::memcpy(to, from, bytes);
