@@ -43,22 +43,6 @@ std::string problem_text(const ConvSpec& s, ConvPass pass, const std::vector<Con
 
 }  // namespace
 
-// A convolution of which some parts are timed.
-class ConvSelector::Problem {
- public:
-  Problem(const ConvSpec& s, bool winograd) : spec_(s), winograd_(winograd) {}
-  std::vector<ConvMethod> candidates(ConvPass pass) const { return candidates_for(spec_, pass, winograd_); }
-  MethodTimer& timer() {
-    if (!timer_) timer_.emplace(spec_, winograd_);
-    return *timer_;
-  }
-
- private:
-  const ConvSpec& spec_;
-  const bool winograd_;
-  std::optional<MethodTimer> timer_;
-};
-
 ConvSelector::ConvSelector(const ConvSelectorOptions& options) : options_(options) {
   if (!options.timing) return;
   const std::string model = processor_name(), program = fmt::format("millrace-{}", version);
@@ -70,12 +54,12 @@ ConvSelector::ConvSelector(const ConvSelectorOptions& options) : options_(option
                  options.plans);
 }
 
-PlanEntry ConvSelector::select(Problem& problem, ConvPass pass) {
+PlanEntry ConvSelector::select(const ConvSpec& s, ConvPass pass, const std::vector<ConvMethod>& candidates) {
   if (spent_seconds_ >= options_.most_seconds) return {.plan = "", .seconds = 0, .persistent = false};
   const auto waited = [&] { return options_.waited ? options_.waited() : waited_seconds(team_threads()); };
   const auto begin = std::chrono::steady_clock::now();
   const double waited_before = waited();
-  auto timed = problem.timer().time(pass, problem.candidates(pass));
+  auto timed = time_conv(s, pass, candidates, options_.winograd);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const double lost = waited_before < 0 ? 0 : std::max(0.0, waited() - waited_before);
   if (spent_seconds_ < options_.most_seconds && spent_seconds_ + seconds >= options_.most_seconds)
@@ -89,8 +73,8 @@ PlanEntry ConvSelector::select(Problem& problem, ConvPass pass) {
   out.other_work = std::min(1.0, lost / (seconds * thread_count()));
   if (!out.disturbed()) return out;
   // The times say little, so the rule's method is used until they are measured again.
-  const ConvMethod rule = problem.candidates(pass)[0];
-  const auto found = std::find_if(timed.begin(), timed.end(), [&](const TimedMethod& m) { return m.method == rule; });
+  const auto found =
+      std::find_if(timed.begin(), timed.end(), [&](const TimedMethod& m) { return m.method == candidates[0]; });
   if (found != timed.end()) std::rotate(timed.begin(), found, found + 1);
   out.plan = text_of(timed);
   out.seconds = timed[0].seconds;
@@ -108,13 +92,12 @@ ConvMethods ConvSelector::methods_by_rule() const {
 ConvMethods ConvSelector::methods(const ConvSpec& s) {
   ConvMethods out = methods_by_rule();
   if (!plans_ || !timing_) return out;
-  Problem problem(s, options_.winograd);
   for (const ConvPass pass : {ConvPass::forward, ConvPass::data, ConvPass::weights}) {
     if (pass != ConvPass::forward && s.mode == Mode::infer) continue;
     if (pass == ConvPass::data && !s.need_diff_src) continue;
-    const std::vector<ConvMethod> candidates = problem.candidates(pass);
+    const std::vector<ConvMethod> candidates = candidates_for(s, pass, options_.winograd);
     if (candidates.size() < 2) continue;
-    const PlanEntry entry = plans_->get(problem_text(s, pass, candidates), [&] { return select(problem, pass); });
+    const PlanEntry entry = plans_->get(problem_text(s, pass, candidates), [&] { return select(s, pass, candidates); });
     const auto timed = read_timed_methods(entry.plan);
     if (timed.empty()) continue;
     out.of(pass) = timed[0].method;

@@ -34,8 +34,7 @@ class ConvSelector {
   void set_timing(bool on) { timing_ = on; }
 
  private:
-  class Problem;
-  PlanEntry select(Problem&, ConvPass);
+  PlanEntry select(const ConvSpec&, ConvPass, const std::vector<ConvMethod>& candidates);
   const ConvSelectorOptions options_;
   bool timing_ = true;
   double spent_seconds_ = 0;

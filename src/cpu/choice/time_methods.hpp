@@ -1,6 +1,5 @@
 // Times the methods of a convolution on all threads of the caller.
 #pragma once
-#include <memory>
 #include <vector>
 
 #include "cpu/choice/conv_candidates.hpp"
@@ -22,23 +21,10 @@ struct MethodTimes {
 // seemed much slower at first; then only that second measurement decides between the two.
 MethodTimes time_methods(std::size_t count, const MeasureCalls&);
 
-class MethodTimer {
- public:
-  // Times with at most so many images that a call takes about a millisecond, but enough for all threads.
-  MethodTimer(const ConvSpec&, bool winograd);
-  ~MethodTimer();
-  // The chosen one first, then the others that were not much slower, by time. Medians of several rounds, in which the
-  // methods take turns. Transforming the weights, which happens once in a step, does not count. Empty: all failed.
-  // Methods that would run the same code as one before them are left out.
-  std::vector<TimedMethod> time(ConvPass, const std::vector<ConvMethod>&);
-  std::int64_t images() const;  // of a call
-
- private:
-  class Memory;
-  struct Tensors;
-  ConvSpec spec_;
-  bool winograd_;
-  std::unique_ptr<Tensors> tensors_;
-};
+// Times the methods of one pass, with fewer images if there are many. The chosen one is first, then come the others
+// that were not much slower, by time. Medians of several rounds, in which the methods take turns. In training, a call
+// contains its share of repacking the weights, which happens once for all images. Empty: all failed. Methods that would
+// run the same code as one before them are left out.
+std::vector<TimedMethod> time_conv(const ConvSpec&, ConvPass, const std::vector<ConvMethod>&, bool winograd);
 
 }  // namespace millrace::cpu
