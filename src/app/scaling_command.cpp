@@ -95,6 +95,14 @@ struct MeasuredAllReduces {
   std::string from;
 };
 
+// With optim.zero = auto, the run decided it.
+bool gathers_weights(const Account& account) {
+  for (const RankAccount& r : account.ranks)
+    for (const CollectiveOpStats& s : r.sums)
+      if (s.op == CollectiveOp::all_gather) return true;
+  return false;
+}
+
 MeasuredAllReduces from_run(const Account& account, bool zero) {
   std::map<std::string, int> hosts;
   for (const RankAccount& r : account.ranks) ++hosts[r.host];
@@ -242,7 +250,7 @@ Exit scaling_command(World& world, const Arguments& arguments) {
   shape.overlap = config.comm.overlap;
   shape.element_bytes = double(size_of(config.comm.grad_dtype));
   shape.weight_bytes = int(size_of(dtype_of(config.run.precision)));
-  shape.zero = config.optim.zero == 1;
+  shape.zero = config.optim.zero == 1 || gathers_weights(account);
   shape.fixed_micro_batch = config.train.micro_batch > 0;
 
   if (parsed.has("even")) shape.own.clear();

@@ -39,7 +39,7 @@ void add_cpu_keys(Keys& k) {
       choice_key(MR_FIELD(cpu.winograd), Choices<Winograd>{{"auto", Winograd::automatic}, {"off", Winograd::off}},
                  "with fp32 and fp16, and with bf16 on processors without AMX: compute 3x3 convolutions of stride 1 by "
                  "Winograd's filtering in float32, with a quarter of the "
-                 "multiplications, where that is faster. Rounding errors are 2 to 9 times as "
+                 "multiplications, where that is faster. Rounding errors are up to 9 times as "
                  "large, and copies of the weights, where they are kept, four times"));
   k.push_back(switch_key(MR_FIELD(cpu.autotune),
                          "with run.deterministic = off: time the methods of each convolution at the first start, for "

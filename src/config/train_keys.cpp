@@ -167,10 +167,13 @@ void add_optim_keys(Keys& k) {
                          "weights; this is its decay in each step (0.999). Evaluations, also those of millrace eval, "
                          "use the averages, with the running statistics of the training. Takes 4 bytes for each "
                          "parameter"));
-  k.push_back(number_key(MR_FIELD(optim.zero), Range{.low = 0, .high = 1},
-                         "ZeRO stage; 1: each rank keeps the moments of its part of the parameters only, and in 16 "
-                         "bits the float32 weights. It updates that part, and gathers the other parts during the next "
-                         "forward pass. On a CPU the result is bitwise the same"));
+  k.push_back(
+      number_key(MR_FIELD(optim.zero), Range{.low = 0, .high = 1},
+                 "ZeRO stage; 1: each rank keeps the moments of its part of the parameters only, and in 16 "
+                 "bits the float32 weights. It updates that part, and gathers the other parts during the next "
+                 "forward pass. On a CPU the result is bitwise the same. auto: 1 for adamw and muon if all ranks "
+                 "are on the CPU of one host and the parameters take at least 8 MiB in float32, else 0",
+                 OptimOptions::automatic_zero));
   k.push_back(
       number_key(MR_FIELD(optim.clip), at_least(0), "above 0: scale gradients down to at most this global norm"));
   k.push_back(number_key(MR_FIELD(optim.loss_scale), above(0),

@@ -159,6 +159,7 @@ struct TrainOptions {
 };
 
 struct OptimOptions {
+  static constexpr int automatic_zero = -1;  // Session chooses `zero`
   OptimizerName name = OptimizerName::sgd;
   double lr = 0.1;  // > 0: lr is meant for this global batch, and is multiplied by global_batch / lr_batch (linear
                     // scaling rule)
@@ -184,7 +185,7 @@ struct OptimOptions {
   OptimizerSpec::MuonScale muon_scale = OptimizerSpec::MuonScale::match_rms_adamw;
   int muon_steps = 5;
   double ema = 0;                      // > 0: decay of the exponential moving average of the weights
-  int zero = 0;                        // ZeRO stage; 1: each rank keeps the moments of its part of the parameters only
+  int zero = automatic_zero;           // ZeRO stage; 1: each rank keeps the moments of its part of the parameters only
   double clip = 0;                     // > 0: clip gradients to this global norm
   double loss_scale = 65536;           // fp16: initial value of the dynamic loss scale
   std::int64_t scale_interval = 2000;  // fp16: steps without overflow after which the loss scale is doubled

@@ -158,11 +158,12 @@ void remove_old_run(const std::filesystem::path& dir) {
 
 std::string describe_run(const Session& s, const Network& network) {
   const std::string& why = s.compute.fallback_reason;
-  return fmt::format("training {} ({} parameters) on {} samples, {}{}{} threads per rank, {}, {}{}, {}",
+  return fmt::format("training {} ({} parameters) on {} samples, {}{}{} threads per rank, {}, {}{}, {}{}",
                      value_text(s.config, "model.name"), format_count(double(network.graph().parameter_count())),
                      s.data.train.selected_rows(), s.world.size(), s.world.size() == 1 ? " rank, " : " ranks, ",
                      s.placement.compute_threads, name_of(s.spec.compute), s.compute.device->name(),
-                     why.empty() ? "" : " (" + why + ")", s.compute.collective->describe());
+                     why.empty() ? "" : " (" + why + ")", s.compute.collective->describe(),
+                     s.spec.buckets.sharded() ? ", optimizer sharded" : "");
 }
 
 Launch write_run_json(Session& s, const std::filesystem::path& dir, std::int64_t resumed_at,

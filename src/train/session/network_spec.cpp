@@ -277,10 +277,7 @@ NetworkSpec network_spec(const World& world, const RunConfig& c, bool training, 
   spec.ranks = world.size();
   spec.rank = world.rank();
   spec.buckets.elements = std::int64_t(c.comm.bucket_size / sizeof(float));
-  if (training && c.optim.zero) {
-    spec.buckets.ranks = world.size();
-    spec.buckets.rank = world.rank();
-  }
+  if (training && c.optim.zero == 1) spec.shard_optimizer();
   if (batching.train_order) spec.train_rows = batching.train_order->row_counts();
   if (batching.valid_order) spec.eval_rows = batching.valid_order->row_counts();
   return spec;

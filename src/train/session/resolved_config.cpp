@@ -50,7 +50,7 @@ void set_training(ResolvedConfig::Training& out, const Session& s) {
   out.micro_batch = s.batching.micro_batch;
   out.accumulation = s.accumulation();
   out.precision = value_text(c, "run.precision");
-  out.zero = c.optim.zero > 0;
+  out.zero = s.spec.buckets.sharded();
   out.balanced = c.train.balance != "even";
   out.cuda_graph = c.cuda.graph;
   out.fusion = s.spec.fusion;

@@ -25,6 +25,19 @@ void require_strict(const Session& s) {
          "micro-batches are normalised together depends on it. switch one of them off");
 }
 
+// Ranks of one host update all weights through the same memory, unless each updates only its part. Measured with two
+// ranks (docs/benchmarks/2026-11-pytorch.md): from 8 MiB on, adamw gains 4 to 12 % of a step; below, there is no gain,
+// or a loss. Muon divides its matrix products too.
+bool shards_by_itself(const Session& s) {
+  constexpr std::int64_t least_bytes = 8 << 20;
+  using enum OptimizerSpec::Kind;
+  const OptimizerSpec::Kind kind = s.spec.optimizer.kind;
+  if (s.config.optim.zero != OptimOptions::automatic_zero || (kind != adamw && kind != muon)) return false;
+  if (s.world.size() == 1 || s.world.node_count() > 1 || !s.compute.device->shares_host_memory()) return false;
+  const ParameterLayout layout(graph_of(s.spec, s.batching.micro_batch, Mode::train));
+  return layout.count * std::int64_t(sizeof(float)) >= least_bytes;
+}
+
 }  // namespace
 
 Session::Session(World& w, const RunConfig& c, Use u, const ModelRecord* trained) : world(w), config(c), use(u) {
@@ -37,6 +50,7 @@ Session::Session(World& w, const RunConfig& c, Use u, const ModelRecord* trained
   data = index_data_sets(world, config, training, trained);
   batching = make_batching(world, config, training, data);
   spec = network_spec(world, config, training, data, batching, trained);
+  if (training && shards_by_itself(*this)) spec.shard_optimizer();
   if (trained) require_function(spec, *trained, training ? config.run.dir : "");
   open_sources(world, config, training, data);
 }

@@ -38,6 +38,7 @@ struct NetworkSpec {
   // Mode::infer: the values that the graph ends in, in place of its losses (keep_outputs()); empty: it has losses.
   std::vector<int> outputs = {};
   int ranks = 1, rank = 0;
+  void shard_optimizer() { buckets.ranks = ranks, buckets.rank = rank; }  // ZeRO stage 1
 };
 
 // The graph of a micro-batch of this many rows, before any rewrite.
