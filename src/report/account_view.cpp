@@ -237,9 +237,10 @@ std::string light_of(const Run& run) {
   return fmt::format(
       "<figure class=\"wide\"><figcaption>The step at the speed of light</figcaption><div class=\"scroll\"><table "
       "class=\"stack kernels\"><thead><tr><th>operation</th>{}<th>least ms</th>{}</tr></thead><tbody>{}</tbody></table>"
-      "</div><p class=\"quiet\">Of a step, forward and backward. Least: max(FLOP / rate of arithmetic, bytes / rate of "
-      "memory) by the rates of this machine.{} The steps reached {} of the speed of light, with loading, communication "
-      "and optimizer in their time.{}</p></figure>\n",
+      "</div><p class=\"quiet\">Of a step: the optimizer, and operations forward and backward. Least: max(FLOP / rate "
+      "of arithmetic, bytes / rate of "
+      "memory) by the rates of this machine.{} The steps reached {} of the speed of light, with loading and "
+      "communication in their time.{}</p></figure>\n",
       measured, traced > 0 ? "<th>share of roofline</th>" : "", rows,
       traced > 0 ? fmt::format(" Together {} of {} ms in the traced steps.", number(least), number(traced)) : "",
       percent(*run.summary->speed_of_light),

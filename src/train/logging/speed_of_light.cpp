@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <variant>
 
+#include "millrace/config/keys.hpp"
 #include "millrace/roofline/passes.hpp"
 
 namespace millrace {
@@ -90,7 +91,10 @@ void SpeedOfLight::collect_trace() {
 }
 
 void SpeedOfLight::step(StepMetrics& m) {
-  if (tracing_) collect_trace();
+  if (tracing_) {
+    collect_trace();
+    traced_update_seconds_ += m.phase_seconds[std::size_t(Phase::optimizer)];
+  }
   if (row_seconds_ <= 0 || m.seconds <= 0) return;
   const double rows = m.samples_per_second * m.seconds;
   const double least = row_seconds_ * rows / s_.world.size() + update_seconds_;
@@ -122,6 +126,9 @@ LightStats SpeedOfLight::stats() const {
     op.least_seconds /= scale_;
     out.operations.push_back(op);
   }
+  out.operations.push_back({"optimizer", value_text(s_.config, "optim.name"),
+                            traced_steps_ > 0 ? traced_update_seconds_ / double(traced_steps_) : 0,
+                            out.optimizer_seconds});
   std::stable_sort(out.operations.begin(), out.operations.end(), [](const auto& a, const auto& b) {
     return std::max(a.seconds, a.least_seconds) > std::max(b.seconds, b.least_seconds);
   });

@@ -31,7 +31,7 @@ struct LightStats {
   double share = 0;                   // 0: not known
   double least_seconds = 0;           // of a full step
   double optimizer_seconds = 0;       // of them
-  std::vector<Operation> operations;  // the longest first
+  std::vector<Operation> operations;  // the longest first; one of them is the optimizer
 };
 
 class SpeedOfLight {
@@ -69,6 +69,7 @@ class SpeedOfLight {
   double micro_rows_ = 0;
   std::unique_ptr<ActivityTracer> tracer_;
   std::vector<LightStats::Operation> traced_;  // sums over traced steps, in the order of operations_
+  double traced_update_seconds_ = 0;
   std::int64_t enqueued_ = 0, traced_steps_ = 0;
   bool tracing_ = false;
   double seconds_ = 0, least_sum_ = 0;            // of all steps

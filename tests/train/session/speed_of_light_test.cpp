@@ -63,7 +63,7 @@ TEST(SpeedOfLight, EachStepHasAShareOfTheMeasuredRates) {
   const json light = run.file("summary.json").at("speed_of_light");
   EXPECT_GT(light.at("share"), 0);
   EXPECT_LE(light.at("share"), 1);
-  ASSERT_EQ(light.at("operations").size(), 6u) << light;  // input, conv, norm with ReLU, pool, linear, loss
+  ASSERT_EQ(light.at("operations").size(), 7u) << light;  // input, conv, norm with ReLU, pool, linear, loss, optimizer
   for (const json& op : light.at("operations")) {
     EXPECT_GT(op.at("step_ms"), 0) << op;
     EXPECT_GT(op.at("least_ms"), 0) << op;
