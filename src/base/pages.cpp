@@ -8,17 +8,17 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t huge_page = 2u << 20, many = 2 * huge_page;
+constexpr std::size_t huge_page = 2u << 20, large = 2 * huge_page;
 
 }  // namespace
 
 void prefer_huge_pages(void* data, std::size_t bytes) noexcept {
-  if (bytes >= many) madvise(data, bytes, MADV_HUGEPAGE);
+  if (bytes >= large) madvise(data, bytes, MADV_HUGEPAGE);
 }
 
 void* allocate_pages(std::size_t bytes) {
   const std::size_t padded = padded_to_pages(bytes);
-  void* data = std::aligned_alloc(padded >= many ? huge_page : page_bytes, padded);
+  void* data = std::aligned_alloc(padded >= large ? huge_page : page_bytes, padded);
   if (!data) return nullptr;
   prefer_huge_pages(data, padded);
   std::memset(data, 0, padded);

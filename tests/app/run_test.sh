@@ -191,6 +191,11 @@ case_scaling() {
   expect_exit 3 "$millrace" scaling nowhere --ranks 2 --link 1Gb/s
   expect_exit 0 run_on 2 scaling run --ranks 2 --ranks-per-node 2 --measure
   expect_line '^links .*2 ranks.*1 node'
+  # optim.zero = auto shards the optimizer of this run, and the forecast assumes the same.
+  expect_exit 0 train 2 sharded --train.steps 12 --run.threads 1 --model.name mlp --model.hidden '1450 1450' --optim.name adamw
+  expect_line '^training .*, optimizer sharded$'
+  expect_exit 0 "$millrace" scaling sharded --ranks 2 --ranks-per-node 2 --local-link 1GB/s --local-latency 0s
+  expect_line 'ZeRO: reduce-scatter'
   expect_exit 0 run_on 2 scaling run --measure  # without --ranks: only numbers of ranks whose links are known
   expect_line '^warning: .*2 ranks'
   expect_lines 1 '^ +2 +72 '

@@ -23,7 +23,7 @@ TEST(Pages, HoldZerosAndBeginAtAPage) {
   }
 }
 
-TEST(Pages, ManyBeginAtAHugePage) {
+TEST(Pages, LargeMemoryBeginsAtAHugePage) {
   const auto data = allocate(std::size_t(5) << 20);
   ASSERT_TRUE(data);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data.get()) % (2u << 20), 0u);
