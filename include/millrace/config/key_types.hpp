@@ -38,12 +38,14 @@ inline Range above(double low) { return {.low = low, .exclusive_low = true}; }
 inline Range fraction() { return {.low = 0, .high = 1, .exclusive_high = true}; }  // [0, 1)
 
 template <class T>
-T parse_number(const std::string& text) {
+T parse_number(const std::string& text, bool or_auto = false) {
   T value{};
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   bool good = problem == std::errc() && end == text.data() + text.size();
   if constexpr (std::is_floating_point_v<T>) good = good && std::isfinite(value);
-  if (!good) fail(Exit::config, "'{}' is not a {}", text, std::is_integral_v<T> ? "whole number" : "number");
+  const char* const kind = std::is_integral_v<T> ? "whole number" : "number";
+  if (!good && or_auto) fail(Exit::config, "'{}' is neither a {} nor auto", text, kind);
+  if (!good) fail(Exit::config, "'{}' is not a {}", text, kind);
   return value;
 }
 
@@ -70,7 +72,7 @@ Key number_key(const char* name, Field field, Range range, const char* help,
               [=](RunConfig& c, const std::vector<std::string>& words) {
                 const std::string& text = single_word(words);
                 if (has_auto && text == "auto") return void(field(c) = T(automatic));
-                const T value = parse_number<T>(text);
+                const T value = parse_number<T>(text, has_auto);
                 range.check(double(value), text, print_plain, has_auto);
                 field(c) = value;
               },

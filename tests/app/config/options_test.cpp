@@ -186,7 +186,7 @@ TEST(Options, CommandLineTakesListsNegativeNumbersAndEmptyValues) {
 TEST(Options, CommandLineKeyGivenTwiceIsRefused) {
   const ParsedArguments parsed = command_line({"--train.steps", "5", "--train.steps", "6"});
   EXPECT_EQ(refusal("", parsed.keys), "command line: --train.steps is given twice. keep one of them");
-  EXPECT_EQ(refusal("", {{"optim.lr", {"fast"}}}), "command line: optim.lr: 'fast' is not a number");
+  EXPECT_EQ(refusal("", {{"optim.zero", {"on"}}}), "command line: optim.zero: 'on' is neither a whole number nor auto");
 }
 
 TEST(Options, PrintedConfigurationResolvesToItself) {
