@@ -18,8 +18,8 @@ void prefer_huge_pages(void* data, std::size_t bytes) noexcept {
 
 void* allocate_pages(std::size_t bytes) {
   const std::size_t padded = padded_to_pages(bytes);
-  void* data = std::aligned_alloc(padded >= large ? huge_page : page_bytes, padded);
-  if (!data) return nullptr;
+  void* data = nullptr;
+  if (::posix_memalign(&data, padded >= large ? huge_page : page_bytes, padded) != 0) return nullptr;
   prefer_huge_pages(data, padded);
   std::memset(data, 0, padded);
   return data;
